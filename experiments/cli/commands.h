@@ -5,11 +5,6 @@
 
 namespace arlab::cli {
 
-void add_schedule(CLI::App& app);
-void add_simulate(CLI::App& app);
-void add_bench(CLI::App& app);
-void add_judge(CLI::App& app);
-void add_report(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_completion(CLI::App& app);
 void add_validate(CLI::App& app);

@@ -35,29 +35,26 @@ void take_command_line(int argc, const char* const* argv) {
 
 void write_stdout(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
+namespace {
+
 void add_format(CLI::App& command, Format& format, Format default_format,
                 const std::vector<Format>& more) {
-  struct Known {
-    const char* name;
-    Format format;
-    const char* words;
-  };
-  constexpr Known kKnown[] = {{"table", Format::table, ""},
-                              {"json", Format::json, ""},
-                              {"csv", Format::csv, ""},
-                              {"nccl", Format::nccl, "as nccl-tests has it"},
-                              {"nccl-json", Format::nccl_json, "as nccl-tests has it"},
-                              {"toml", Format::toml, "a complete machine file"}};
+  constexpr std::pair<Format, const char*> kKnown[] = {{Format::table, ""},
+                                                       {Format::json, ""},
+                                                       {Format::csv, ""},
+                                                       {Format::nccl, "as nccl-tests has it"},
+                                                       {Format::nccl_json, "as nccl-tests has it"},
+                                                       {Format::toml, "a complete machine file"}};
   format = default_format;
   std::vector<std::pair<std::string, Format>> names;
   std::string allowed;
   std::string words;
-  for (const Known& known : kKnown) {
-    const bool usual = known.format <= Format::csv;
-    if (!usual && std::find(more.begin(), more.end(), known.format) == more.end()) continue;
-    names.emplace_back(known.name, known.format);
+  for (const auto& [known, meaning] : kKnown) {
+    const bool usual = known <= Format::csv;
+    if (!usual && std::find(more.begin(), more.end(), known) == more.end()) continue;
+    names.emplace_back(name_of(known), known);
     allowed += (allowed.empty() ? "" : ", ") + names.back().first;
-    if (!usual) words += fmt::format("; {}: {}", known.name, known.words);
+    if (!usual) words += fmt::format("; {}: {}", names.back().first, meaning);
   }
   command
       .add_option_function<std::string>(
@@ -81,9 +78,7 @@ void add_format(CLI::App& command, Format& format, Format default_format,
       "long as the terminal's]; json and csv always have all");
 }
 
-std::string name_of(Format format) {
-  return format == Format::json ? "json" : format == Format::csv ? "csv" : "table";
-}
+}  // namespace
 
 Page page() {
   Page page{.all = wants_all};
@@ -97,7 +92,7 @@ Page page() {
   return page;
 }
 
-void print(const Result& report, Format format) { write_stdout(render(report, format, page())); }
+namespace {
 
 void add_fields(CLI::App& command, const std::vector<BoundField>& fields) {
   std::map<std::string, CLI::Option*> options;
@@ -145,8 +140,6 @@ void add_fields(CLI::App& command, const std::vector<BoundField>& fields) {
   }
 }
 
-namespace {
-
 /// --dask, --workers and --setup: of questions whose work processes may share.
 struct SharedOptions {
   std::string dask;
@@ -186,6 +179,27 @@ struct SharedOptions {
   }
 };
 
+void print(const Result& result, Format format) {
+  if (result.schema.empty()) return;  // it has written a file
+  if (!result.written) return write_stdout(render(result, format, page()));
+  result.written(format, page(), [](std::string_view text) { write_stdout(std::string(text)); });
+}
+
+/// Draws the picture, prints the result, and throws CheckFailed (commands.h) where its verdict is "no".
+void print_answer(const Result& result, Format format) {
+  const bool draws = result.picture && !result.picture->file.empty();
+  if (draws && format == Format::toml) {
+    fail("--out draws a picture; --format toml writes to standard output");
+  }
+  print_last(
+      [&] {
+        if (draws) draw(*result.picture);
+      },
+      [&] { print(result, format); });
+  if (result.at_last) result.at_last();
+  if (!result.verdict.empty()) throw CheckFailed(result.verdict);
+}
+
 }  // namespace
 
 void add_question(CLI::App& app, const lab::Question& question) {
@@ -200,25 +214,11 @@ void add_question(CLI::App& app, const lab::Question& question) {
   if (!question.more_help.empty()) sub->footer(question.more_help);
   const auto shared = std::make_shared<SharedOptions>();
   if (asked->run) shared->add_to(*sub);
-  add_format(*sub, *format, Format::table, question.formats);
+  if (question.has_answer) add_format(*sub, *format, question.usual, question.formats);
   sub->callback([asked, format, shared, name = question.name] {
     if (shared->asked_for()) shared->go_on(name, asked->fields, *format);
-    print_answer(asked->answer(), *format);
+    print_answer(asked->answer(*format), *format);
   });
-}
-
-void print_answer(const Result& result, Format format) {
-  if (result.schema.empty()) return;  // it has written a file
-  const bool draws = result.picture && !result.picture->file.empty();
-  if (draws && format == Format::toml) {
-    fail("--out draws a picture; --format toml writes to standard output");
-  }
-  print_last(
-      [&] {
-        if (draws) draw(*result.picture);
-      },
-      [&] { print(result, format); });
-  if (!result.verdict.empty()) throw CheckFailed(result.verdict);
 }
 
 }  // namespace arlab::cli

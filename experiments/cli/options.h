@@ -26,24 +26,8 @@ void take_command_line(int argc, const char* const* argv);
 /// Writes to stdout, as it is.
 void write_stdout(const std::string& text);
 
-/// --format table|json|csv and --all, for every command; of some also other formats.
-void add_format(CLI::App& command, Format& format, Format default_format = Format::table,
-                const std::vector<Format>& more = {});
-
-/// "table", "json" or "csv".
-std::string name_of(Format format);
-
-/// Prints to stdout.
-void print(const Result& report, Format format);
-
-/// The fields of a request as options: --name for each, with help, and what is refused. Several Texts are separated by commas;
-/// a Text whose member holds several is given several times.
-void add_fields(CLI::App& command, const std::vector<BoundField>& fields);
-
-/// A question as a command: its fields are options, its answer is printed.
+/// A question as a command. Its fields are options: --name for each, with help, and what is refused; several Texts are separated by
+/// commas, or the option is given several times. Its answer is printed, as --format and --all say.
 void add_question(CLI::App& app, const lab::Question& question);
-
-/// Draws the picture, prints the result, and throws CheckFailed (commands.h) where its verdict is "no".
-void print_answer(const Result& result, Format format);
 
 }  // namespace arlab::cli

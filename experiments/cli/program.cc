@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
@@ -97,7 +98,7 @@ void refuse_empty_values(CLI::App& app) {
   }
 }
 
-thread_local std::vector<std::string> words_of_command;
+thread_local std::span<const char* const> words_of_command;  // behind the program's name
 
 /// --setup, for every command that takes a codec or an algorithm: those that are written in Python are
 /// there for it.
@@ -114,6 +115,21 @@ void add_setup(CLI::App& app) {
     add_setup(*command);
     if (!takes(*command) || command->get_option_no_throw("--setup") != nullptr) continue;
     command->add_option_function<std::string>("--setup", run_behind_setup, kSetupHelp);
+  }
+}
+
+/// All questions; those whose names have a group in front stand in it.
+void add_questions(CLI::App& app) {
+  std::map<std::string, const char*> groups = {
+      {"topology", "Show a machine, compare two, or import what another tool says"},
+      {"model", "What compressed collectives do to a language model: quality and time"},
+      {"new", "Begin something of your own in the tree of sources"}};
+  for (const lab::Question& one : lab::questions()) {
+    const std::string group = one.name.substr(0, one.name.find(' '));
+    if (const auto unmade = groups.extract(group)) {
+      app.add_subcommand(group, unmade.mapped())->require_subcommand(1);
+    }
+    add_question(app, one);
   }
 }
 
@@ -137,11 +153,11 @@ void group_commands(CLI::App& app) {
 void run_behind_setup(const std::string& file) {
   std::vector<std::string> words;
   for (std::size_t i = 0; i < words_of_command.size(); ++i) {
-    const std::string& word = words_of_command[i];
+    const std::string_view word = words_of_command[i];
     if (word == "--setup") {
       ++i;
     } else if (!word.starts_with("--setup=")) {
-      words.push_back(word);
+      words.emplace_back(word);
     }
   }
   const nlohmann::ordered_json job = {{"setup", file}, {"words", words}};
@@ -189,40 +205,15 @@ void run_command_line(int argc, const char* const* argv, std::span<const AddComm
   app.set_version_flag("--version", "arlab " ARLAB_VERSION);
   app.require_subcommand(1);
   app.fallthrough(false);
-  add_question(app, lab::list_question());
-  add_question(app, lab::encode_question());
-  add_question(app, lab::decode_question());
-  add_question(app, lab::reduce_question());
-  add_schedule(app);
-  add_simulate(app);
-  app.add_subcommand("topology", "Show a machine, compare two, or import what another tool says")
-      ->require_subcommand(1);
-  add_question(app, lab::select_question());
-  add_question(app, lab::vectors_question());
-  add_question(app, lab::check_codec_question());
-  add_question(app, lab::conform_question());
-  add_judge(app);
-  add_bench(app);
-  add_question(app, lab::study_question());
-  add_question(app, lab::sweep_question());
-  app.add_subcommand("model",
-                     "What compressed collectives do to a language model: quality and time")
-      ->require_subcommand(1);
-  add_report(app);
-  app.add_subcommand("new", "Begin something of your own in the tree of sources")
-      ->require_subcommand(1);
+  add_questions(app);
   add_doctor(app);
   add_completion(app);
-  for (const lab::Question& one : lab::questions()) {
-    if (one.name.find(' ') != std::string::npos) add_question(app, one);
-  }
   for (const AddCommand add : more) add(app);
   add_setup(app);
   group_commands(app);
-  words_of_command.assign(argv + std::min(argc, 1), argv + argc);
+  words_of_command = std::span(argv, static_cast<std::size_t>(argc)).subspan(argc > 0 ? 1 : 0);
   try {
-    check_command(app, "arlab",
-                  std::span(argv, static_cast<std::size_t>(argc)).subspan(argc > 0 ? 1 : 0));
+    check_command(app, "arlab", words_of_command);
     take_command_line(argc, argv);
     refuse_empty_values(app);
     app.parse(argc, argv);

@@ -524,13 +524,13 @@ void add_validate(CLI::App& app) {
   add_question(app,
                question<ValidateRequest>(
                    "validate", "The simulator beside published or measured tables, cell by cell",
-                   std::mem_fn(&ValidateRequest::answer)));
+                   &ValidateRequest::answer));
 }
 
 void add_calibrate(CLI::App& app) {
   add_question(app, question<CalibrateRequest>(
                         "calibrate", "Fit constants of machines to tables of measured times",
-                        std::mem_fn(&CalibrateRequest::answer)));
+                        &CalibrateRequest::answer));
 }
 
 }  // namespace arlab::cli

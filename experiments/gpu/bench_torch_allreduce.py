@@ -10,7 +10,6 @@ the figure is the median of replays. Every call works on the buffer of the call 
 measured; OUT is written at the end, comment lines with machine, date and command first.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -25,20 +24,15 @@ QUICK_REDUCE_LEVELS = {"qr-q8": 1, "qr-q6": 2, "qr-q4": 3}  # 0 for the dtype it
 
 
 def parse_arguments(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, help="GPUs to use, when not under torchrun [all]")
+    parser = measurement.Parser(__doc__, counts=("calls", "replays"), names=("algorithms", "dtypes"))
     parser.add_argument("--min-bytes", default="32K", type=measurement.parse_size, help="per rank [%(default)s]")
     parser.add_argument("--max-bytes", default="256M", type=measurement.parse_size, help="per rank [%(default)s]")
     parser.add_argument("--dtypes", default="bf16,fp16", help="symmetric memory has no fp16 [%(default)s]")
     parser.add_argument("--algorithms", default="nccl,one_shot,two_shot", help="or quick_reduce [%(default)s]")
     parser.add_argument("--calls", type=int, default=20, help="in a graph [%(default)s]")
     parser.add_argument("--replays", type=int, default=21, help="measured, after 3 others [%(default)s]")
-    parser.add_argument("--machine", help="name for the rows [h200-4, from the device and the ranks]")
-    parser.add_argument("--out", required=True, help="CSV file")
-    options = parser.parse_args(arguments)
-    measurement.split_choices(parser, options, ("nccl", "one_shot", "two_shot", "quick_reduce"))
-    if options.calls < 1 or options.replays < 1:
-        parser.error("--calls and --replays: allowed are positive integers")
+    options = parser.parse(arguments)
+    measurement.require_choices(parser, options, ("nccl", "one_shot", "two_shot", "quick_reduce"))
     return options
 
 

@@ -18,7 +18,6 @@ What an all-reduce adds, half of what a layer takes more than without any, is sa
 difference of two layers at different clocks depends on their order.
 """
 
-import argparse
 import math
 import statistics
 import sys
@@ -40,22 +39,14 @@ MOST_ADDED = 8 << 20  # bytes
 
 
 def parse_arguments(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, help="GPUs to use, when not under torchrun [all]")
+    parser = measurement.Parser(__doc__, counts=("layers", "replays"), sizes=("tokens",), names=("codecs",))
     parser.add_argument("--tokens", default=TOKENS, help="in a batch, several separated by commas [%(default)s]")
     parser.add_argument("--dtype", default="bf16", choices=("bf16", "fp16"), help="[%(default)s]")
     parser.add_argument("--codecs", default=CODECS, help="of arlab; plain is the dtype itself [%(default)s]")
     parser.add_argument("--layers", type=int, default=4, help="in a graph [%(default)s]")
     parser.add_argument("--replays", type=int, default=15, help="of every graph, after 3 others [%(default)s]")
     parser.add_argument("--sms", type=int, default=0, help="multiprocessors of arlab's kernels [all]")
-    parser.add_argument("--machine", help="name for the rows [h200-4, from the device and the ranks]")
-    parser.add_argument("--out", required=True, help="CSV file")
-    options = parser.parse_args(arguments)
-    options.tokens = [measurement.parse_size(each) for each in options.tokens.split(",")]
-    options.codecs = options.codecs.split(",")
-    if options.layers < 1 or options.replays < 1:
-        parser.error("--layers and --replays: allowed are positive integers")
-    return options
+    return parser.parse(arguments)
 
 
 class Layers:

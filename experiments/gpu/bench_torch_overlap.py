@@ -11,7 +11,6 @@ with all that it likes; beside_us: both at once. Graphs of --calls pairs take tu
 replays, on the slowest rank. The last lines say which N is best.
 """
 
-import argparse
 import math
 import statistics
 import sys
@@ -30,22 +29,13 @@ COLUMNS = (
 
 
 def parse_arguments(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, help="GPUs to use, when not under torchrun [all]")
+    parser = measurement.Parser(__doc__, counts=("calls", "replays"), sizes=("tokens", "sms"), names=("codecs",))
     parser.add_argument("--tokens", default="1024,4096", help="in a batch, several separated by commas [%(default)s]")
     parser.add_argument("--sms", default="8,16,32", help="multiprocessors for an all-reduce [%(default)s]")
     parser.add_argument("--codecs", default="plain,qr-q8,qr-q4,int4-g32", help="of arlab; plain is bf16 [%(default)s]")
     parser.add_argument("--calls", type=int, default=4, help="pairs in a graph [%(default)s]")
     parser.add_argument("--replays", type=int, default=15, help="of every graph, after 3 others [%(default)s]")
-    parser.add_argument("--machine", help="name for the rows [h200-2, from the device and the ranks]")
-    parser.add_argument("--out", required=True, help="CSV file")
-    options = parser.parse_args(arguments)
-    options.tokens = [measurement.parse_size(each) for each in options.tokens.split(",")]
-    options.sms = [measurement.parse_size(each) for each in options.sms.split(",")]
-    options.codecs = options.codecs.split(",")
-    if options.calls < 1 or options.replays < 1:
-        parser.error("--calls and --replays: allowed are positive integers")
-    return options
+    return parser.parse(arguments)
 
 
 def nccl(ranks, sms):

@@ -1,24 +1,21 @@
 #!/usr/bin/env python3
 """PyTorch's all-reduces, checked by arlab: exact as what, deterministic, the same on all ranks, how far off?
 
-    python3 experiments/gpu/check_torch_allreduce.py --ranks 4 --program build/bin/arlab --out torch_check.json
-    torchrun --nproc-per-node 4 experiments/gpu/check_torch_allreduce.py --program build/bin/arlab --out torch_check.json
+    python3 experiments/gpu/check_torch_allreduce.py --ranks 4 --out torch_check.json
+    torchrun --nproc-per-node 4 experiments/gpu/check_torch_allreduce.py --out torch_check.json
 
 NCCL's all_reduce, and the one-shot and two-shot all-reduces of PyTorch's symmetric memory, which take bf16 and fp32 and
 sizes that are a multiple of 4 bytes. Rank 0 prints a table and writes a JSON report with every figure, and one row per
 all-reduce to OUT with the suffix .csv. Exit code 1 when one of them does what an all-reduce must not do.
 
-Without --program it uses the installed package arlab. What neither can run on this machine is reported as such.
+Needed is the Python package arlab. What cannot run on this machine is reported as such.
 """
 
-import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))  # where the package is not installed
 
 import measurement  # noqa: E402
 from torch_ranks import Ranks, SymmetricTensors, start_ranks  # noqa: E402
@@ -30,19 +27,14 @@ CSV_COLUMNS = (
 
 
 def parse_arguments(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, help="GPUs to use, when not under torchrun [all]")
+    parser = measurement.Parser(__doc__, sizes=("lengths",), names=("algorithms", "dtypes"))
     parser.add_argument("--dtypes", default="bf16,fp16,fp32", help="[%(default)s]")
     parser.add_argument("--lengths", default="2,10,2048,2050,20004,65542,1048578", help="elements per rank [%(default)s]")
     parser.add_argument("--runs", type=int, default=5, help="of every case [%(default)s]")
     parser.add_argument("--seed", type=int, default=1, help="[%(default)s]")
     parser.add_argument("--algorithms", default="nccl,one_shot,two_shot", help="[%(default)s]")
-    parser.add_argument("--program", help="arlab's program; without it, the package arlab does the work")
-    parser.add_argument("--machine", help="name for the report [h200-4, from the device and the ranks]")
-    parser.add_argument("--out", required=True, help="JSON report")
-    options = parser.parse_args(arguments)
-    measurement.split_choices(parser, options)
-    options.lengths = [int(length) for length in options.lengths.split(",")]
+    options = parser.parse(arguments)
+    measurement.require_choices(parser, options)
     return options
 
 
@@ -58,7 +50,7 @@ def check_all(ranks, options, conformance):
         for dtype in options.dtypes:
             common = {
                 "world_size": ranks.size, "dtype": dtype, "lengths": options.lengths, "runs": options.runs,
-                "seed": options.seed, "rank": ranks.rank, "program": options.program,
+                "seed": options.seed, "rank": ranks.rank,
                 "gather": lambda mine: ranks.gather(mine),
             }  # fmt: skip
             library = "nccl" if algorithm == "nccl" else "torch_symm_mem"
@@ -104,9 +96,6 @@ def main():
     from arlab import conformance
 
     ranks = Ranks()
-    # Without a program and a library, the first check says so; a program must be there on every rank.
-    if options.program:
-        options.program = os.path.abspath(options.program)
     device = ranks.torch.cuda.get_device_name(ranks.device)
     about = {
         "platform": ranks.platform(),

@@ -1,5 +1,6 @@
 """What the scripts of this folder share: sizes, provenance, and results files."""
 
+import argparse
 import csv
 import io
 import math
@@ -97,11 +98,30 @@ def today():
     return date.today().isoformat()
 
 
-def split_choices(parser, options, algorithms=("nccl", "one_shot", "two_shot")):
-    """--algorithms and --dtypes, comma-separated, become lists of what is allowed."""
+class Parser(argparse.ArgumentParser):
+    """Has the options of every script of this folder. What is named in `counts` must be positive, in `sizes` are numbers with commas
+    between, in `names` words."""
+
+    def __init__(self, about, counts=(), sizes=(), names=()):
+        super().__init__(description=about.splitlines()[0])
+        self.counts, self.sizes, self.names = counts, sizes, names
+        self.add_argument("--ranks", type=int, help="GPUs to use, when not under torchrun [all]")
+        self.add_argument("--machine", help="name for the rows [h200-4, from the device and the ranks]")
+        self.add_argument("--out", required=True, help="the file that is written")
+
+    def parse(self, arguments):
+        options = self.parse_args(arguments)
+        for each in self.sizes:
+            setattr(options, each, [parse_size(one) for one in getattr(options, each).split(",")])
+        for each in self.names:
+            setattr(options, each, getattr(options, each).split(","))
+        if any(getattr(options, each) < 1 for each in self.counts):
+            self.error(f"{' and '.join(f'--{each}' for each in self.counts)}: allowed are positive integers")
+        return options
+
+
+def require_choices(parser, options, algorithms=("nccl", "one_shot", "two_shot")):
     for option, allowed in (("algorithms", algorithms), ("dtypes", ("fp16", "bf16", "fp32"))):
-        names = getattr(options, option).split(",")
-        for name in names:
+        for name in getattr(options, option):
             if name not in allowed:
                 parser.error(f"--{option} {name}: allowed are {', '.join(allowed)}")
-        setattr(options, option, names)

@@ -34,12 +34,13 @@ struct CheckCodecRequest {
     report.rows_name = "checks";
     report.rows.columns = {"property", "dtype", "verdict", "cases", "detail"};
     std::uint64_t violations = 0;
+    std::string verdict;
     const auto add = [&](const std::string& property, DType dtype, const PropertyResult& result) {
       report.rows.rows.push_back(
           {property, name_of(dtype), name_of(result.verdict), result.cases, result.detail});
       if (result.verdict != Verdict::violated || violations++ != 0) return;
-      report.verdict = fmt::format("codec {} violates {} in {}: {}", codec->name(), property,
-                                   name_of(dtype), result.detail);
+      verdict = fmt::format("codec {} violates {} in {}: {}", codec->name(), property,
+                            name_of(dtype), result.detail);
     };
     for (const CodecProperty& property : codec_properties()) {
       for (const DType dtype : codec->info().dtypes) {
@@ -65,6 +66,7 @@ struct CheckCodecRequest {
                        "whose kernels are compared with the reference"},
                       {"violations", violations}};
     summary.add_mismatches_to(report);
+    report.verdict = verdict;
     return report;
   }
 };
@@ -90,7 +92,7 @@ std::string explanation() {
 Question check_codec_question() {
   return question<CheckCodecRequest>(
       "check-codec", "Check what must hold of every codec on one: NaNs, tails, foreign bytes, ...",
-      std::mem_fn(&CheckCodecRequest::answer), explanation());
+      &CheckCodecRequest::answer, explanation());
 }
 
 }  // namespace arlab::lab

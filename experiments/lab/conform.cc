@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "experiments/lab/collective.h"
@@ -52,17 +53,16 @@ void ConformanceSummary::add(const ConformanceRow& row) {
   shown.resize(std::min(shown.size(), ConformanceRow::kShownMismatches));
 }
 
-void ConformanceSummary::add_mismatches_to(Result& result) const {
-  auto all = nlohmann::ordered_json::array();
-  std::string text;
+void ConformanceSummary::add_mismatches_to(Result& result, std::string_view what) const {
+  Json all = Json::array();
+  std::vector<std::string> lines;
   for (const Check& check : checks_) {
-    text += mismatches_text(check.total);
+    std::istringstream text(mismatches_text(check.total));
+    for (std::string line; std::getline(text, line);) lines.push_back(std::move(line));
     for (auto& one : mismatches_json(check.total)) all.push_back(std::move(one));
   }
   result.details.push_back({"first_mismatches", std::move(all)});
-  if (mismatches_ == 0) return;
-  text.pop_back();  // the line feed
-  result.sections.push_back({std::move(text)});
+  add_findings(result, "", lines, what);
 }
 
 const kernels::Platform& platform_of(const std::string& name) {
@@ -248,11 +248,7 @@ struct ConformRequest {
       report.rows.rows.push_back({row.subject, row.codec, name_of(row.dtype), check.ranks,
                                   row.compared_elements, row.mismatches});
     }
-    summary.add_mismatches_to(report);
-    if (!report.sections.empty()) {
-      const std::string& text = report.sections.front().heading;
-      report.verdict = "kernels and reference differ: " + text.substr(0, text.find('\n'));
-    }
+    summary.add_mismatches_to(report, "kernels and reference differ: ");
     return report;
   }
 };
@@ -277,7 +273,7 @@ std::vector<BoundField> fields(ConformRequest& r) {
 Question conform_question() {
   return question<ConformRequest>(
       "conform", "Compare the kernels of a platform with the reference, bit for bit",
-      std::mem_fn(&ConformRequest::answer));
+      &ConformRequest::answer);
 }
 
 }  // namespace arlab::lab

@@ -37,8 +37,8 @@ class ConformanceSummary {
   std::uint64_t compared() const { return compared_; }  ///< elements
   std::uint64_t mismatches() const { return mismatches_; }
 
-  /// The first of every check: in JSON, and where there are any a line each below the table.
-  void add_mismatches_to(Result& result) const;
+  /// The first of every check: in JSON, and where there are any as findings; `what` they are.
+  void add_mismatches_to(Result& result, std::string_view what = {}) const;
 
  private:
   void add(const kernels::ConformanceRow& row);

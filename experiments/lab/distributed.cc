@@ -13,8 +13,6 @@
 
 namespace arlab::lab {
 
-using Json = nlohmann::ordered_json;
-
 void Run::lose(std::size_t point, const std::string& why) {
   lost_.push_back(fmt::format("{}: {}", name(point), why));
   progress().say("failed: " + lost_.back());

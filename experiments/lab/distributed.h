@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -85,8 +84,8 @@ class Run {
 std::vector<Outcome> values_of(const std::string& task);
 
 /// The same for the tasks of each kind.
-std::vector<Outcome> study_values_of(const nlohmann::ordered_json& task);
-std::vector<Outcome> sweep_values_of(const nlohmann::ordered_json& task);
+std::vector<Outcome> study_values_of(const Json& task);
+std::vector<Outcome> sweep_values_of(const Json& task);
 
 /// A path from the root on: workers have working directories of their own.
 std::string located_path(const std::filesystem::path& path);
@@ -98,8 +97,7 @@ std::string program_definition();
 std::string known_hash_of_file(const std::string& path);
 
 /// Throws InvalidInput when a worker defines its rows otherwise than the run.
-void require_same_definition(const nlohmann::ordered_json& run,
-                             const nlohmann::ordered_json& worker);
+void require_same_definition(const Json& run, const Json& worker);
 
 /// What `compute` gives, or why it gives nothing.
 Outcome outcome_of(const std::function<std::string()>& compute);
@@ -110,7 +108,7 @@ Question shared_question(std::string name, std::string help) {
   Question shared{std::move(name), std::move(help), {}};
   shared.ask = [] {
     const auto request = std::make_shared<Request>();
-    const auto answer = [request] {
+    const auto answer = [request](Format) {
       RunOf run(*request);
       run.compute();
       return run.finish();

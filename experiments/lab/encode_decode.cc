@@ -113,12 +113,11 @@ std::vector<BoundField> fields(DecodeRequest& r) {
 
 Question encode_question() {
   return question<EncodeRequest>("encode", "Write the wire bytes of a tensor",
-                                 std::mem_fn(&EncodeRequest::answer));
+                                 &EncodeRequest::answer);
 }
 
 Question decode_question() {
-  return question<DecodeRequest>("decode", "Turn wire bytes into a tensor",
-                                 std::mem_fn(&DecodeRequest::answer));
+  return question<DecodeRequest>("decode", "Turn wire bytes into a tensor", &DecodeRequest::answer);
 }
 
 }  // namespace arlab::lab

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "reference/error.h"
 #include "reference/tensors/file.h"
@@ -96,10 +97,16 @@ std::string shell_quote(const std::string& text) {
 }
 
 namespace {
-thread_local std::string called_as = "arlab";
-}
+// It stays when its thread ends: a destructor has to be registered, for which there may be no memory.
+thread_local const std::string* called_as = nullptr;
+}  // namespace
 
-void set_command_line(std::string line) { called_as = std::move(line); }
-const std::string& command_line() { return called_as; }
+void set_command_line(std::string line) {
+  delete std::exchange(called_as, new std::string(std::move(line)));
+}
+const std::string& command_line() {
+  static const std::string otherwise = "arlab";
+  return called_as == nullptr ? otherwise : *called_as;
+}
 
 }  // namespace arlab::lab

@@ -16,8 +16,6 @@
 namespace arlab::lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 template <class Items, class TextOf>
 std::string join(const Items& items, TextOf text_of) {
   return fmt::format("{}", fmt::join(items | std::views::transform(text_of), ", "));

@@ -14,8 +14,6 @@
 namespace arlab::lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 Json median_json(std::vector<float> values) {
   for (float& value : values) {
     if (std::isnan(value)) value = -HUGE_VALF;
@@ -275,14 +273,14 @@ Question model_layers_question() {
   return question<LayersRequest>(
       "model layers",
       "Layer by layer: how the error grows, and what compressing only this layer costs",
-      std::mem_fn(&LayersRequest::answer));
+      &LayersRequest::answer);
 }
 
 Question model_assign_question() {
   return question<AssignRequest>(
       "model assign",
       "Which codec for which layer: the fewest bits within a budget of KL divergence, greedily",
-      std::mem_fn(&AssignRequest::answer));
+      &AssignRequest::answer);
 }
 
 }  // namespace arlab::lab

@@ -23,7 +23,6 @@ namespace arlab::lab {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 /// One combination of what may be named several times.
 struct PerplexityPoint {
@@ -145,31 +144,31 @@ struct PerplexityRequest {
   /// of the files that it names; this program.
   static Json request_of(const PerplexityPoint& point, const Json& common) {
     Json request = common;
-    Json& options = request["options"];
-    options["ranks"] = point.ranks;
-    options["algorithm"] = point.algorithm;
-    options["codec"] = point.codec;
-    options["dtype"] = point.dtype;
-    options["weights"] = point.formats.weights.name();
-    options["activations"] = point.formats.activations.name();
+    request["ranks"] = point.ranks;
+    request["algorithm"] = point.algorithm;
+    request["codec"] = point.codec;
+    request["dtype"] = point.dtype;
+    request["weights"] = point.formats.weights.name();
+    request["activations"] = point.formats.activations.name();
     if (is_schedule_file(point.algorithm)) {
-      request["files"]["algorithm"] = quick_hash_of_file(point.algorithm);
+      request["file of algorithm"] = quick_hash_of_file(point.algorithm);
     }
     return request;
   }
 
   /// What is the same for all points.
   Json common_request() {
-    Json files = {{"model", text.hash_of_model()}, {"text", text.hash_of_text()}};
+    Json common = canonical_json(request(), {"threads"});
+    common["program"] = quick_hash_of_file(program_file());
+    common["file of model"] = text.hash_of_model();
+    common["file of text"] = text.hash_of_text();
     if (const std::string& file = collective.schedule.schedule_file; !file.empty()) {
-      files["schedule"] = quick_hash_of_file(file);
+      common["file of schedule"] = quick_hash_of_file(file);
     }
     if (!formats.calibration.empty()) {
-      files["calibration"] = quick_hash_of_file(formats.calibration);
+      common["file of calibration"] = quick_hash_of_file(formats.calibration);
     }
-    return {{"program", quick_hash_of_file(program_file())},
-            {"options", canonical_json(request(), {"threads"})},
-            {"files", std::move(files)}};
+    return common;
   }
 
   /// A result that is kept here, with the request that it is of and a check of both; believed only if
@@ -182,7 +181,9 @@ struct PerplexityRequest {
     std::string differing;
     try {
       if (json != kept(json.at("request"), json.at("result"))) throw std::invalid_argument("check");
-      if (json.at("request") != request) differing = differences_of(json.at("request"), request);
+      if (json.at("request") != request) {
+        differing = differences(json_line(json.at("request")), json_line(request));
+      }
       for (const Json& field : json.at("result")) {
         const Json& value = field.at(1);
         fields.push_back({field.at(0),
@@ -197,18 +198,6 @@ struct PerplexityRequest {
            differing);
     }
     return fields;
-  }
-
-  static std::string differences_of(const Json& theirs, const Json& ours) {
-    Json flat[2];
-    for (int i = 0; i < 2; ++i) {
-      const Json& request = i == 0 ? theirs : ours;
-      flat[i]["program"] = request.at("program");
-      flat[i].update(request.at("options"));
-      for (const auto& [name, hash] : request.at("files").items())
-        flat[i]["file of " + name] = hash;
-    }
-    return differences(json_line(flat[0]), json_line(flat[1]));
   }
 
   static void keep(const fs::path& path, const Json& request, const std::vector<Figure>& fields) {
@@ -304,7 +293,7 @@ std::vector<BoundField> fields(PerplexityRequest& r) {
 Question model_perplexity_question() {
   return question<PerplexityRequest>(
       "model perplexity", "Perplexity of a text, and KL divergence from the uncompressed network",
-      std::mem_fn(&PerplexityRequest::answer));
+      &PerplexityRequest::answer);
 }
 
 }  // namespace arlab::lab

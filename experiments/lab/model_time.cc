@@ -17,8 +17,6 @@
 namespace arlab::lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::uint32_t kMostTokens = 1 << 24;
 constexpr std::uint32_t kMostBatch = 1 << 16;
 
@@ -170,7 +168,7 @@ Question model_time_question() {
   return question<ModelTimeRequest>(
       "model time",
       "Time to first token or per output token, and which part of it is communication",
-      std::mem_fn(&ModelTimeRequest::answer));
+      &ModelTimeRequest::answer);
 }
 
 }  // namespace arlab::lab

@@ -20,7 +20,6 @@ namespace arlab::lab {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 /// One number of a table, and ours.
 struct EndToEndCell {
@@ -273,7 +272,7 @@ Question model_validate_question() {
   return question<ModelValidateRequest>(
       "model validate",
       "Times of models and layers beside published and measured ones, cell by cell",
-      std::mem_fn(&ModelValidateRequest::answer));
+      &ModelValidateRequest::answer);
 }
 
 }  // namespace arlab::lab

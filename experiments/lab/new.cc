@@ -67,36 +67,24 @@ class TreeLock {
   int descriptor_;
 };
 
-/// Files that are there together or not at all.
-class NewTexts {
- public:
-  void add(fs::path path, std::string text) {
-    files_.push_back({std::move(path), std::move(text)});
-  }
-
-  /// Overwrites the `changed` ones, and those are the last.
-  void write(std::size_t changed) const {
-    std::size_t written = 0;
-    try {
-      for (; written < files_.size(); ++written) {
-        const std::string& text = files_[written].text;
-        write_file(files_[written].path, text);
-      }
-    } catch (...) {
-      for (std::size_t i = 0; i < std::min(written, files_.size() - changed); ++i) {
-        ::unlink(files_[i].path.c_str());
-      }
-      throw;
-    }
-  }
-
- private:
-  struct File {
-    fs::path path;
-    std::string text;
-  };
-  std::vector<File> files_;
+struct File {
+  fs::path path;
+  std::string text;
 };
+
+/// Of new files, all or none are there in the end; the others stand behind them.
+void write_all(const std::vector<File>& files, std::size_t new_ones) {
+  std::size_t written = 0;
+  try {
+    for (; written < files.size(); ++written) {
+      write_file(files[written].path, files[written].text);
+    }
+  } catch (...) {
+    std::error_code none;
+    for (std::size_t i = 0; i < std::min(written, new_ones); ++i) fs::remove(files[i].path, none);
+    throw;
+  }
+}
 
 struct NewCodecRequest {
   std::string name;
@@ -116,12 +104,11 @@ struct NewCodecRequest {
       std::error_code error;
       if (fs::exists(root / each, error)) fail("{} is there already", (root / each).string());
     }
-    NewTexts texts;
-    texts.add(root / header, renamed(example_of(root / kPage, "example_codec.h")));
-    texts.add(root / test, renamed(read_text(root / kTest)));
-    texts.add(root / kFormats, with_format(read_text(root / kFormats)));
-    texts.add(root / kTests, with_test(read_text(root / kTests)));
-    texts.write(2);
+    write_all({{root / header, renamed(example_of(root / kPage, "example_codec.h"))},
+               {root / test, renamed(read_text(root / kTest))},
+               {root / kFormats, with_format(read_text(root / kFormats))},
+               {root / kTests, with_test(read_text(root / kTests))}},
+              2);
 
     Result report{"arlab.new/1"};
     report.figures = {
@@ -263,7 +250,7 @@ std::vector<BoundField> fields(NewCodecRequest& r) {
 Question new_codec_question() {
   return question<NewCodecRequest>("new codec",
                                    "A codec in C++: its file, its test, their lines in the tree",
-                                   std::mem_fn(&NewCodecRequest::answer));
+                                   &NewCodecRequest::answer);
 }
 
 }  // namespace arlab::lab

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,7 @@ class Run;  // distributed.h
 /// A request that is being made. Once its fields are set, there is an answer, which throws InvalidInput for what does not fit.
 struct Asked {
   std::vector<BoundField> fields;
-  std::function<Result()> answer;
+  std::function<Result(Format)> answer;  ///< as far as it depends on how it is printed
   std::function<std::unique_ptr<Run>()> run =
       {};  ///< the answer's work, which processes may share; null: nobody can
 };
@@ -29,15 +30,23 @@ struct Question {
   std::function<Asked()> ask;
   std::string more_help = {};
   std::vector<Format> formats = {};  ///< of its answer, besides table, JSON and CSV
+  Format usual = Format::table;
+  bool has_answer = true;  ///< that is printed; else a file is all
 };
 
-/// A question of a struct that has fields(); `answer` is called with one.
+/// A question of a struct that has fields(); `answer` is called with one, and with the format if it takes that.
 template <class Request, class Answer>
 Question question(std::string name, std::string help, Answer answer, std::string more_help = {},
                   std::vector<Format> formats = {}) {
   const auto ask = [answer] {
     const auto request = std::make_shared<Request>();
-    return Asked{fields(*request), [request, answer] { return answer(*request); }};
+    return Asked{fields(*request), [request, answer](Format format) {
+                   if constexpr (std::is_invocable_v<Answer, Request&, Format>) {
+                     return std::invoke(answer, *request, format);
+                   } else {
+                     return std::invoke(answer, *request);
+                   }
+                 }};
   };
   return {std::move(name), std::move(help), ask, std::move(more_help), std::move(formats)};
 }

@@ -17,8 +17,6 @@
 namespace arlab::lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct ReduceRequest {
   CollectiveSpec schedule;
   ExecutionOptions execution;
@@ -104,7 +102,7 @@ std::vector<BoundField> fields(ReduceRequest& r) {
 Question reduce_question() {
   return question<ReduceRequest>(
       "reduce", "Run an all-reduce (or other collective) in the bit-exact reference",
-      std::mem_fn(&ReduceRequest::answer));
+      &ReduceRequest::answer);
 }
 
 }  // namespace arlab::lab

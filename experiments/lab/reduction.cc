@@ -11,8 +11,6 @@
 namespace arlab::lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 /// Of a whole tensor, where ErrorMetrics has none: infinite without error; as low as can be when
 /// finite values were lost, or when there is an error and nothing that it is relative to.
 Json sqnr_of(const ErrorMetrics& error) {

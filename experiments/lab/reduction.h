@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +19,7 @@ namespace arlab::lab {
 
 /// An SQNR in JSON, which has no infinities: "inf" without any error, "-inf" where finite values were
 /// lost, null where there is nothing to compare.
-nlohmann::ordered_json decibels(const std::optional<double>& value);
+Json decibels(const std::optional<double>& value);
 
 /// What a collective should give, in float64.
 struct ExactResult {

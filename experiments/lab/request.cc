@@ -9,12 +9,12 @@
 
 namespace arlab::lab {
 
-nlohmann::ordered_json canonical_json(const std::vector<BoundField>& fields,
-                                      std::initializer_list<std::string_view> without) {
-  std::map<std::string, nlohmann::ordered_json> sorted;
+Json canonical_json(const std::vector<BoundField>& fields,
+                    std::initializer_list<std::string_view> without) {
+  std::map<std::string, Json> sorted;
   for (const BoundField& bound : fields) {
     const std::string& name = bound.field.name;
-    const nlohmann::ordered_json value = Cell(bound.get());
+    const Json value = Cell(bound.get());
     if (std::ranges::find(without, name) != without.end() || value.is_null() || value == false) {
       continue;
     }
@@ -24,27 +24,11 @@ nlohmann::ordered_json canonical_json(const std::vector<BoundField>& fields,
 }
 
 const std::vector<Question>& questions() {
-  static const std::vector<Question> all = {
-      list_question(),
-      encode_question(),
-      decode_question(),
-      reduce_question(),
-      topology_show_question(),
-      topology_compare_question(),
-      topology_import_question(),
-      select_question(),
-      study_question(),
-      sweep_question(),
-      vectors_question(),
-      check_codec_question(),
-      conform_question(),
-      model_perplexity_question(),
-      model_layers_question(),
-      model_assign_question(),
-      model_time_question(),
-      model_validate_question(),
-      new_codec_question(),
-  };
+  static const std::vector<Question> all = [] {
+    std::vector<Question> made;
+    for (Question (*const make)() : kQuestions) made.push_back(make());
+    return made;
+  }();
   return all;
 }
 

@@ -2,17 +2,16 @@
 #pragma once
 
 #include <initializer_list>
-#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 #include <vector>
 
-#include "reference/field.h"
+#include "experiments/lab/result.h"
 
 namespace arlab::lab {
 
 /// All that is set, by the names of the fields in alphabetical order: what a result depends on, as the key that it is kept
 /// under. `without` names fields on which no result depends, such as the number of threads.
-nlohmann::ordered_json canonical_json(const std::vector<BoundField>& fields,
-                                      std::initializer_list<std::string_view> without = {});
+Json canonical_json(const std::vector<BoundField>& fields,
+                    std::initializer_list<std::string_view> without = {});
 
 }  // namespace arlab::lab

@@ -12,8 +12,6 @@
 
 namespace arlab::lab {
 
-using Json = nlohmann::ordered_json;
-
 Cell::Cell(const Json& json) : json_(std::make_shared<const Json>(json)) {}
 Cell::Cell(std::nullptr_t) : Cell(Json(nullptr)) {}
 Cell::Cell(bool flag) : Cell(Json(flag)) {}
@@ -35,6 +33,19 @@ Cell::Cell(const FieldValue& value)
             }
           },
           value)) {}
+
+std::string_view name_of(Format format) {
+  constexpr std::string_view kNames[] = {"table", "json", "csv", "nccl", "nccl-json", "toml"};
+  return kNames[static_cast<std::size_t>(format)];
+}
+
+void add_findings(Result& result, std::string name, const std::vector<std::string>& findings,
+                  std::string_view what) {
+  if (!name.empty()) result.details.push_back({std::move(name), findings});
+  if (findings.empty()) return;
+  result.sections.push_back({fmt::format("{}", fmt::join(findings, "\n"))});
+  result.verdict = fmt::format("{}{}", what, findings.front());
+}
 
 std::string json_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -301,7 +312,7 @@ std::string render(const Result& result, Format format, const Page& page) {
     }
     return render_csv(table);
   }
-  if (format == Format::toml || result.is_text) return result.text;
+  if (format > Format::csv || result.is_text) return result.text;
   std::vector<std::string> left_out;
   const auto is_shown = [&](const std::vector<std::string>& shown, const std::string& name) {
     const bool is =

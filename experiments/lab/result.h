@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -14,6 +15,8 @@
 #include "reference/wide_count.h"
 
 namespace arlab::lab {
+
+using Json = nlohmann::ordered_json;  // no header of the lab has more of it
 
 /// A value as JSON has it; null where a figure does not exist. It is JSON wherever that is asked for.
 class Cell {
@@ -34,10 +37,10 @@ class Cell {
   Cell(const std::optional<Value>& value) : Cell(value ? Cell(*value) : Cell()) {}
   Cell(const std::vector<std::string>& texts);
   Cell(const FieldValue& value);
-  Cell(const nlohmann::ordered_json& json);
+  Cell(const Json& json);
 
-  const nlohmann::ordered_json& json() const { return *json_; }
-  operator const nlohmann::ordered_json&() const { return *json_; }
+  const Json& json() const { return *json_; }
+  operator const Json&() const { return *json_; }
 
  private:
   struct OfCount {};
@@ -45,7 +48,7 @@ class Cell {
   Cell(OfCount, std::uint64_t count);
   Cell(OfInteger, std::int64_t count);
 
-  std::shared_ptr<const nlohmann::ordered_json> json_;
+  std::shared_ptr<const Json> json_;
 };
 
 /// One named figure of a result.
@@ -82,6 +85,21 @@ struct Picture {
   std::vector<std::string> arguments = {};
 };
 
+/// The last three are of some questions only.
+enum class Format { table, json, csv, nccl, nccl_json, toml };
+
+/// As --format has it.
+std::string_view name_of(Format format);
+
+/// What text for people may be like.
+struct Page {
+  std::size_t width = std::string::npos;  ///< characters in a line
+  bool all = false;                       ///< every figure and column, however long the lines
+};
+
+/// Takes text piece by piece.
+using Write = std::function<void(std::string_view)>;
+
 /// Figures, or rows, or both.
 struct Result {
   std::string schema;  ///< for example arlab.reduce/1
@@ -99,20 +117,19 @@ struct Result {
   bool is_text = false;                         ///< for people, too, in place of the table
   std::optional<Picture> picture = {};
   std::string verdict = {};  ///< of a check that has failed: why, in one line
+  std::function<void(Format, const Page&, const Write&)> written =
+      {};  ///< in place of render(), for what is too much to be in memory
+  std::function<void()> at_last = {};  ///< what is left to do once the answer is shown
 };
+
+/// What a check has found to be wrong, a line each: all in JSON, under `name`; for people below the table. The first is the
+/// verdict, behind `what`.
+void add_findings(Result& result, std::string name, const std::vector<std::string>& findings,
+                  std::string_view what);
 
 /// One object: figures by their names, and the rows as objects.
-nlohmann::ordered_json to_json(const Result& result);
-nlohmann::ordered_json to_json(const Table& table);
-
-/// The last three are of some commands only.
-enum class Format { table, json, csv, nccl, nccl_json, toml };
-
-/// What text for people may be like.
-struct Page {
-  std::size_t width = std::string::npos;  ///< characters in a line
-  bool all = false;                       ///< every figure and column, however long the lines
-};
+Json to_json(const Result& result);
+Json to_json(const Table& table);
 
 /// table: aligned text, figures first. json: one object. csv: the rows, or the figures as one row.
 /// Only a table has a page; what it leaves out, its last line says.
@@ -129,9 +146,9 @@ std::string render_csv(const Table& table);
 std::string csv_line(const std::vector<Cell>& cells);
 
 /// JSON text on one line; bytes that are not UTF-8 (a file's name) become U+FFFD.
-std::string json_line(const nlohmann::ordered_json& json);
+std::string json_line(const Json& json);
 
 /// A cell as a person reads it: six significant digits, "-" for null.
-std::string cell_text(const nlohmann::ordered_json& cell);
+std::string cell_text(const Json& cell);
 
 }  // namespace arlab::lab

@@ -33,7 +33,6 @@ namespace arlab::lab {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 /// Crossovers are found to this many bytes.
 constexpr std::uint64_t kGrain = 1024;
@@ -174,16 +173,13 @@ class Clock {
   Clock(const Topology& topology, Rank ranks, DType dtype, bool has_bounds = false)
       : topology_(topology), ranks_(ranks), dtype_(dtype), has_bounds_(has_bounds) {}
 
-  bool has_bounds() const { return has_bounds_; }
-  /// Which kernel runs depends on the bytes: of two codecs the better one may get the slower kernel.
-  bool has_kernels_by_size() const { return topology_.device.blocks.has_value(); }
   bool knows(const Candidate& c, std::uint64_t bytes) const {
     const auto sizes = known_.find(&c);
     return sizes != known_.end() && sizes->second.contains(bytes);
   }
 
   double latency_us(const Candidate& c, std::uint64_t bytes) {
-    if (!knows(c, bytes)) learn(c, bytes, simulated(c, bytes));
+    if (!knows(c, bytes)) known_[&c][bytes] = simulated_us(c, bytes);
     return known_[&c][bytes];
   }
 
@@ -193,94 +189,35 @@ class Clock {
     for (const Candidate* c : candidates) {
       if (!known_[c].contains(bytes)) unknown.push_back(c);
     }
-    std::vector<Times> times(unknown.size());
+    std::vector<double> us(unknown.size());
     parallel_for(unknown.size(), 0,
-                 [&](unsigned, std::size_t i) { times[i] = simulated(*unknown[i], bytes); });
-    for (std::size_t i = 0; i < unknown.size(); ++i) learn(*unknown[i], bytes, times[i]);
+                 [&](unsigned, std::size_t i) { us[i] = simulated_us(*unknown[i], bytes); });
+    for (std::size_t i = 0; i < unknown.size(); ++i) known_[unknown[i]][bytes] = us[i];
   }
 
-  /// It is not faster than so: the latency of the largest size below that is known, or what its wire
-  /// bytes take on the busiest link, less a margin.
+  /// It is not faster than so: the latency of the largest size below that is known, less a margin.
+  /// Where a larger size divides more evenly it is up to 6 % faster; where it gets another kernel, 12 %.
   double least_us(const Candidate& c, std::uint64_t bytes) const {
-    if (!has_bounds_) return knows(c, bytes) ? known_.at(&c).at(bytes) : 0;
-    double least = kOfWire * wire_us(c, bytes);
     const auto sizes = known_.find(&c);
-    if (sizes == known_.end()) return least;
+    if (sizes == known_.end()) return 0;
     const auto above = sizes->second.upper_bound(bytes);
-    if (above == sizes->second.begin()) return least;
+    if (above == sizes->second.begin()) return 0;
     const auto& [size, us] = *std::prev(above);
-    return size == bytes ? us : std::max(least, of_smaller() * us);
+    if (size == bytes) return us;
+    if (!has_bounds_) return 0;
+    return (topology_.device.blocks ? 0.85 : 0.92) * us;
   }
 
  private:
-  /// Where a larger size divides more evenly it is up to 6 % faster; where it gets another kernel, 12 %.
-  double of_smaller() const { return has_kernels_by_size() ? 0.85 : 0.92; }
-  /// A block more or less in a chunk.
-  static constexpr double kOfWire = 0.95;
-  struct Times {
-    double latency_us = 0;
-    double wire_us = 0;  ///< that the busiest link was busy
-  };
-  /// A candidate that was simulated, for those of the same algorithm and options: bytes on each link
-  /// are in proportion to payload and wire bits.
-  struct Sample {
-    const Candidate* candidate;
-    double wire_us_per_byte;
-  };
-
-  static bool same_way(const Candidate& a, const Candidate& b) {
-    return a.algorithm == b.algorithm && a.library == b.library && a.options == b.options;
-  }
-
-  /// Whether chunks of whole blocks are as good as equal: to a third of the margin.
-  bool divides_well(const Candidate& c, std::uint64_t bytes) const {
-    constexpr std::uint64_t kBlocks = 64;  // of a chunk
-    std::uint64_t parts = 1;
-    for (const Field& option : c.algorithm->options) {
-      if (option.trials.empty()) continue;
-      parts *= c.options.has(option.name) ? integer_of(option, c.options)
-                                          : std::ranges::max(option.trials);
-    }
-    const std::uint64_t chunk = bytes / size_of(dtype_) / ranks_ / parts;
-    return chunk / kBlocks >= c.codec->info().alignment;
-  }
-
-  /// What it takes at least on the busiest link; 0 when there is no sample to tell by.
-  double wire_us(const Candidate& c, std::uint64_t bytes) const {
-    if (c.library || !divides_well(c, bytes)) return 0;
-    for (const Sample& sample : samples_) {
-      const Candidate& other = *sample.candidate;
-      if (!same_way(c, other)) continue;
-      const double packed =
-          other.codec->info().cost.store_efficiency / c.codec->info().cost.store_efficiency;
-      return sample.wire_us_per_byte * static_cast<double>(bytes) * c.wire_bits / other.wire_bits *
-             std::min(1.0, packed);
-    }
-    return 0;
-  }
-
-  void learn(const Candidate& c, std::uint64_t bytes, const Times& times) {
-    known_[&c][bytes] = times.latency_us;
-    if (!has_bounds_ || c.library || !divides_well(c, bytes)) return;
-    const bool has_sample =
-        std::any_of(samples_.begin(), samples_.end(),
-                    [&](const Sample& sample) { return same_way(c, *sample.candidate); });
-    if (!has_sample) samples_.push_back({&c, times.wire_us / static_cast<double>(bytes)});
-  }
-
-  Times simulated(const Candidate& c, std::uint64_t bytes) const {
+  double simulated_us(const Candidate& c, std::uint64_t bytes) const {
     const std::uint64_t elements = std::max<std::uint64_t>(1, bytes / size_of(dtype_));
     const ScheduleRequest request{.world_size = ranks_,
                                   .elements = elements,
                                   .alignment = c.codec->info().alignment,
                                   .options = c.options};
-    const SimulationResult result = arlab::simulate(
-        {*c.algorithm, request, *c.codec, dtype_, topology_, {.library = c.library}});
-    Times times{result.latency_us, 0};
-    for (const LinkClassUse& use : result.links) {
-      times.wire_us = std::max(times.wire_us, use.utilisation * result.latency_us);
-    }
-    return times;
+    return arlab::simulate(
+               {*c.algorithm, request, *c.codec, dtype_, topology_, {.library = c.library}})
+        .latency_us;
   }
 
   const Topology& topology_;
@@ -288,42 +225,10 @@ class Clock {
   DType dtype_;
   bool has_bounds_;
   std::map<const Candidate*, std::map<std::uint64_t, double>> known_;  ///< by size
-  std::vector<Sample> samples_;
 };
 
 /// Where nothing was measured, wire bits stand for the error.
 double quality_of(const Candidate& c) { return c.quality_db.value_or(c.wire_bits); }
-
-/// Simulates all candidates, or those that may be on the Pareto front: which are not surely slower
-/// than another one with no more error.
-void find_out(const std::vector<Candidate>& all, std::uint64_t bytes, bool everything,
-              Clock& clock) {
-  std::vector<const Candidate*> open;
-  for (const Candidate& c : all) {
-    if (everything || quality_of(c) > -kInfinity) open.push_back(&c);
-  }
-  if (everything) return clock.find_out(open, bytes);
-  // Small ones first: by them the clock knows what the others' bytes take.
-  std::stable_sort(open.begin(), open.end(), [](const Candidate* a, const Candidate* b) {
-    return a->wire_bits < b->wire_bits;
-  });
-  const std::size_t batch = std::size_t{2} * hardware_threads();
-  std::vector<const Candidate*> tried;
-  while (!open.empty()) {
-    std::vector<const Candidate*> next;
-    std::erase_if(open, [&](const Candidate* c) {
-      if (next.size() == batch) return false;
-      const double least_us = clock.least_us(*c, bytes);
-      const bool is_beaten = std::any_of(tried.begin(), tried.end(), [&](const Candidate* other) {
-        return clock.latency_us(*other, bytes) < least_us && quality_of(*other) >= quality_of(*c);
-      });
-      if (!is_beaten) next.push_back(c);
-      return true;
-    });
-    clock.find_out(next, bytes);
-    tried.insert(tried.end(), next.begin(), next.end());
-  }
-}
 
 /// Sizes from `from` to below `to` for which one candidate is the fastest.
 struct Range {
@@ -332,53 +237,38 @@ struct Range {
   const Candidate* best = nullptr;
 };
 
-/// Whether `a` is never slower than `b`: the same algorithm with fewer bytes on the wire, no more
-/// work, and chunks that can be cut at least as evenly.
-bool outruns(const Candidate& a, const Candidate& b) {
-  if (a.algorithm != b.algorithm || a.library != b.library || !(a.options == b.options))
-    return false;
-  const CodecCost& of_a = a.codec->info().cost;
-  const CodecCost& of_b = b.codec->info().cost;
-  return a.wire_bits < b.wire_bits &&
-         a.wire_bits / of_a.store_efficiency < b.wire_bits / of_b.store_efficiency &&
-         of_a.encode_ops_per_element <= of_b.encode_ops_per_element &&
-         of_a.decode_ops_per_element <= of_b.decode_ops_per_element && of_a.packed >= of_b.packed &&
-         of_a.measures <= of_b.measures && a.codec->info().alignment <= b.codec->info().alignment;
-}
-
 class Selector {
  public:
   Selector(const std::vector<const Candidate*>& allowed, Clock& clock)
-      : clock_(clock), allowed_(allowed) {
-    if (!clock.has_bounds() || clock.has_kernels_by_size()) return;
-    const auto outrunner_of = [&](const Candidate& c) -> const Candidate* {
-      for (const Candidate* other : allowed) {
-        if (outruns(*other, c)) return other;
-      }
-      return nullptr;
-    };
-    for (const Candidate* c : allowed) {
-      const Candidate* first = outrunner_of(*c);
-      if (first == nullptr) continue;
-      while (const Candidate* next = outrunner_of(*first)) first = next;
-      outrun_by_[c] = first;
-    }
-  }
+      : clock_(clock), allowed_(allowed) {}
 
   /// Of equally fast ones the one with the least error, then the first. Those that were slower for
-  /// fewer bytes already are not simulated, and of those that another one outruns only what may be
-  /// as fast.
+  /// fewer bytes already are not simulated.
   const Candidate* best_at(std::uint64_t bytes) {
-    std::vector<const Candidate*> order;
-    std::vector<const Candidate*> outrun;
-    for (const Candidate* c : allowed_) (outrun_by_.contains(c) ? outrun : order).push_back(c);
-    fastest_us_ = kInfinity;
-    tried_.clear();
-    try_in_order(order, bytes);
-    try_in_order(outrun, bytes);
+    std::vector<const Candidate*> order = allowed_;
+    std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) {
+      return clock_.least_us(*a, bytes) < clock_.least_us(*b, bytes);
+    });
+    // One after the other would leave cores idle; all at once would be for nothing.
+    const std::size_t batch = std::size_t{2} * hardware_threads();
+    double fastest_us = kInfinity;
+    for (std::size_t begin = 0; begin < order.size();) {
+      std::size_t end = begin;
+      while (end < order.size() && end - begin < batch &&
+             clock_.least_us(*order[end], bytes) <= fastest_us) {
+        ++end;
+      }
+      if (end == begin) break;
+      const std::span<const Candidate* const> next(order.data() + begin, end - begin);
+      clock_.find_out(next, bytes);
+      for (const Candidate* c : next) {
+        fastest_us = std::min(fastest_us, clock_.latency_us(*c, bytes));
+      }
+      begin = end;
+    }
     const Candidate* best = nullptr;
     for (const Candidate* c : allowed_) {
-      if (!tried_.contains(c)) continue;
+      if (!clock_.knows(*c, bytes)) continue;
       if (best == nullptr || is_better(*c, *best, bytes)) best = c;
     }
     return best;
@@ -398,35 +288,6 @@ class Selector {
   }
 
  private:
-  double least_us(const Candidate& c, std::uint64_t bytes) const {
-    const auto outrunner = outrun_by_.find(&c);
-    const double least = clock_.least_us(c, bytes);
-    return outrunner == outrun_by_.end()
-               ? least
-               : std::max(least, clock_.least_us(*outrunner->second, bytes));
-  }
-  /// Simulates those that may be as fast as what is known to be the fastest.
-  void try_in_order(std::vector<const Candidate*>& order, std::uint64_t bytes) {
-    std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) {
-      return least_us(*a, bytes) < least_us(*b, bytes);
-    });
-    // One after the other would leave cores idle; all at once would be for nothing.
-    const std::size_t batch = std::size_t{2} * hardware_threads();
-    for (std::size_t begin = 0; begin < order.size();) {
-      std::size_t end = begin;
-      while (end < order.size() && end - begin < batch &&
-             least_us(*order[end], bytes) <= fastest_us_) {
-        ++end;
-      }
-      if (end == begin) break;
-      const std::span<const Candidate* const> next(order.data() + begin, end - begin);
-      clock_.find_out(next, bytes);
-      for (const Candidate* c : next)
-        fastest_us_ = std::min(fastest_us_, clock_.latency_us(*c, bytes));
-      tried_.insert(next.begin(), next.end());
-      begin = end;
-    }
-  }
   bool is_better(const Candidate& a, const Candidate& b, std::uint64_t bytes) {
     const double of_a = clock_.latency_us(a, bytes);
     const double of_b = clock_.latency_us(b, bytes);
@@ -450,10 +311,6 @@ class Selector {
 
   Clock& clock_;
   std::vector<const Candidate*> allowed_;
-  std::map<const Candidate*, const Candidate*> outrun_by_;  ///< one that none outruns
-  // Of the size that is looked at.
-  double fastest_us_ = kInfinity;
-  std::set<const Candidate*> tried_;
 };
 
 // ---------------------------------------------------------------- the command
@@ -507,7 +364,11 @@ struct SelectRequest {
     }
     const std::vector<const Candidate*> allowed = within_budget(all, measured_on);
     Clock clock(t, world_size, type, !exhaustive);
-    find_out(all, payload, exhaustive || !plot.empty(), clock);
+    std::vector<const Candidate*> drawn;
+    for (const Candidate& c : all) {
+      if (exhaustive || !plot.empty() || quality_of(c) > -kInfinity) drawn.push_back(&c);
+    }
+    clock.find_out(drawn, payload);
     Selector selector(allowed, clock);
     const std::vector<Range> ranges = selector.ranges();
     Result result = result_of(t, world_size, type, payload, measured_on, allowed, all,
@@ -922,7 +783,7 @@ std::vector<BoundField> fields(SelectRequest& r) {
 Question select_question() {
   return question<SelectRequest>(
       "select", "The fastest algorithm and codec by message size, under an error budget",
-      std::mem_fn(&SelectRequest::answer));
+      &SelectRequest::answer);
 }
 
 }  // namespace arlab::lab

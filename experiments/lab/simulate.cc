@@ -12,6 +12,8 @@
 #include <numeric>
 
 #include "experiments/lab/files.h"
+#include "experiments/lab/nccl_tests.h"
+#include "experiments/lab/questions.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
 #include "reference/parallel.h"
@@ -665,6 +667,67 @@ std::vector<BoundField> fields(SimulateRequest& r) {
        field("sensitivity", &r.sensitivity,
              "What the latency depends on: per cent that it grows by for each constant that grows "
              "by 1 %")});
+}
+
+namespace {
+
+/// A line per size as nccl-tests prints it.
+Result as_nccl(const SimulateRequest& request, Format format) {
+  if (!request.workload.empty()) {
+    fail("--format {} is of one collective; allowed with --workload are table, json, csv",
+         name_of(format));
+  }
+  const std::vector<Simulation> all = simulate_sizes(request);
+  const SimulationResult& last = all.back().times();
+  NcclRun run{.experiment = fmt::format("{} {} on {}", last.algorithm, last.codec, last.topology),
+              .collective = last.collective,
+              .lines = {}};
+  for (const Simulation& each : all) {
+    const SimulationResult& r = each.times();
+    // The model does not tell an output that is the input from another one.
+    run.lines.push_back({r.payload_bytes, 1, {r.latency_us}, NcclTime{r.latency_us}});
+  }
+  NcclReport nccl;
+  nccl.ranks = last.world_size;
+  nccl.dtype = last.dtype;
+  nccl.device = all.back().topology().device.name;
+  nccl.provenance = fmt::format("simulated: model {}, topology {}", last.model, last.topology);
+  nccl.runs = {std::move(run)};
+  return nccl.answer(format);
+}
+
+/// With a picture beside the trace.
+struct DrawnSimulation : SimulateRequest {
+  bool no_plots = false;
+
+  Result answer(Format format) const {
+    if (format > Format::csv) return as_nccl(*this, format);
+    Result result = simulate(*this);
+    if (!is_single(*this)) return result;
+    result.figures_in_csv = !sensitivity;
+    if (trace.empty() || is_chakra(*this) || no_plots) return result;
+    const std::string picture = trace.substr(0, trace.rfind('.') + 1) + "png";
+    const auto place = std::ranges::find(result.figures, "trace", &Figure::name);
+    result.figures.insert(place + 1, {"timeline", picture, "picture of the trace"});
+    result.picture = {"timeline",
+                      picture,
+                      {},
+                      fmt::format("the trace is in {} (--no-plots leaves out the picture)", trace),
+                      {trace, picture}};
+    return result;
+  }
+};
+
+std::vector<BoundField> fields(DrawnSimulation& r) {
+  return together(fields(static_cast<SimulateRequest&>(r)),
+                  {field("no_plots", &r.no_plots, "No .png beside the trace").needs("trace")});
+}
+
+}  // namespace
+
+Question simulate_question() {
+  return question<DrawnSimulation>("simulate", "Simulate how long a collective takes on a topology",
+                                   &DrawnSimulation::answer, {}, {Format::nccl, Format::nccl_json});
 }
 
 }  // namespace arlab::lab

@@ -30,7 +30,6 @@ namespace arlab::lab {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 const std::vector<std::string> kColumns = words_in(
     "input tensor dtype ranks algorithm codec elements wire_bits_per_element sqnr_db "

@@ -24,7 +24,6 @@ namespace arlab::lab {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 const std::vector<std::string> kSweepColumns = words_in(
     "topology ranks group_size algorithm codec inner_codec dtype bytes implementation "

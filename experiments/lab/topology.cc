@@ -25,8 +25,6 @@
 namespace arlab::lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr Rank kMostDrawnRanks = 64;
 constexpr Rank kMostRanksOfMatrix = 16;
 /// All routes of so many ranks are looked at; of more, those between some.

@@ -24,7 +24,6 @@ namespace arlab::lab {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 struct VectorInput {
   const char* name;
@@ -226,7 +225,7 @@ std::vector<BoundField> fields(VectorsRequest& r) {
 
 Question vectors_question() {
   return question<VectorsRequest>("vectors", "Write golden vectors for somebody else's kernel",
-                                  std::mem_fn(&VectorsRequest::answer));
+                                  &VectorsRequest::answer);
 }
 
 }  // namespace arlab::lab

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the documentation as a site, into build/site or the folder that is named. Needs ./quickstart.sh before (the program, and
-# the Python packages of requirements.txt), but no network.
+# Builds the documentation as a site, into build/site or the folder that is named. Needs ./quickstart.sh before (the program, the package
+# arlab, and the packages of requirements.txt), but no network.
 #
 #   experiments/site/build.sh [--out DIR]
 set -euo pipefail
@@ -28,6 +28,7 @@ if ! "$python" -c 'import mkdocs, mkdocstrings, nbconvert, markdown_it' 2>/dev/n
   printf 'error: %s lacks packages of requirements.txt: ./quickstart.sh installs them\n' "$python" >&2
   exit 2
 fi
+export ARLAB_PACKAGE=${program%/*}/python
 # With --quiet, MkDocs counts no warnings, and --strict ends nothing.
 if ! log=$("$python" -m mkdocs build --strict --clean --config-file mkdocs.yml --site-dir "$out" 2>&1); then
   printf '%s\n' "$log" >&2

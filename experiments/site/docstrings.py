@@ -1,12 +1,19 @@
 """Docstrings of the package as Markdown: columns of names and meanings, which are aligned for readers of the source, become lists,
-and what stands behind an attribute after #: its docstring."""
+what stands behind an attribute after #: its docstring, and functions with @asks have the signature and the arguments that the fields
+of their question make."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import os
 import re
+import sys
 from typing import Any
 
-from griffe import Docstring, Extension, Object
+from griffe import Docstring, Extension, Function, Object, Parameter, ParameterKind, Parameters
+
+sys.path.insert(0, os.environ["ARLAB_PACKAGE"])
 
 ENTRY = re.compile(r"^(\w[\w, ]*?|\w+\(.*?\)) {2,}(\S.*)$")
 
@@ -34,11 +41,29 @@ def as_markdown(text: str) -> str:
     return "\n".join(lines)
 
 
+def take_over(function: Function) -> None:
+    """What the decorator has made of a function, which is imported for that."""
+    made = getattr(importlib.import_module(function.module.path), function.name)
+    function.parameters = Parameters(*(
+        Parameter(
+            each.name, annotation=str(each.annotation), kind=ParameterKind[each.kind.name.lower()],
+            default=None if each.default is inspect.Parameter.empty else repr(each.default),
+        )
+        for each in inspect.signature(made).parameters.values()
+    ))  # fmt: skip
+    text, mark, arguments = made.__doc__.partition("\n\nArgs:\n")
+    plain = re.sub(r"([\\*\[\]])", r"\\\1", arguments).replace("<", "&lt;")  # what a field says is no Markdown
+    assert function.docstring
+    function.docstring.value = text + mark + plain
+
+
 class Columns(Extension):
     """What mkdocstrings calls for every object that it finds."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.is_attribute and not obj.docstring and "  #: " in obj.source:
             obj.docstring = Docstring(obj.source.partition("  #: ")[2].strip(), parent=obj)
+        if obj.is_function and any(str(each.value).startswith("asks(") for each in obj.decorators):
+            take_over(obj)
         if obj.docstring:
             obj.docstring.value = as_markdown(obj.docstring.value)

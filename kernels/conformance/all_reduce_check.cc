@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "kernels/conformance/conform.h"
 #include "kernels/conformance/element_bits.h"

@@ -5,7 +5,6 @@ Token figures are computed by hand, and a small study runs from the command line
 """
 
 import csv
-import math
 import os
 import re
 import subprocess
@@ -15,13 +14,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from arlab.figures import InputError, accuracy
+from arlab.figures import InputError
 from safetensors.numpy import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "experiments" / "studies" / "accuracy"
+sys.path.insert(0, str(STUDY))
+import make as accuracy  # noqa: E402
+
 PUBLISHED = ROOT / "experiments" / "published"
-PACKAGE = ROOT / "experiments" / "python"
 BIN = Path(os.environ.get("ARLAB_BIN", ROOT / "build" / "bin"))
 
 GAINS = {"int{b}-g{g}": 0.0, "had-int{b}-g{g}": -1.0, "logfmt{b}-g{g}": -3.0, "int{b}-g{g}-sr": 3.0}
@@ -210,21 +211,6 @@ def test_an_increase_has_two_digits():
     assert texts[4:] == ["+27 %", "+2 000 %", "+7 900 000 %", "-0.30 %"]
 
 
-def pairs(*points):
-    """(collective, SQNR, increase) of round to nearest at 4 bits."""
-    rows = [(accuracy.RTN, collective, 4, x, y, y, y) for collective, x, y in points]
-    return pd.DataFrame(rows, columns=["method", "collective", "bits", "sqnr_db", "increase", "least", "most"])
-
-
-def test_perplexity_against_sqnr():
-    curve = [("two_shot", x, 10.0 ** (3 - x / 10)) for x in (0, 5, 20)]
-    assert accuracy.rank_correlation(pairs(*curve)) == pytest.approx(1)
-    assert accuracy.rank_correlation(pairs(*curve[:2], ("two_shot", 30, 1e6))) == pytest.approx(-0.5)
-    assert math.isnan(accuracy.rank_correlation(pairs(*curve[:2])))
-    others = [("all_to_all", 10, 2 * 10.0**2), ("all_to_all", 25, 1.0)]
-    assert list(accuracy.same_curve(pairs(*curve, *others))) == [pytest.approx(2)]  # 25 dB is off the curve
-
-
 # ---------------------------------------------------------------- tokens
 
 
@@ -257,11 +243,9 @@ def run(*words):
     return subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False)
 
 
-def figures(kind, *words, options=()):
-    """Runs the package's command line."""
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
-    command = [sys.executable, *options, "-m", "arlab.figures", kind, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+def make(folder, options=()):
+    """Runs the study's script."""
+    return run(sys.executable, *options, STUDY / "make.py", folder)
 
 
 SMALL = """\
@@ -296,7 +280,7 @@ def small(tmp_path_factory):
 
 
 def test_a_small_study_from_end_to_end(small):
-    done = figures("accuracy", small / "out", options=["-W", "error"])
+    done = make(small / "out", options=["-W", "error"])
     assert (done.returncode, done.stderr) == (0, "")
     for name in accuracy.FIGURES:
         data = (small / "out" / f"{name}.png").read_bytes()
@@ -312,7 +296,7 @@ def test_a_small_study_from_end_to_end(small):
 
 
 def test_what_is_missing_is_one_line(tmp_path):
-    done = figures("accuracy", tmp_path)
+    done = make(tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
 

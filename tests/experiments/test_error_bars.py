@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from arlab.figures import InputError, error_bars, read_results
+from arlab.figures.__main__ import main as figures_main
 
 STUDY = Path(__file__).resolve().parents[2] / "experiments" / "studies" / "spread"
 NEEDED = ["input", "tensor", "ranks", "algorithm", "codec", "wire_bits_per_element", "sqnr_db"]
@@ -47,7 +48,7 @@ def test_a_figure_again_has_equal_bytes(frame, tmp_path):
 def test_what_is_not_there_is_one_line(frame, tmp_path, capsys):
     with pytest.raises(InputError, match="ranks is 3; the results have 2, 4"):
         error_bars.error_bars(frame, ranks=3)
-    assert error_bars.main([str(tmp_path / "missing.csv")]) == 2
+    assert figures_main(["error_bars", str(tmp_path / "missing.csv")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <nlohmann/json.hpp>
 
 #include "kernels/conformance/conform.h"
 #include "kernels/platform/host/emulator.h"

@@ -1,8 +1,6 @@
-"""arlab.conformance: right all-reduces pass, broken ones are caught, whoever does the work and wherever ranks are."""
+"""arlab.conformance: right all-reduces pass, broken ones are caught, wherever ranks are."""
 
-import os
 import threading
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -12,19 +10,6 @@ from arlab import conformance
 from arlab.conformance import CheckError, NumpyTensors, check
 
 LENGTHS = [1, 100, 2049]
-PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
-ENGINES = [pytest.param({"program": PROGRAM}, id="program")]
-try:
-    from arlab import _arlab  # noqa: F401
-except ImportError:
-    assert "ARLAB_EXTENSION" not in os.environ, "the extension was built, but cannot be loaded"
-else:
-    ENGINES.append(pytest.param({}, id="library"))
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request):
-    return request.param
 
 
 def rank_order(tensors):
@@ -37,8 +22,8 @@ def rank_order(tensors):
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
-def test_right(engine, dtype):
-    report = check(rank_order, world_size=3, dtype=dtype, lengths=LENGTHS, **engine)
+def test_right(dtype):
+    report = check(rank_order, world_size=3, dtype=dtype, lengths=LENGTHS)
     assert report.passed and report.deterministic and report.ranks_identical, report
     assert f"one_shot/{dtype}/native" in report.exact_as
     assert report.data["schema"] == "arlab.judge/1"
@@ -46,7 +31,7 @@ def test_right(engine, dtype):
     assert "passed" in str(report)
 
 
-def test_modes(engine):
+def test_modes():
     def in_place(tensors):
         for tensor, result in zip(tensors, rank_order(tensors)):
             tensor[:] = result
@@ -55,7 +40,7 @@ def test_modes(engine):
         for output, result in zip(outputs, rank_order(tensors)):
             output[:] = result
 
-    claim = {"claim": "one_shot/fp16/native", "world_size": 4, "lengths": LENGTHS, **engine}
+    claim = {"claim": "one_shot/fp16/native", "world_size": 4, "lengths": LENGTHS}
     assert check(in_place, mode="in_place", **claim).passed
     assert check(out, mode="out", **claim).passed
     report = check(lambda tensors: None, mode="in_place", **claim)
@@ -64,9 +49,9 @@ def test_modes(engine):
     assert any("not written" in finding for finding in report.findings)
 
 
-def test_broken(engine):
+def test_broken():
     def findings(all_reduce, mode="returns", **request):
-        report = check(all_reduce, world_size=2, lengths=LENGTHS, mode=mode, **request, **engine)
+        report = check(all_reduce, world_size=2, lengths=LENGTHS, mode=mode, **request)
         assert not report.passed and "WRONG: " in str(report)
         return "\n".join(report.findings)
 
@@ -120,39 +105,39 @@ def run_ranks(world_size, one_rank):
     return results
 
 
-def test_one_process_per_rank(engine):
+def test_one_process_per_rank():
     def one_rank(rank, gather):
         def all_reduce(tensor):
             tensors = [np.frombuffer(part, np.float16) for part in gather(tensor.tobytes())]
             return rank_order(tensors)[rank]
 
-        return check(all_reduce, world_size=3, lengths=LENGTHS, rank=rank, gather=gather, **engine)
+        return check(all_reduce, world_size=3, lengths=LENGTHS, rank=rank, gather=gather)
 
     reports = run_ranks(3, one_rank)
     assert all(report.passed and "one_shot/fp16/native" in report.exact_as for report in reports), reports
     assert reports[0] == reports[1] == reports[2]
 
 
-def test_a_rank_that_fails_ends_the_check_on_all(engine):
+def test_a_rank_that_fails_ends_the_check_on_all():
     def one_rank(rank, gather):
         def all_reduce(tensor):
             if rank == 1:
                 raise ValueError("no such\ndtype")
             return tensor
 
-        return check(all_reduce, world_size=3, lengths=LENGTHS, rank=rank, gather=gather, **engine)
+        return check(all_reduce, world_size=3, lengths=LENGTHS, rank=rank, gather=gather)
 
     for error in run_ranks(3, one_rank):
         assert isinstance(error, CheckError) and "rank 1: ValueError: no such dtype" in str(error)
 
 
-def test_bf16_as_bit_patterns(engine):
+def test_bf16_as_bit_patterns():
     def all_reduce(tensors):
         assert tensors[0].dtype == np.uint16
         return [r.view(np.uint16) for r in rank_order([t.view(ml_dtypes.bfloat16) for t in tensors])]
 
     tensors = NumpyTensors(raw_bf16=True)
-    assert check(all_reduce, world_size=2, dtype="bf16", lengths=LENGTHS, tensors=tensors, **engine).passed
+    assert check(all_reduce, world_size=2, dtype="bf16", lengths=LENGTHS, tensors=tensors).passed
 
 
 @pytest.mark.parametrize(
@@ -169,13 +154,13 @@ def test_bf16_as_bit_patterns(engine):
         ({"world_size": 2, "lengths": [0]}, "allowed"),
     ],
 )
-def test_bad_arguments(engine, arguments, message):
+def test_bad_arguments(arguments, message):
     with pytest.raises(CheckError, match=message) as caught:
-        check(rank_order, **arguments, **engine)
+        check(rank_order, **arguments)
     assert "\n" not in str(caught.value)
 
 
-def test_results_that_do_not_fit(engine):
+def test_results_that_do_not_fit():
     for result, message in [
         (lambda tensors: tensors[0], "must return a list of 2 tensors"),
         (lambda tensors: None, "must return a list of 2 tensors"),
@@ -183,30 +168,22 @@ def test_results_that_do_not_fit(engine):
         (lambda tensors: [t[:-1] for t in tensors], "expected are 1 elements of fp16"),
     ]:
         with pytest.raises(CheckError, match=message):
-            check(result, world_size=2, lengths=LENGTHS, **engine)
-
-
-def test_a_program_that_is_not_there():
-    with pytest.raises(CheckError, match="arlab's program cannot be run"):
-        check(rank_order, world_size=2, program="/no/such/arlab")
+            check(result, world_size=2, lengths=LENGTHS)
 
 
 def test_every_name_is_there():
     assert all(hasattr(conformance, name) for name in conformance.__all__)
 
 
-def test_the_claim_names_its_codec(engine):
+def test_the_claim_names_its_codec():
     """A claim of a codec is held to that codec's bits, without the codec being named twice."""
-    report = check(rank_order, world_size=2, lengths=[64], claim="two_shot/qr-q4/native", **engine)
+    report = check(rank_order, world_size=2, lengths=[64], claim="two_shot/qr-q4/native")
     assert not report.passed and "not two_shot/qr-q4/native as claimed" in " ".join(report.findings)
     with pytest.raises(CheckError, match="unknown claim"):
-        check(rank_order, world_size=2, lengths=[64], claim="two_shot/nothing/native", **engine)
+        check(rank_order, world_size=2, lengths=[64], claim="two_shot/nothing/native")
 
 
 # ---------------------------------------------------------------- codecs
-
-needs_library = pytest.mark.skipif(len(ENGINES) == 1, reason="the extension is not built")
-
 
 def mxint8_encode(x, flush=False, ties_away=False):
     """MXINT8 of the OCP specification in NumPy, in arlab's layout: all codes, then all scales, per 4096 elements."""
@@ -247,7 +224,6 @@ def mxint8_decode(wire, dtype, elements):
     return values
 
 
-@needs_library
 def test_a_codec_in_numpy_is_the_reference(tmp_path):
     report = conformance.check_codec(mxint8_encode, mxint8_decode, "mxint8")
     assert report.passed, str(report)
@@ -261,7 +237,6 @@ def test_a_codec_in_numpy_is_the_reference(tmp_path):
     assert report.passed and all(case["elements"] == 0 and case["dtype"] == "bf16" for case in report.cases)
 
 
-@needs_library
 @pytest.mark.parametrize("mistake", ["flush", "ties_away"])
 def test_a_mistake_in_a_codec_is_named(mistake):
     report = conformance.check_codec(lambda x: mxint8_encode(x, **{mistake: True}), mxint8_decode, "mxint8", dtype="fp16")
@@ -270,7 +245,6 @@ def test_a_mistake_in_a_codec_is_named(mistake):
     assert sum(case["wire_differs"] for case in report.cases) > 0 == sum(case["elements_differ"] for case in report.cases)
 
 
-@needs_library
 def test_codecs_that_cannot_be_checked():
     good = {"encode": mxint8_encode, "decode": mxint8_decode, "codec": "mxint8", "dtypes": ["fp16"]}
     for change, error, words in [

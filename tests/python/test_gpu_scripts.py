@@ -83,7 +83,7 @@ def numpy_conformance():
 
 
 def test_check_script():
-    arguments = ["--out", "x.json", "--program", PROGRAM, "--algorithms", "nccl", "--lengths", "2,2050", "--dtypes", "bf16"]
+    arguments = ["--out", "x.json", "--algorithms", "nccl", "--lengths", "2,2050", "--dtypes", "bf16"]
     options = check_script.parse_arguments(arguments)
     ranks = Threads(3)
     results = ranks.run(lambda: list(check_script.check_all(ranks, options, numpy_conformance())))
@@ -100,7 +100,7 @@ def test_check_script():
 
 
 def test_check_script_says_what_cannot_run():
-    options = check_script.parse_arguments(["--out", "x", "--program", PROGRAM, "--algorithms", "nccl"])
+    options = check_script.parse_arguments(["--out", "x", "--algorithms", "nccl"])
     ranks = Threads(2)
 
     def broken(tensor):
@@ -121,7 +121,7 @@ def test_regions_fit():
         seen.append(tensors[0].base.nbytes if tensors[0].base is not None else 0)
         return tensors
 
-    conformance.check(all_reduce, world_size=2, lengths=[1, 300], program=PROGRAM)
+    conformance.check(all_reduce, world_size=2, lengths=[1, 300])
     assert max(seen) == check_script.region_bytes([1, 300], 2)
 
 

@@ -594,7 +594,7 @@ def test_a_cache_is_believed_only_where_it_is_what_was_asked_for(files, tmp_path
     words = ["--cache", str(tmp_path)]
     several = {"codec": "qr-q4,qr-q8", "ranks": "2"}
     rows = perplexity_json(files, *words, **several)["runs"]
-    entries = {json.loads(path.read_text())["request"]["options"]["codec"]: path for path in tmp_path.iterdir()}
+    entries = {json.loads(path.read_text())["request"]["codec"]: path for path in tmp_path.iterdir()}
     q4, q8 = entries["qr-q4"].read_bytes(), entries["qr-q8"].read_bytes()
 
     entries["qr-q8"].write_bytes(q4)

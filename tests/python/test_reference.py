@@ -900,23 +900,44 @@ def test_a_codec_of_chance_is_called_so():
 
 
 @pytest.mark.parametrize(
-    "function, question, others",
+    "function, question, own, renamed",
     [
-        (arlab.sweep, "sweep", {"client", "workers", "progress"}),
-        (arlab.study, "study", {"client", "workers", "progress"}),
-        (arlab.select, "select", {"min_sqnr_db", "algorithm", "codec"}),
-        (arlab.check_codec, "check-codec", set()),
-        (arlab.vectors, "vectors", set()),
-        (arlab.models.time, "model time", {"attention"}),
-        (arlab.models.perplexity, "model perplexity", {"layer_codecs", "progress", "more"}),
-        (arlab.models.layers, "model layers", {"progress", "more"}),
-        (arlab.models.assign, "model assign", {"progress", "more"}),
+        (arlab.simulate, "simulate", {"algorithm"}, {}),
+        (arlab.sweep, "sweep", {"client", "workers", "progress"}, {}),
+        (arlab.study, "study", {"file", "out", "client", "workers", "progress"}, {}),
+        (arlab.select, "select", set(), {"min_sqnr": "min_sqnr_db", "algorithms": "algorithm", "codecs": "codec"}),
+        (arlab.check_codec, "check-codec", {"codec"}, {}),
+        (arlab.vectors, "vectors", {"codec", "folder"}, {}),
+        (arlab.import_topology, "topology import", {"file"}, {"from": "source"}),
+        (arlab.models.time, "model time", {"model", "attention"}, {}),
+        (arlab.models.perplexity, "model perplexity", {"model", "algorithm", "progress"}, {"layer_codec": "layer_codecs"}),
+        (arlab.models.layers, "model layers", {"model", "algorithm", "progress"}, {}),
+        (arlab.models.assign, "model assign", {"model", "algorithm", "progress"}, {}),
     ],
 )
-def test_arguments_are_fields_of_the_question(function, question, others):
-    names = set(inspect.signature(function).parameters)
-    assert others <= names
-    assert names - others <= set(arlab._arlab.fields(question))
+def test_arguments_are_the_fields_of_the_question(function, question, own, renamed):
+    """With their defaults and what they mean; options of algorithms are not listed."""
+    from arlab._questions import OF_THE_PROGRAM
+
+    fields = {renamed.get(each["name"], each["name"]): each for each in arlab._arlab.fields(question)}
+    parameters = inspect.signature(function).parameters
+    options = {name for name, each in fields.items() if each["of_algorithm"]}
+    assert set(parameters) - {"options"} == ({*fields} - OF_THE_PROGRAM - options) | own
+    assert ("options" in parameters) == bool(options)
+    for name in {*parameters} & {*fields} - own:
+        assert (parameters[name].default is inspect.Parameter.empty) == fields[name]["required"], name
+        if fields[name]["default"] is not None:
+            assert parameters[name].default == fields[name]["default"], name
+        assert f"    {name}: {fields[name]['help'][:20]}" in function.__doc__
+
+
+def test_defaults_that_words_say():
+    defaults = {name: each.default for name, each in inspect.signature(arlab.models.time).parameters.items()}
+    assert (defaults["tokens"], defaults["phase"], defaults["attention"], defaults["codec"]) == (1024, "prefill", True, None)
+    with pytest.raises(arlab.ArgumentError, match="topology is required"):
+        arlab.sweep()
+    with pytest.raises(arlab.ArgumentError, match="unknown option 'topologie': known are topology, "):
+        arlab.sweep(topologie="h200-8")
 
 
 def test_the_stub_has_every_name():

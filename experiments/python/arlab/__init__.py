@@ -23,9 +23,8 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import TYPE_CHECKING, Any
 
-from arlab import conformance
-
 if TYPE_CHECKING:
+    from arlab import conformance
     from arlab._errors import ArgumentError, Error
     from arlab._codecs import codec, codec_info, codecs, decode, encode, wire_bytes
     from arlab.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
@@ -41,7 +40,7 @@ __all__ = [
     "topology", "vectors", "wire_bytes",
 ]  # fmt: skip
 
-# Where a name is. All but report needs the compiled part; arlab.conformance (with the program instead) and arlab.figures do not.
+# Where a name is. All but report and arlab.figures needs the compiled part.
 _WHERE = {
     "_errors": ("ArgumentError", "Error"),
     "_codecs": ("codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"),
@@ -54,7 +53,7 @@ _WHERE = {
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 
 
-_SUBMODULES = ("fetch", "figures", "models", "statistics", "torch")
+_SUBMODULES = ("conformance", "fetch", "figures", "models", "statistics", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -12,8 +12,7 @@ bit, with the algorithms of arlab's reference and with orders of summation that 
 run to run, and between ranks. Zeros, outputs that are not written, writes behind the end, and ranks whose contribution
 is missing are found and named.
 
-The work is done by arlab's library (the compiled part of this package), or, where that is not installed, by the program:
-`check(..., program="build/bin/arlab")`, or ARLAB_PROGRAM in the environment. Both give the same report.
+Of a process in another language, `arlab judge` does the same over two pipes, with the same report.
 
 A codec in NumPy, PyTorch or Triton against the reference's:
 
@@ -25,16 +24,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Protocol, Sequence
 
 import numpy as np
 
+from arlab import _arlab
 from arlab._deprecated import renamed
 from arlab._errors import Error
 from arlab._files import temporary_folder
+from arlab._tables import Result
 
 __all__ = ["CheckError", "CodecReport", "NumpyTensors", "Report", "Tensors", "TorchTensors", "check", "check_codec"]
 
@@ -46,41 +45,31 @@ class CheckError(Error):
     """The check could not be done: the all-reduce raised an exception, or an argument is wrong."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """What an all-reduce does. `data` holds everything, schema arlab.judge/1."""
+class Report(Result):
+    """What an all-reduce does. `data` holds everything, schema arlab.judge/1.
 
-    data: dict[str, Any]
+    passed            True when there are no findings
+    findings          what an all-reduce must not do, one line each
+    deterministic     repeated calls gave the same bits
+    ranks_identical   all ranks got the same bits
+    exact_as          the candidates that have every bit of every result, for example `one_shot/bf16/native`
+    """
 
-    @property
-    def passed(self) -> bool:
-        """True when there are no findings."""
-        return self.data["passed"]
+    SHOWN = ("passed", "deterministic", "ranks_identical", "calls", "compared_elements")
 
-    @property
-    def findings(self) -> list[str]:
-        """What an all-reduce must not do, one line each."""
-        return self.data["findings"]
-
-    @property
-    def deterministic(self) -> bool:
-        """Repeated calls gave the same bits."""
-        return self.data["deterministic"]
-
-    @property
-    def ranks_identical(self) -> bool:
-        """All ranks got the same bits."""
-        return self.data["ranks_identical"]
-
-    @property
-    def exact_as(self) -> list[str]:
-        """The candidates that have every bit of every result, for example `one_shot/bf16/native`."""
-        return self.data["exact_as"]
+    passed: bool
+    findings: list[str]
+    deterministic: bool
+    ranks_identical: bool
+    exact_as: list[str]
 
     @property
     def sqnr_db(self) -> float | None:
         """10 log10(signal / error) in dB against the float64 sum, on Gaussian inputs; None without error."""
         return self.data["errors"][0]["sqnr_db"]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Report) and self.data == other.data
 
     def __str__(self) -> str:
         d = self.data
@@ -199,7 +188,6 @@ def check(
     rank: int | None = None,
     gather: Callable[[bytes], Sequence[bytes]] | None = None,
     tensors: Tensors | None = None,
-    program: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Checks an all-reduce.
 
@@ -217,7 +205,6 @@ def check(
         codec: compare with algorithms that use this codec, too.
         claim: what the all-reduce says it is, for example "two_shot/qr-q4/native"; then every bit must be right.
         tensors: where tensors are; default NumpyTensors(). TorchTensors("cuda:0") for PyTorch.
-        program: arlab's program, to use it instead of the compiled library.
 
     Raises:
         CheckError: an argument is wrong, or the all-reduce raised an exception (on any rank).
@@ -231,19 +218,14 @@ def check(
     if rank is not None and not 0 <= rank < world_size:
         raise CheckError(f"rank {rank}: allowed are 0 to {world_size - 1}")
     session = _Session(all_reduce, dtype, mode, rank, gather, tensors if tensors is not None else NumpyTensors())
-    request = {
-        "ranks": world_size,
-        "dtype": dtype,
-        "lengths": list(lengths or []),
-        "runs": runs,
-        "seed": seed,
-        "in_place": mode == "in_place",
-        "codec": codec or "",
-        "claim": claim or "",
-    }
-    program = program or os.environ.get("ARLAB_PROGRAM")
-    data = _with_program(program, session, request) if program else _with_library(session, request)
-    return Report(data)
+    try:
+        data = _arlab.check_all_reduce(
+            session.called, ranks=world_size, dtype=dtype, lengths=list(lengths or []), runs=runs, seed=seed,
+            in_place=mode == "in_place", codec=codec or "", claim=claim or "",
+        )  # fmt: skip
+    except Error as error:
+        raise CheckError(str(error)) from session.raised
+    return Report(json.loads(data))
 
 
 class _Session:
@@ -253,6 +235,15 @@ class _Session:
         self.all_reduce, self.dtype, self.mode = all_reduce, dtype, mode
         self.rank, self.gather, self.tensors = rank, gather, tensors
         self.raised: Exception | None = None  #: by a call
+
+    def called(self, call: dict[str, int], regions: np.ndarray) -> str:
+        """Why the all-reduce failed; empty when it did not."""
+        try:
+            self.answer(call, regions)
+        except Exception as error:  # noqa: BLE001
+            self.raised = self.raised or error
+            return _line(error)
+        return ""
 
     def answer(self, call: dict[str, int], regions: np.ndarray) -> None:
         """`regions` holds a row of bytes per rank; what came out of the all-reduce replaces it."""
@@ -303,91 +294,18 @@ def _line(error: Exception) -> str:
     return text[:500] if isinstance(error, CheckError) else f"{type(error).__name__}: {text}"[:500]
 
 
-def _with_library(session: _Session, request: dict[str, Any]) -> dict[str, Any]:
-    try:
-        from arlab import _arlab
-    except ImportError as error:
-        raise CheckError(
-            f"the compiled part of the package arlab cannot be loaded ({error}): install it with `pip install .`,"
-            " or name arlab's program, with program= or ARLAB_PROGRAM"
-        ) from error
-    try:
-        return json.loads(_arlab.check_all_reduce(lambda call, regions: _answer(session, call, regions), **request))
-    except Error as error:
-        raise CheckError(str(error)) from session.raised
-
-
-def _answer(session: _Session, call: dict[str, int], regions: np.ndarray) -> str:
-    """Why the all-reduce failed; empty when it did not."""
-    try:
-        session.answer(call, regions)
-    except Exception as error:  # noqa: BLE001
-        session.raised = session.raised or error
-        return _line(error)
-    return ""
-
-
-def _with_program(program: str | os.PathLike[str], session: _Session, request: dict[str, Any]) -> dict[str, Any]:
-    """`arlab judge`, over two pipes."""
-    calls_read, calls_write = os.pipe()
-    answers_read, answers_write = os.pipe()
-    command = [os.fspath(program), "judge", "--calls", f"/dev/fd/{calls_write}", "--answers", f"/dev/fd/{answers_read}"]
-    command += ["--format", "json", "--ranks", str(request["ranks"]), "--dtype", request["dtype"]]
-    command += ["--runs", str(request["runs"]), "--seed", str(request["seed"])]
-    if request["lengths"]:
-        command += ["--lengths", ",".join(map(str, request["lengths"]))]
-    if request["in_place"]:
-        command += ["--in-place"]
-    for option in ("codec", "claim"):
-        if request[option]:
-            command += [f"--{option}", request[option]]
-    with open(calls_read, "rb") as calls, open(answers_write, "wb") as answers:
-        try:
-            process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(calls_write, answers_read)
-            )
-        except OSError as error:
-            raise CheckError(f"arlab's program cannot be run: {error}") from None
-        finally:
-            os.close(calls_write)
-            os.close(answers_read)
-        with process:
-            try:
-                _serve(session, calls, answers)
-            finally:
-                answers.close()
-                stdout, stderr = process.communicate()
-    if process.returncode not in (0, 1) or not stdout:
-        message = stderr.decode(errors="replace").strip().removeprefix("arlab: ")
-        raise CheckError(message or f"arlab's program ended with {process.returncode}") from session.raised
-    return json.loads(stdout)
-
-
-def _serve(session: _Session, calls, answers) -> None:
-    """Answers calls until the program closes the pipe."""
-    while line := calls.readline():
-        call = json.loads(line)
-        content = calls.read(call["ranks"] * call["region_bytes"])
-        regions = np.frombuffer(bytearray(content), np.uint8).reshape(call["ranks"], call["region_bytes"])
-        failure = _answer(session, call, regions)
-        try:
-            answers.write(f"error {failure}\n".encode() if failure else b"done\n" + regions.tobytes())
-            answers.flush()
-        except BrokenPipeError:
-            return
-
-
 # ---------------------------------------------------------------- codecs
 
 
-@dataclass(frozen=True)
-class CodecReport:
+class CodecReport(Result):
     """How a codec compares with the reference. `cases`: a dict each, with the numbers of bytes and elements that were
     compared and that differ; `findings`: a line for each case in which something differs, with the first place."""
 
+    SHOWN = ("codec", "passed")
+
     codec: str
-    cases: list[dict[str, Any]] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
+    cases: list[dict[str, Any]]
+    findings: list[str]
 
     @property
     def passed(self) -> bool:
@@ -506,7 +424,7 @@ class _Functions:
 
 def _compare_codec(functions: _Functions, folder: Path, dtypes: list[str] | None) -> CodecReport:
     manifest = json.loads((folder / "manifest.json").read_text())
-    report = CodecReport(manifest["codec"])
+    report = CodecReport({"codec": manifest["codec"], "cases": [], "findings": []})
     for case in manifest["cases"]:
         dtype, elements = case["dtype"], case["elements"]
         if dtypes is not None and dtype not in dtypes:

@@ -24,8 +24,8 @@ from arlab import _arlab
 from arlab._arrays import numpy_dtype
 from arlab._deprecated import renamed
 from arlab._errors import ArgumentError
-from arlab._model_time import ModelTime, time
-from arlab._tables import Result, ask
+from arlab._questions import asks, options_in
+from arlab._tables import Result, ask, frame
 from arlab.schedules import Algorithm, asked
 
 if TYPE_CHECKING:
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign", "layers", "linear", "perplexity", "row_parallel", "time"]
 
 
-def _asked(question: str, algorithm: Any, progress: Any, more: dict[str, Any], **given: Any) -> dict[str, Any]:
-    """`algorithm`: a value, a name, or several names; `more`: options of the algorithm."""
+def _asked(question: str, progress: Any, algorithm: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """`algorithm`: a value, a name, or several names."""
     if isinstance(algorithm, Algorithm):
-        algorithm, more = asked(algorithm, more)
-    return ask(f"model {question}", {**given, "algorithm": algorithm, **more}, progress)
+        algorithm, options = asked(algorithm, options_in(given, question))
+        given = {**given, **options}
+    return ask(question, {"algorithm": algorithm, **given}, progress)
 
 
 class _Rows(Result):
@@ -91,97 +92,81 @@ class Assignment(_Rows):
     SHOWN = ("model", "text", "tokens", "ranks", "algorithm", "max_kl", "assignment", "wire_bits_per_element", "mean_kl")
 
 
+class ModelTime(Result):
+    """How long a model takes for a prompt (ttft_us) or one more token per sequence (tpot_us); microseconds.
+
+    compute_us, communication_us   they add up to it: the device calculates, or waits for communication
+    communication_share            communication_us over the time, 0 to 1
+    speedup_over_library           over the same with NCCL or RCCL, uncompressed; None where the topology does not know it
+    operations                     a pandas.DataFrame: FLOP, bytes and time of each operation of one rank
+    """
+
+    SHOWN = (
+        "model", "topology", "ranks", "phase", "batch", "tokens", "dtype", "algorithm", "codec", "overlap", "ttft_us", "tpot_us",
+        "compute_us", "communication_us", "communication_share", "speedup_over_library", "provenance",
+    )  # fmt: skip
+
+    ttft_us: float | None
+    tpot_us: float | None
+    compute_us: float
+    communication_us: float
+    communication_share: float
+    speedup_over_library: float | None
+
+    @property
+    def operations(self) -> DataFrame:
+        return frame(self.data["operations"])
+
+
+@asks("model perplexity", layer_codecs="layer_codec")
 def perplexity(
     *,
-    text: str | Path,
-    ranks: int | Sequence[int],
-    codec: str | Sequence[str],
-    algorithm: str | Algorithm | Sequence[str] = "two_shot",
-    dtype: str | Sequence[str] | None = None,
-    weights: str | Sequence[str] | None = None,
-    activations: str | Sequence[str] | None = None,
-    calibration: str | Path | None = None,
     model: str | Path = "smollm2",
-    context: int | None = None,
-    tokens: int | None = None,
-    layers: str | None = None,
-    layer_codecs: dict[str, str] | None = None,
-    cache: str | Path | None = None,
-    platform: str | None = None,
-    accumulate: str | None = None,
-    threads: int | None = None,
+    algorithm: str | Algorithm | Sequence[str] = "two_shot",
     progress: Callable[[str], Any] | None = None,
-    **more: Any,
+    **given: Any,
 ) -> Perplexity:
     """Runs a text through a model whose all-reduces are compressed, every one through the bit-exact reference.
 
-    Args:
-        text: a file, UTF-8. It is cut into chunks of `context` (1024, or what the model was made for) tokens; a rest of less than 64 is left out.
-        ranks, codec, algorithm, dtype: one, or lists: then every combination is run. Rank r holds the r-th of N equal parts of the
-            inputs of the attention's output projection and of the FFN's down projection; what it would send is rounded to the
-            dtype (fp16, where the codec takes it) before it is encoded. All else is fp32.
-        weights, activations: in which formats the layers multiply (reference/layers/SPEC.md has the names); one, or lists: for
-            example "int8", "int8-asym", "fp8-tensor", weights "int4-g128", activations "bf16". Embedding and head stay in fp32.
-        calibration: a text from which activations with static scales ("int8-tensor-static") get these.
-        model: "smollm2", a .gguf file, or a folder with config.json and .safetensors.
-        tokens: at most so many of the text, the first.
-        layers: only these are compressed, "0,3-5"; the others are not split. layer_codecs: other codecs, {"0,3-5": "qr-q8"}.
-        cache: a folder in which results are kept, and from which those that are there are taken.
-        platform: "host", "cuda" or "rocm": kernels in place of the reference; the same bits.
-        progress: is called with text. more: options of the algorithm, as for arlab.all_reduce.
+    model: "smollm2", a .gguf file, or a folder with config.json and .safetensors. algorithm, ranks, codec, dtype, weights and activations
+    are one, or lists: then every combination is run. Rank r holds the r-th of N equal parts of the inputs of the attention's output
+    projection and of the FFN's down projection; what it would send is rounded to the dtype before it is encoded. All else is fp32.
+    reference/layers/SPEC.md has the names of formats. A rest of the text of less than 64 tokens is left out. layer_codecs: other codecs,
+    {"0,3-5": "qr-q8"}. progress: is called with text.
 
     Raises ArgumentError (a ValueError) for everything that does not fit.
     """
-    given = locals()
-    given["layer_codec"] = [f"{where}={name}" for where, name in (given.pop("layer_codecs") or {}).items()] or None
-    return Perplexity(_asked("perplexity", **given))
+    others = given.pop("layer_codecs", None) or {}
+    given["layer_codec"] = [f"{where}={name}" for where, name in others.items()] or None
+    return Perplexity(_asked("model perplexity", progress, algorithm, {"model": model, **given}))
 
 
+@asks("model layers")
 def layers(
-    *,
-    text: str | Path,
-    ranks: int,
-    codec: str,
-    algorithm: str | Algorithm = "two_shot",
-    dtype: str | None = None,
-    model: str | Path = "smollm2",
-    context: int | None = None,
-    tokens: int | None = None,
-    threads: int | None = None,
-    progress: Callable[[str], Any] | None = None,
-    **more: Any,
+    *, model: str | Path = "smollm2", algorithm: str | Algorithm = "two_shot", progress: Callable[[str], Any] | None = None, **given: Any
 ) -> Layers:
-    """How the error grows from layer to layer, and what compressing only one layer costs. Arguments as for perplexity()."""
-    given = locals()
-    return Layers(_asked("layers", **given))
+    """How the error grows from layer to layer, and what compressing only one layer costs. model, algorithm: as for perplexity()."""
+    return Layers(_asked("model layers", progress, algorithm, {"model": model, **given}))
 
 
 @renamed(codecs="codec")
+@asks("model assign")
 def assign(
-    *,
-    text: str | Path,
-    ranks: int,
-    codec: Sequence[str],
-    max_kl: float,
-    algorithm: str | Algorithm = "two_shot",
-    dtype: str | None = None,
-    model: str | Path = "smollm2",
-    context: int | None = None,
-    tokens: int | None = None,
-    points: int | None = None,
-    threads: int | None = None,
-    progress: Callable[[str], Any] | None = None,
-    **more: Any,
+    *, model: str | Path = "smollm2", algorithm: str | Algorithm = "two_shot", progress: Callable[[str], Any] | None = None, **given: Any
 ) -> Assignment:
-    """Which codec for which layer: greedily, the fewest bits on the wire within a mean KL divergence (nats).
+    """Which codec for which layer: greedily, the fewest bits on the wire within a mean KL divergence (nats), which is held by what
+    is measured. model, algorithm: as for perplexity()."""
+    return Assignment(_asked("model assign", progress, algorithm, {"model": model, **given}))
 
-    Args:
-        codec: to choose from, two or more.
-        max_kl: the budget; it is held by what is measured.
-        points: assignments on the greedy path that are run for the Pareto front. others: as for perplexity().
+
+@asks("model time")
+def time(model: str | Path, *, attention: bool = True, **given: Any) -> ModelTime:
+    """Time to first token or per output token, by a roofline of the layers and simulated collectives.
+
+    model: a name (`arlab model time --help` lists them), the path of a config.json, or of a .toml with its keys. attention: False
+    leaves it out, as experiments/gpu/bench_torch_layers.py does.
     """
-    given = locals()
-    return Assignment(_asked("assign", **given))
+    return ModelTime(ask("model time", {"model": model, "no_attention": not attention, **given}))
 
 
 def _matrices(*given: Any) -> list[NDArray[np.float32]]:
@@ -277,36 +262,8 @@ class Model:
         return self._run(ids, "states", **compressed).reshape(self.shape["layers"] + 1, len(ids), self.shape["hidden"])
 
     def _run(
-        self,
-        ids: Sequence[int],
-        what: str,
-        *,
-        ranks: int | None = None,
-        codec: str | None = None,
-        algorithm: str | Algorithm = "two_shot",
-        dtype: str = "fp16",
-        platform: str = "",
-        accumulate: str = "native",
-        threads: int = 0,
-        weights: str = "none",
-        activations: str = "none",
-        calibration: Sequence[int] = (),
-        **options: Any,
+        self, ids: Sequence[int], what: str, *, algorithm: str | Algorithm = "two_shot", calibration: Sequence[int] = (), **compressed: Any
     ) -> Any:
-        what_runs, given = asked(None if ranks is None else algorithm, options)
-        data = self._model.run(
-            ids=list(map(int, ids)),
-            what=what,
-            algorithm=what_runs,
-            codec=dtype if codec is None else codec,
-            dtype=dtype,
-            ranks=ranks or 0,
-            options=given,
-            accumulate=accumulate,
-            platform=platform,
-            threads=threads,
-            weights=weights,
-            activations=activations,
-            calibration=list(map(int, calibration)),
-        )
-        return data.view(np.float32)
+        name, given = asked(algorithm, compressed)
+        given["algorithm"] = None if given.get("ranks") is None else name
+        return self._model.run(list(map(int, ids)), what, given, list(map(int, calibration))).view(np.float32)

@@ -11,6 +11,7 @@ from arlab import _arlab
 from arlab._deprecated import renamed
 from arlab._errors import ArgumentError
 from arlab._files import unguarded
+from arlab._questions import asks, options_in
 from arlab._tables import Names, Result, ask, frame, listed, pandas
 from arlab.schedules import Algorithm, Schedule, asked
 
@@ -60,18 +61,11 @@ def topology(name: str) -> Topology:
     return Topology({**data, "topology": name}, drawing)
 
 
-def import_topology(
-    file: str | Path, *, source: str | None = None, base: str | None = None, servers: int | None = None
-) -> Topology:
-    """A machine as another tool describes it. Save its `toml` to simulate it.
-
-    Args:
-        file: the matrix of `nvidia-smi topo -m`, what NCCL writes into NCCL_TOPO_DUMP_FILE, or ASTRA-sim's network file.
-        source: which of these it is: "nvidia-smi", "nccl-xml", "astra-sim"; by default as it looks.
-        base: the topology whose device and software it has; by default round numbers.
-        servers: so many of these servers behind their network cards.
-    """
-    data, _, drawing = _arlab.ask("topology import", {"file": file, "from": source, "base": base, "servers": servers}, None)
+@asks("topology import", source="from")
+def import_topology(file: str | Path, **given: Any) -> Topology:
+    """A machine as another tool describes it. Save its `toml` to simulate it."""
+    given["from"] = given.pop("source", None)
+    data, _, drawing = _arlab.ask("topology import", {"file": file, **given}, None)
     return Topology(data, drawing)
 
 
@@ -152,57 +146,18 @@ class Simulation(Result):
         return figures.timeline(json.loads(self._one().timeline()), **look)
 
 
-def simulate(
-    *,
-    topology: str | Path,
-    algorithm: str | Algorithm | Schedule | None = None,
-    codec: str | None = None,
-    bytes: str | int | Sequence[str | int] | None = None,
-    dtype: str | None = None,
-    ranks: int | None = None,
-    library: bool = False,
-    multicast: bool = False,
-    sharing: str = "max_min",
-    trace: str | Path | None = None,
-    placement: Sequence[int] | None = None,
-    skew: float | None = None,
-    workload: str | Path | None = None,
-    runs: int | None = None,
-    seed: int | None = None,
-    jitter_launch: float | None = None,
-    jitter_message: float | None = None,
-    **options: Any,
-) -> Simulation:
+@asks("simulate")
+def simulate(*, algorithm: str | Algorithm | Schedule | None = None, **given: Any) -> Simulation:
     """How long a collective takes on a topology, or each of several at once.
 
-    Args:
-        topology: a name (arlab.topologies()), full:8 and the like, or the path of a .toml.
-        algorithm: a value such as arlab.Ring(own="exact"), a name (arlab.algorithms()), the path of a schedule.json or of an
-            algorithm of MSCCL (.xml), or a Schedule; with library, by default what the library takes.
-        codec: a name; see arlab.codecs().
-        bytes: payload of one rank: 67108864, or "64M" (2^20 bytes each); several, or "1M..64M", give a row for each (`frame`).
-        ranks: by default all of the topology.
-        library: as NCCL or RCCL run it; codecs fp16, bf16 and fp32 only.
-        multicast: what a rank sends alike to all others leaves it once, where the switch spreads it.
-        sharing: of links: "max_min", all messages at once, or "fifo", one after the other.
-        trace: write the timeline to this .json, for ui.perfetto.dev; to a .chakra.json: as a Chakra execution trace.
-        placement: ranks of the topology that run it, in its order; by default the first ones.
-        skew: all_to_all: rank r receives in proportion to (r + 1)^-skew; 0 are equal slots.
-        workload: the path of a .toml with several collectives, in place of algorithm, codec and bytes;
-            figures of each are in the result's "collectives" (sim/workload/README.md has the form).
-        runs: with jitter: figures have the spread of so many runs, p50_us and p99_us among others.
-        seed: of the first run.
-        jitter_launch, jitter_message: mean times, us, by which ranks and messages come late (exponential).
-        options: of an algorithm that is named, as for all_reduce.
+    `algorithm`: a value such as arlab.Ring(own="exact"), a name (arlab.algorithms()), the path of a schedule.json or of an
+    algorithm of MSCCL (.xml), or a Schedule; with library, by default what the library takes. A topology is a name
+    (arlab.topologies()), full:8 and the like, or the path of a .toml. Several `bytes`, or "1M..64M", give a row for each
+    (`frame`); of a workload, figures of each collective are in the result's `collectives`.
     """
-    given = locals()
-    del given["algorithm"], given["options"]
-    if isinstance(algorithm, Schedule):
-        asked(algorithm, options)  # refuses options
-        what: Any = algorithm
-    else:
-        what, options = asked(algorithm, options)
-    return Simulation(what, {name: value for name, value in {**given, **options}.items() if value is not None})
+    options = options_in(given, "simulate")
+    what, named = asked(algorithm, options)
+    return Simulation(what, {name: value for name, value in {**given, **named}.items() if value is not None})
 
 
 def one_of(figures: dict[str, Figure], name: str) -> Figure:
@@ -239,33 +194,15 @@ class Sweep(Result):
 
 
 @renamed(topologies="topology", algorithms="algorithm", codecs="codec", group_sizes="group_size")
+@asks("sweep")
 def sweep(
-    *,
-    topology: str | Sequence[str],
-    bytes: str | int | Sequence[str | int] = "32K..1G",
-    algorithm: str | Sequence[str] | None = None,
-    codec: str | Sequence[str] | None = None,
-    ranks: int | Sequence[int] | None = None,
-    group_size: int | Sequence[int] | None = None,
-    inner_codec: str | None = None,
-    dtype: str | None = None,
-    library: bool = False,
-    client: Client | None = None,
-    workers: int | None = None,
-    progress: Callable[[str], Any] | None = None,
+    client: Client | None = None, workers: int | None = None, progress: Callable[[str], Any] | None = None, **given: Any
 ) -> Sweep:
     """How long many collectives take: every combination of the lists. What cannot be simulated is left out.
 
-    Args:
-        topology: a name (arlab.topologies()), full:8 and the like, or the path of a .toml file; or several, as of all others.
-        bytes: payloads of one rank; "32K..1G" is 32 KiB and its doubles.
-        algorithm, codec: by default one_shot, two_shot and ring; fp16, qr-q8, qr-q6 and qr-q4.
-        library: also as NCCL or RCCL do it, where the topology knows them.
-        client, workers, progress: as for study(); by default the threads of this process.
-        others: as for simulate().
+    client, workers, progress: as for study(); by default the threads of this process.
     """
-    given = locals()
-    return Sweep(_answer("sweep", **given))
+    return Sweep(_answer("sweep", client, workers, progress, **given))
 
 
 def _answer(question: str, client: Any, workers: int | None, progress: Callable[[str], Any] | None, **given: Any) -> dict[str, Any]:
@@ -326,32 +263,11 @@ class Selection(Result):
 
 
 @renamed(algorithms="algorithm", codecs="codec")
-def select(
-    *,
-    topology: str,
-    bytes: str | int = "64M",
-    ranks: int | None = None,
-    min_sqnr_db: float | None = None,
-    max_wire_bits: float | None = None,
-    metric: str | None = None,
-    input: str | Path | None = None,
-    tensor: str | None = None,
-    synthetic: str | None = None,
-    dtype: str | None = None,
-    algorithm: str | Sequence[str] | None = None,
-    codec: str | Sequence[str] | None = None,
-) -> Selection:
-    """The fastest algorithm and codec by message size, under an error budget.
-
-    Args:
-        topology, bytes, ranks: as for simulate().
-        min_sqnr_db: least SQNR, of the worst tensor. max_wire_bits: most wire bits per element.
-        metric: what SQNR: "token", of a tensor's median token (the default where the data have tokens), or "tensor".
-        input, tensor, synthetic: what the error is measured on; by default activations that come with arlab.
-        algorithm, codec: only this one, or these; by default all that fit.
-    """
-    given = locals()
-    given["min_sqnr"], given["algorithms"], given["codecs"] = given.pop("min_sqnr_db"), given.pop("algorithm"), given.pop("codec")
+@asks("select", min_sqnr_db="min_sqnr", algorithm="algorithms", codec="codecs")
+def select(**given: Any) -> Selection:
+    """The fastest algorithm and codec by message size, under an error budget."""
+    for name, field in (("min_sqnr_db", "min_sqnr"), ("algorithm", "algorithms"), ("codec", "codecs")):
+        given[field] = given.pop(name, None)
     data, _, drawing = _arlab.ask("select", given | {"plot": "drawing.png"}, None)
     return Selection(data, drawing)
 
@@ -393,30 +309,28 @@ class Study(Result):
         return pandas().read_csv(self.folder / name, comment="#").map(unguarded)
 
 
+@asks("study")
 def study(
     file: str | Path,
     *,
     out: str | Path,
-    resume: bool = False,
     client: Client | None = None,
     workers: int | None = None,
     progress: Callable[[str], Any] | None = None,
+    **given: Any,
 ) -> Study:
     """Runs a sweep over inputs, ranks, algorithms and codecs from a TOML file; results.csv and summary.csv go to `out`.
 
-    Args:
-        resume: keep the rows that an interrupted run has left.
-        client: a distributed.Client: the workers of its Dask cluster compute the points. They have the same arlab, and find the
-            study and its data under the same paths. Codecs and algorithms of your own are sent along.
-        workers: the same in so many processes of this machine, which end with the call. A script needs
-            `if __name__ == "__main__":` around it. Default: the threads of this process.
-        progress: is called with a line of text now and then.
+    client: a distributed.Client: the workers of its Dask cluster compute the points. They have the same arlab, and find the
+    study and its data under the same paths. Codecs and algorithms of your own are sent along. workers: the same in so many
+    processes of this machine, which end with the call. A script needs `if __name__ == "__main__":` around it. Default: the
+    threads of this process. progress: is called with a line of text now and then.
 
     With client or workers, a point that fails, or whose workers die time and again, leaves the others alone: results.csv has them when,
     at the end, Error says which failed, and resume=True tries those again.
     """
-    given = locals()
-    return Study({"folder": str(out), **_answer("study", no_plots=True, **given)})
+    answer = _answer("study", client, workers, progress, file=file, out=out, no_plots=True, **given)
+    return Study({"folder": str(out), **answer})
 
 
 class CodecCheck(Result):
@@ -433,18 +347,16 @@ class CodecCheck(Result):
 
 
 @renamed(name="codec")
-def check_codec(codec: str, *, platform: str | None = None) -> CodecCheck:
+@asks("check-codec")
+def check_codec(codec: str, **given: Any) -> CodecCheck:
     """Checks what must hold of every codec on one: NaNs and infinities show, any bytes decode, every length comes back, cut
-    at a multiple of its alignment it gives the same bits, and more (`arlab check-codec --help`).
-
-    Args:
-        platform: then compare this platform's kernels with the reference.
-    """
-    report, verdict, _ = _arlab.ask("check-codec", {"codec": codec, "platform": platform}, None)
+    at a multiple of its alignment it gives the same bits, and more (`arlab check-codec --help`)."""
+    report, verdict, _ = _arlab.ask("check-codec", {"codec": codec, **given}, None)
     return CodecCheck({**report, "codec": codec, "passed": verdict is None, "violation": verdict})
 
 
-def vectors(codec: str, folder: str | Path, *, dtype: str | None = None) -> DataFrame:
+@asks("vectors")
+def vectors(codec: str, folder: str | Path, **given: Any) -> DataFrame:
     """Writes golden vectors of a codec, for somebody else's kernel, to a new or empty folder: payloads, wires, decoded values,
     a manifest with hashes. Returns the cases, a row each."""
-    return frame(ask("vectors", {"folder": folder, "codec": codec, "dtype": dtype})["cases"])
+    return frame(ask("vectors", {"folder": folder, "codec": codec, **given})["cases"])

@@ -16,24 +16,35 @@ namespace {
 
 using models::LoadedModel;
 
-/// What network to run: all of it as one rank would, or split.
-std::unique_ptr<models::CompressedAllReduce> split_of(
-    const LoadedModel& model, std::size_t tokens, const nb::object& algorithm,
-    const std::string& codec, const std::string& dtype, std::uint32_t ranks,
-    const nb::dict& options, const std::string& accumulate, const std::string& platform,
-    unsigned threads) {
-  if (algorithm.is_none()) return nullptr;
+/// How a network runs: all of it as one rank would, or split.
+struct NetworkRequest {
   lab::ModelCollective collective;
-  collective.schedule = collective_spec(algorithm, options);
-  collective.execution.accumulate = accumulate;
-  collective.execution.threads = threads;
-  collective.platform = platform;
-  const nb::gil_scoped_release others_may_run;
-  const auto wire = collective.wire(codec, dtype, ranks, model.network, {&tokens, 1});
-  const std::vector<std::shared_ptr<const models::RunCollective>> of_layer(
-      model.network.shape.layers, wire.run);
-  return std::make_unique<models::CompressedAllReduce>(ranks, model.network.shape.hidden,
-                                                       wire.dtype, of_layer, threads);
+  std::string codec;
+  std::string dtype = "fp16";
+  std::optional<std::uint32_t> ranks;
+  std::string weights = "none";
+  std::string activations = "none";
+
+  /// null: not split.
+  std::unique_ptr<models::CompressedAllReduce> split(const LoadedModel& model,
+                                                     std::size_t tokens) const {
+    if (!ranks) return nullptr;
+    const auto wire =
+        collective.wire(codec.empty() ? dtype : codec, dtype, *ranks, model.network, {&tokens, 1});
+    const std::vector<std::shared_ptr<const models::RunCollective>> of_layer(
+        model.network.shape.layers, wire.run);
+    return std::make_unique<models::CompressedAllReduce>(
+        *ranks, model.network.shape.hidden, wire.dtype, of_layer, collective.threads());
+  }
+};
+
+std::vector<BoundField> fields(NetworkRequest& r) {
+  return together(fields(r.collective),
+                  {field("codec", &r.codec, "How values travel", "as they are"),
+                   field("dtype", &r.dtype, "Of what is reduced", "fp16"),
+                   field("ranks", &r.ranks, "World size", "not split"),
+                   field("weights", &r.weights, "Format", "none"),
+                   field("activations", &r.activations, "Format", "none")});
 }
 
 std::vector<std::byte> bytes_of_floats(const std::vector<float>& values) {
@@ -136,21 +147,21 @@ std::unique_ptr<models::QuantizedLayers> layers_of(const LoadedModel& model,
 /// reads and behind them what the last one makes.
 nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> run_model(
     const LoadedModel& model, const std::vector<models::TokenId>& ids, const std::string& what,
-    const nb::object& algorithm, const std::string& codec, const std::string& dtype,
-    std::uint32_t ranks, const nb::dict& options, const std::string& accumulate,
-    const std::string& platform, std::uint32_t threads, const std::string& weights,
-    const std::string& activations, const std::vector<models::TokenId>& calibration) {
+    const nb::dict& given, const std::vector<models::TokenId>& calibration) {
+  NetworkRequest request;
+  set_fields(fields(request), given);
   const models::Llama& network = model.network;
   if (ids.empty()) fail("there are no tokens: allowed are 1 or more");
   if (ids.size() > network.shape.context) {
     fail("{} tokens: {} was made for at most {}", ids.size(), model.name, network.shape.context);
   }
-  const auto split = split_of(model, ids.size(), algorithm, codec, dtype, ranks, options,
-                              accumulate, platform, threads);
+  const unsigned threads = request.collective.threads();
   std::vector<std::byte> result;
   {
     const nb::gil_scoped_release others_may_run;
-    const auto linears = layers_of(model, weights, activations, calibration, threads);
+    const auto split = request.split(model, ids.size());
+    const auto linears =
+        layers_of(model, request.weights, request.activations, calibration, threads);
     const bool logits = what == "logits";
     require_memory(
         2 * sizeof(float) * ids.size() *
@@ -214,10 +225,8 @@ void define_models(nb::module_& module) {
              const std::string text = tokenizer_of(model).decode(ids);
              return nb::bytes(text.data(), text.size());
            })
-      .def("run", run_model, nb::arg("ids"), nb::arg("what"), nb::arg("algorithm").none(),
-           nb::arg("codec"), nb::arg("dtype"), nb::arg("ranks"), nb::arg("options"),
-           nb::arg("accumulate"), nb::arg("platform"), nb::arg("threads"), nb::arg("weights"),
-           nb::arg("activations"), nb::arg("calibration"));
+      .def("run", run_model, nb::arg("ids"), nb::arg("what"), nb::arg("given"),
+           nb::arg("calibration"));
   module.def("linear", linear, nb::arg("x"), nb::arg("w"), nb::arg("activations"),
              nb::arg("weights"), nb::arg("scale").none(), nb::arg("zero"));
   module.def("row_parallel", row_parallel, nb::arg("x"), nb::arg("w"), nb::arg("ranks"),

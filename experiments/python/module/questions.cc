@@ -49,7 +49,8 @@ nb::tuple ask(const std::string& name, const nb::dict& given, const nb::object& 
   {
     const nb::gil_scoped_release others_may_run;
     const lab::Listener listener(listener_of(progress));
-    result = asked.answer();
+    result = asked.answer(lab::Format::json);
+    if (result.at_last) result.at_last();
   }
   return nb::make_tuple(
       to_python(result),
@@ -93,11 +94,14 @@ void define_questions(nb::module_& module) {
         return s.timeline();
       });
   module.def("fields", [](const std::string& question) {
-    std::vector<std::string> names;
+    nb::list all;
     for (const BoundField& each : lab::question_named(question).ask().fields) {
-      names.push_back(each.field.name);
+      nb::dict about = description(each.field, each.get());
+      about["required"] = each.relations.required;
+      about["of_algorithm"] = std::holds_alternative<FieldValues*>(each.member);
+      all.append(about);
     }
-    return names;
+    return all;
   });
   module.def("ask", ask, nb::arg("question"), nb::arg("given"), nb::arg("progress").none());
   module.def("simulate", simulate, nb::arg("algorithm").none(), nb::arg("asked"));

@@ -99,6 +99,17 @@ void set_fields(const std::vector<BoundField>& fields, const nb::dict& values) {
   }
 }
 
+nb::dict description(const Field& field, const FieldValue& otherwise) {
+  constexpr const char* kKinds[] = {"flag", "integer", "number", "one_of", "text", "texts"};
+  nb::dict about;
+  about["name"] = field.name;
+  about["kind"] = kKinds[field.kind.index()];
+  about["help"] = field.help;
+  about["default"] = to_python(lab::Cell(otherwise));
+  about["default_words"] = field.default_words();
+  return about;
+}
+
 lab::CollectiveSpec collective_spec(const nb::object& algorithm, const nb::dict& options) {
   lab::CollectiveSpec spec;
   const Schedule* given = nullptr;

@@ -14,6 +14,9 @@ namespace arlab::python {
 /// InvalidInput for other names, and for values that are not allowed.
 void set_fields(const std::vector<BoundField>& fields, const nb::dict& values);
 
+/// A field's name, kind, help and default, which is None where it is calculated: then `default_words` say how.
+nb::dict description(const Field& field, const FieldValue& otherwise);
+
 /// An algorithm by name or a schedule, with the algorithm's options.
 lab::CollectiveSpec collective_spec(const nb::object& algorithm, const nb::dict& options);
 

@@ -125,7 +125,8 @@ void register_python_algorithm(const std::string& name, const std::string& summa
 }
 
 void define_builder(nb::module_& module) {
-  nb::class_<Value>(module, "Value")
+  nb::class_<Value>(module, "Value",
+                    "A value while a schedule is written: what it is and where it is.")
       .def_ro("rank", &Value::rank)
       .def_ro("chunk", &Value::chunk)
       .def_ro("encoded", &Value::encoded);
@@ -143,15 +144,21 @@ void define_builder(nb::module_& module) {
                          collective_of(collective));
            })
       .def_prop_ro("ranks", [](const Builder& self) { return self.request.world_size; })
-      .def_prop_ro("elements", [](const Builder& self) { return self.request.elements; })
-      .def_prop_ro("alignment", [](const Builder& self) { return self.request.alignment; })
-      .def_prop_ro("slot_elements",
-                   [](const Builder& self) { return self.builder.slot_elements(); })
-      .def_prop_ro("group_size",
-                   [](const Builder& self) {
-                     return self.request.options.group_size().value_or(
-                         default_group_size(self.request.world_size));
-                   })
+      .def_prop_ro(
+          "elements", [](const Builder& self) { return self.request.elements; }, "Per rank.")
+      .def_prop_ro(
+          "alignment", [](const Builder& self) { return self.request.alignment; },
+          "Chunks begin and end at multiples of it, or at the end.")
+      .def_prop_ro(
+          "slot_elements", [](const Builder& self) { return self.builder.slot_elements(); },
+          "Of a slot for one rank, where the collective has slots; else of the tensor.")
+      .def_prop_ro(
+          "group_size",
+          [](const Builder& self) {
+            return self.request.options.group_size().value_or(
+                default_group_size(self.request.world_size));
+          },
+          "Asked for, or that of the fewest groups of equal size, at least two.")
       .def(
           "split",
           [](const Builder& self, std::uint64_t parts, std::optional<std::uint64_t> begin,
@@ -167,32 +174,38 @@ void define_builder(nb::module_& module) {
             }
             return ranges;
           },
-          nb::arg("parts"), nb::arg("begin") = nb::none(), nb::arg("end") = nb::none())
-      .def("chunk", &Builder::chunk, nb::arg("begin"), nb::arg("end"))
+          nb::arg("parts"), nb::arg("begin") = nb::none(), nb::arg("end") = nb::none(),
+          "Cuts [begin, end), by default the tensor, into nearly equal ranges at multiples of the "
+          "alignment; those at the end are empty when there is too little to share.")
+      .def("chunk", &Builder::chunk, nb::arg("begin"), nb::arg("end"),
+           "Makes a range of elements a chunk.")
       .def(
           "at_step", [](Builder& self, std::uint32_t step) { self.builder.at_step(step); },
-          nb::arg("step"))
+          nb::arg("step"),
+          "The step of all ops that follow. What is sent in a step is used in a later one.")
       .def(
           "input",
           [](Builder& self, std::uint32_t rank, ChunkId chunk) {
             self.require_rank(rank);
             return self.builder.input(rank, chunk);
           },
-          nb::arg("rank"), nb::arg("chunk"))
+          nb::arg("rank"), nb::arg("chunk"), "What a rank starts with.")
       .def(
           "encode",
           [](Builder& self, const Value& value, bool inner) {
             const CodecRole role = inner ? inner_role(self.request.options) : CodecRole::outer;
             return checked([&] { return self.builder.encode(value, role); });
           },
-          nb::arg("value"), nb::arg("inner") = false)
+          nb::arg("value"), nb::arg("inner") = false,
+          "`inner`: with the codec of messages inside groups, where one is named.")
       .def(
           "send",
           [](Builder& self, const Value& value, std::uint32_t to) {
             self.require_rank(to);
             return checked([&] { return self.builder.send(value, to); });
           },
-          nb::arg("value"), nb::arg("to"))
+          nb::arg("value"), nb::arg("to"),
+          "The same bytes at another rank; a value that is there already does not move.")
       .def(
           "reduce",
           [](Builder& self, const std::vector<Value>& values, bool from_zero) {
@@ -201,7 +214,8 @@ void define_builder(nb::module_& module) {
               return self.builder.reduce(values, from_zero ? Start::zero : Start::first);
             });
           },
-          nb::arg("values"), nb::arg("from_zero") = true)
+          nb::arg("values"), nb::arg("from_zero") = true,
+          "The sum of values that are on one rank, in this order, from +0 or from the first on.")
       .def(
           "output",
           [](Builder& self, const Value& value, std::optional<std::uint64_t> begin) {
@@ -210,7 +224,8 @@ void define_builder(nb::module_& module) {
               return 0;
             });
           },
-          nb::arg("value"), nb::arg("begin") = nb::none())
+          nb::arg("value"), nb::arg("begin") = nb::none(),
+          "The value ends in its rank's output, at its chunk's place or from element `begin` on.")
       .def("finish", [](Builder& self) { return checked([&] { return self.builder.finish(); }); });
 }
 
@@ -243,16 +258,7 @@ void define_schedules(nb::module_& module) {
   module.def("algorithm_options", [](const std::string& algorithm) {
     nb::list options;
     for (const Field& field : find_simulated_algorithm(algorithm).options) {
-      nb::dict option;
-      option["name"] = field.name;
-      const auto* number = std::get_if<std::uint64_t>(&field.otherwise);
-      const auto* text = std::get_if<std::string>(&field.otherwise);
-      option["default"] = number != nullptr ? nb::object(nb::int_(*number))
-                          : text != nullptr ? nb::object(nb::str(text->c_str()))
-                                            : nb::none();
-      option["default_words"] = field.default_words();
-      option["help"] = field.help;
-      options.append(option);
+      options.append(description(field, field.otherwise));
     }
     return options;
   });

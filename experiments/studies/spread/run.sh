@@ -7,4 +7,4 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 folder=${1:-results/spread}
 "${ARLAB_PROGRAM:-build/bin/arlab}" study experiments/studies/spread/study.toml --out "$folder" --no-plots >/dev/null
 PYTHONPATH=experiments/python${PYTHONPATH:+:$PYTHONPATH} \
-  "${ARLAB_PYTHON:-.venv/bin/python}" -m arlab.figures.error_bars "$folder/results.csv" --ranks 4
+  "${ARLAB_PYTHON:-.venv/bin/python}" -m arlab.figures error_bars "$folder/results.csv" --ranks 4

@@ -79,19 +79,15 @@ def draw_json(options: argparse.Namespace) -> None:
     style.save(draw(read(options.source), width=options.width), options.picture)
 
 
-def draw_accuracy(options: argparse.Namespace) -> None:
-    """The accuracy study: prints its findings, writes them with the tables and figures."""
-    from arlab.figures import accuracy
+def draw_error_bars(options: argparse.Namespace) -> None:
+    """The figure, and its table on standard output."""
+    from arlab.figures.error_bars import error_bars, spread_table
+    from arlab.figures.tables import read_results
 
-    data = accuracy.read_accuracy(options.folder, options.published)
-    text = accuracy.findings_text(data)
-    command = f"{PROGRAM} accuracy {options.folder}"
-    files = {"findings.txt": text.encode(), "accuracy.csv": accuracy.accuracy_csv(data, command).encode()}
-    for name, draw in accuracy.FIGURES.items():
-        files[f"{name}.{options.format}"] = style.encoded(draw(data, width=options.width), options.format)
-    for name, content in files.items():
-        style.write_whole(options.folder / name, content)
-    print(f"{text}\nWritten: {', '.join(str(options.folder / name) for name in files)}")
+    frame = read_results(options.results)
+    figure = error_bars(frame, ranks=options.ranks, algorithm=options.algorithm, width=options.width)
+    style.save(figure, (options.out or options.results.parent) / "error_bars.png")
+    print(spread_table(frame, options.ranks, options.algorithm))
 
 
 def write_report(options: argparse.Namespace) -> None:
@@ -122,13 +118,14 @@ def main(words: Sequence[str] | None = None) -> int:
     study.add_argument("--codecs", metavar="NAME[,NAME]", type=listed, default=[], help="only these")
     study.add_argument("--metric", choices=["token", "tensor"], default="token", help="SQNR of what, where both are there")
     sweep = kind("sweep", "a sweep of `arlab simulate --format csv` over sizes and machines", draw_sweep, "SWEEP.csv")
-    accuracy = kind("accuracy", "the accuracy study and its findings", draw_accuracy, "FOLDER")
-    published = Path(__file__).resolve().parents[3] / "published"
-    accuracy.add_argument("--published", metavar="FOLDER", type=Path, default=published)
+    bars = kind("error_bars", "how far the SQNR of each codec spreads in results.csv of `arlab study`", draw_error_bars, "RESULTS.csv")
+    bars.add_argument("--ranks", type=int, help="only this number (default: all together)")
+    bars.add_argument("--algorithm", help="only this one (default: all together)")
+    bars.add_argument("--out", metavar="FOLDER", type=Path, help="of error_bars.png (default: that of the results)")
     for one in (study, sweep):
         one.add_argument("--highlight", metavar="NAME[,NAME]", type=listed, default=[], help="codecs or algorithms")
         one.add_argument("--out", metavar="FOLDER", type=Path, required=one is sweep)
-    for one in (study, sweep, accuracy):
+    for one in (study, sweep):
         one.add_argument("--format", choices=["png", "svg", "pdf"], default="png")
     for name, about, place, functions in (
         ("select", "what `arlab select` has found", "SELECTION.json", ("read_selection", "selection")),

@@ -1,14 +1,8 @@
-"""How far the SQNR of each codec spreads over tensors, texts and seeds: a figure and a table of a study's results.
-
-    python -m arlab.figures.error_bars results/spread/results.csv --ranks 4 --out results/spread
-"""
+"""How far the SQNR of each codec spreads over tensors, texts and seeds: a figure and a table of a study's results."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -17,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from arlab.figures import style
-from arlab.figures.tables import InputError, read_results
+from arlab.figures.tables import InputError
 from arlab.statistics import summarize
 
 FAMILY_LOOKS = tuple(zip(style.PALETTE, style.MARKERS))
@@ -115,28 +109,3 @@ def spread_table(frame: pd.DataFrame, ranks: int | None = None, algorithm: str |
         row = " | ".join(cells.get((codec, family), "") for family in families)
         lines.append(f"| `{codec}` | {bits[codec]:.4g} | {row} |")
     return "\n".join(lines)
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m arlab.figures.error_bars", description="Draws how far an SQNR spreads.")
-    parser.add_argument("results", type=Path, metavar="RESULTS.csv", help="of `arlab study`")
-    parser.add_argument("--ranks", type=int, help="only this number (default: all together)")
-    parser.add_argument("--algorithm", help="only this one (default: all together)")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="of error_bars.png (default: that of the results)")
-    parser.add_argument("--width", choices=list(style.WIDTHS), default="screen", help="column: 3.3 in, page: 7 in")
-    options = parser.parse_args(words)
-    style.use_own_fonts()
-    try:
-        frame = read_results(options.results)
-        figure = error_bars(frame, ranks=options.ranks, algorithm=options.algorithm, width=options.width)
-        style.save(figure, (options.out or options.results.parent) / "error_bars.png")
-        print(spread_table(frame, options.ranks, options.algorithm))
-    except InputError as error:
-        print("error:", " ".join(str(error).split("\n")), file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,15 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "experiments/lab/result.h"
 #include "reference/collectives/schedule.h"
 #include "reference/dtype.h"
 
-namespace arlab::cli {
+namespace arlab::lab {
 
 struct NcclTime {
   double us = 0;
@@ -42,10 +42,13 @@ struct NcclReport {
   std::string provenance;     ///< one line: measured by whom, or simulated
   std::vector<NcclRun> runs;  ///< one after the other
 
-  /// Its columns; lines that begin with # hold everything else.
+  /// Its columns, where lines that begin with # hold everything else; or the layout of its option -J, version 2, with all runs in
+  /// `results`, without the environment.
+  Result answer(Format format) const;
+
+ private:
   std::string text() const;
-  /// The layout of its option -J, version 2, with all runs in `results`; the environment is left out.
-  nlohmann::ordered_json json() const;
+  Json json() const;
 };
 
-}  // namespace arlab::cli
+}  // namespace arlab::lab

@@ -1,21 +1,20 @@
-// arlab schedule: an algorithm's schedule as JSON, or what is wrong with somebody's own.
+// What is an algorithm's schedule, or what is wrong with somebody's own?
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "experiments/cli/commands.h"
-#include "experiments/cli/options.h"
+#include "experiments/lab/collective.h"
+#include "experiments/lab/questions.h"
+#include "experiments/lab/sizes.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/check.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule_json.h"
 
-namespace arlab::cli {
+namespace arlab::lab {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 const std::vector<std::string> kOpColumns = {"value", "step",  "op",  "rank",
                                              "to",    "begin", "end", "from"};
@@ -48,15 +47,15 @@ void for_each_row(const Schedule& s, Visit visit) {
   }
 }
 
-void write_csv(const Schedule& s) {
-  write_stdout(fmt::format("{}\n", fmt::join(kOpColumns, ",")));
-  for_each_row(s, [](const std::vector<std::string>& cells) {
-    write_stdout(fmt::format("{}\n", fmt::join(cells, ",")));
+void write_csv(const Schedule& s, const Write& write) {
+  write(fmt::format("{}\n", fmt::join(kOpColumns, ",")));
+  for_each_row(s, [&](const std::vector<std::string>& cells) {
+    write(fmt::format("{}\n", fmt::join(cells, ",")));
   });
 }
 
 /// As render_text() would, without the rows in memory.
-void write_table(const Schedule& s) {
+void write_table(const Schedule& s, const Write& write) {
   std::vector<std::size_t> width;
   for (const std::string& column : kOpColumns) width.push_back(column.size());
   for_each_row(s, [&](const std::vector<std::string>& cells) {
@@ -71,7 +70,7 @@ void write_table(const Schedule& s) {
                         : fmt::format("{:<{}}", cells[c], width[c]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    write_stdout(line + '\n');
+    write(line + '\n');
   };
   write_line(kOpColumns);
   std::vector<std::string> rule;
@@ -102,16 +101,16 @@ const char* proof_of(Collective collective) {
   return "";
 }
 
-struct ScheduleCommand {
-  lab::CollectiveSpec options;
+struct ScheduleRequestOf {
+  CollectiveSpec options;
   std::optional<std::uint32_t> ranks;
   std::string elements;
   std::string codec;
   std::string alignment;
   bool fractions = false;
-  Format format = Format::json;
 
-  void run() const {
+  Result answer(Format format) const {
+    if (fractions && format != Format::json) fail("--fractions: allowed with --format json");
     if (options.schedule_file.empty() && options.algorithm.empty()) {
       fail("name the --algorithm (see arlab list algorithms) or a --schedule file to check");
     }
@@ -119,7 +118,7 @@ struct ScheduleCommand {
       if (!ranks) fail("--algorithm needs --ranks, from 1 to {}", kMaxWorldSize);
       if (elements.empty()) fail("--algorithm needs --elements, the count per rank");
       const std::uint64_t count = parse_count(elements, "--elements");
-      return print_schedule(
+      return result_of(
           make_schedule(options.algorithm, options.request(*ranks, count, chosen_alignment())));
     }
     options.require_no_algorithm_options();
@@ -141,10 +140,12 @@ struct ScheduleCommand {
       s = written.at(parse_count(elements, "--elements"), chosen_alignment());
     }
     if (const CheckReport result = check(s); !result.correct) {
-      throw CheckFailed(fmt::format("{}: not {}: {}", options.schedule_file,
-                                    words_for(s.collective), result.violation));
+      Result wrong;
+      wrong.verdict = fmt::format("{}: not {}: {}", options.schedule_file, words_for(s.collective),
+                                  result.violation);
+      return wrong;
     }
-    print_schedule(s);
+    return result_of(std::move(s));
   }
 
   std::uint64_t chosen_alignment() const {
@@ -154,37 +155,15 @@ struct ScheduleCommand {
     return outer || inner ? Codecs(outer ? *outer : *inner, *inner).alignment() : 1;
   }
 
-  void print_schedule(const Schedule& s) const {
+  Result result_of(Schedule of) const {
+    const auto schedule = std::make_shared<const Schedule>(std::move(of));
+    const Schedule& s = *schedule;
     const Rank group_size = options.volume_group_size(s.world_size);
     const Volume volume = volume_of(s, group_size);
-    const CheckReport result = check(s);
+    const CheckReport checked = check(s);
     const bool alike = ends_alike(s.collective);
-    const Json ranks_identical = alike ? Json(result.ranks_identical) : Json(nullptr);
-    if (fractions && format != Format::json) fail("--fractions: allowed with --format json");
-    if (format == Format::json) {
-      const Json more = {{"group_size", group_size},
-                         {"volume",
-                          {{"total", volume.total},
-                           {"cross_group", volume.cross_group},
-                           {"total_elements", volume.total_elements},
-                           {"cross_group_elements", volume.cross_group_elements},
-                           {"messages", volume.messages}}},
-                         {"check",
-                          {{"correct", result.correct},
-                           {"violation", result.violation},
-                           {"ranks_identical", ranks_identical},
-                           {"divergence", result.divergence}}}};
-      write_schedule_json(
-          s, more, [](std::string_view text) { write_stdout(std::string(text)); },
-          fractions ? ChunksAs::fractions : ChunksAs::elements);
-      write_stdout("\n");
-      return;
-    }
-    if (format == Format::csv) {
-      write_csv(s);
-      return;
-    }
-    Result report{"arlab.schedule/1",
+    const Json ranks_identical = alike ? Json(checked.ranks_identical) : Json(nullptr);
+    Result result{"arlab.schedule/1",
                   {{"algorithm", s.algorithm},
                    {"collective", std::string(name_of(s.collective))},
                    {"ranks", s.world_size},
@@ -198,18 +177,39 @@ struct ScheduleCommand {
                    {"volume_total", volume.total, "payloads of one rank"},
                    {"volume_cross_group", volume.cross_group,
                     fmt::format("payloads, one direction, between groups of {}", group_size)},
-                   {"correct", result.correct, proof_of(s.collective)},
+                   {"correct", checked.correct, proof_of(s.collective)},
                    {"ranks_identical", ranks_identical,
-                    !alike                   ? "not applicable: ranks end with different data"
-                    : result.ranks_identical ? "proved: all ranks compute the same expression"
-                                             : result.divergence}}};
-    print(report, format);
-    write_stdout("\n");
-    write_table(s);
+                    !alike                    ? "not applicable: ranks end with different data"
+                    : checked.ranks_identical ? "proved: all ranks compute the same expression"
+                                              : checked.divergence}}};
+    const Json more = {{"group_size", group_size},
+                       {"volume",
+                        {{"total", volume.total},
+                         {"cross_group", volume.cross_group},
+                         {"total_elements", volume.total_elements},
+                         {"cross_group_elements", volume.cross_group_elements},
+                         {"messages", volume.messages}}},
+                       {"check",
+                        {{"correct", checked.correct},
+                         {"violation", checked.violation},
+                         {"ranks_identical", ranks_identical},
+                         {"divergence", checked.divergence}}}};
+    result.written = [schedule, more, figures = result, as_fractions = fractions](
+                         Format format, const Page& page, const Write& write) {
+      if (format == Format::csv) return write_csv(*schedule, write);
+      if (format == Format::json) {
+        write_schedule_json(*schedule, more, write,
+                            as_fractions ? ChunksAs::fractions : ChunksAs::elements);
+        return write("\n");
+      }
+      write(render(figures, format, page) + "\n");
+      write_table(*schedule, write);
+    };
+    return result;
   }
 };
 
-std::vector<BoundField> fields(ScheduleCommand& c) {
+std::vector<BoundField> fields(ScheduleRequestOf& c) {
   return together(
       fields(c.options),
       {field("ranks", &c.ranks, "World size").from(1, kMaxWorldSize),
@@ -224,13 +224,12 @@ std::vector<BoundField> fields(ScheduleCommand& c) {
 
 }  // namespace
 
-void add_schedule(CLI::App& app) {
-  auto command = std::make_shared<ScheduleCommand>();
-  CLI::App* sub =
-      app.add_subcommand("schedule", "Write an algorithm's schedule, or check one from a file");
-  add_fields(*sub, fields(*command));
-  add_format(*sub, command->format, Format::json);
-  sub->callback([command] { command->run(); });
+Question schedule_question() {
+  Question asked = question<ScheduleRequestOf>(
+      "schedule", "Write an algorithm's schedule, or check one from a file",
+      &ScheduleRequestOf::answer);
+  asked.usual = Format::json;
+  return asked;
 }
 
-}  // namespace arlab::cli
+}  // namespace arlab::lab

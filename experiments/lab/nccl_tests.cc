@@ -1,4 +1,4 @@
-#include "experiments/cli/nccl_tests.h"
+#include "experiments/lab/nccl_tests.h"
 
 #include <fmt/chrono.h>
 
@@ -7,10 +7,10 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "experiments/cli/options.h"
+#include "experiments/lab/files.h"
 #include "sim/simulator.h"
 
-namespace arlab::cli {
+namespace arlab::lab {
 namespace {
 
 /// The program of nccl-tests that runs the collective.
@@ -76,15 +76,14 @@ std::string text_of(const std::optional<NcclTime>& time, const NcclLine& line,
                      time->wrong ? std::to_string(*time->wrong) : "N/A");
 }
 
-nlohmann::ordered_json json_of(const std::optional<NcclTime>& time, const NcclLine& line,
-                               Collective collective, Rank ranks) {
+Json json_of(const std::optional<NcclTime>& time, const NcclLine& line, Collective collective,
+             Rank ranks) {
   if (!time) return nullptr;
   const auto [algbw, busbw] = bandwidths(*time, line.bytes, collective, ranks);
   return {{"time", time->us},
           {"alg_bw", algbw},
           {"bus_bw", busbw},
-          {"nwrong",
-           time->wrong ? nlohmann::ordered_json(*time->wrong) : nlohmann::ordered_json(nullptr)}};
+          {"nwrong", Cell(time->wrong).json()}};
 }
 
 /// What is said of all lines of a run, or of several.
@@ -113,6 +112,12 @@ struct Totals {
 };
 
 }  // namespace
+
+Result NcclReport::answer(Format format) const {
+  Result result{"arlab.nccl/1"};
+  result.text = format == Format::nccl ? text() : json().dump(2) + '\n';
+  return result;
+}
 
 std::string NcclReport::text() const {
   std::string text;
@@ -157,8 +162,7 @@ std::string NcclReport::text() const {
   return text;
 }
 
-nlohmann::ordered_json NcclReport::json() const {
-  using Json = nlohmann::ordered_json;
+Json NcclReport::json() const {
   Totals totals;
   for (const NcclRun& run : runs) totals.add(run, ranks);
   const std::string now = fmt::format("{:%F %T}", fmt::gmtime(std::time(nullptr)));
@@ -203,4 +207,4 @@ nlohmann::ordered_json NcclReport::json() const {
       {"end_time", now}};
 }
 
-}  // namespace arlab::cli
+}  // namespace arlab::lab

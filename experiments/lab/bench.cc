@@ -1,4 +1,4 @@
-// arlab bench: how long collectives take on GPUs, by size, beside the vendor's library.
+// How long do collectives take on GPUs, by size, beside the vendor's library?
 
 #include <fmt/chrono.h>
 
@@ -8,10 +8,12 @@
 #include <ctime>
 #include <set>
 
-#include "experiments/cli/commands.h"
-#include "experiments/cli/nccl_tests.h"
-#include "experiments/cli/options.h"
 #include "experiments/lab/conform.h"
+#include "experiments/lab/files.h"
+#include "experiments/lab/nccl_tests.h"
+#include "experiments/lab/progress.h"
+#include "experiments/lab/questions.h"
+#include "experiments/lab/sizes.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
@@ -21,7 +23,7 @@
 #include "reference/tensors/file.h"
 #include "reference/tensors/synthetic.h"
 
-namespace arlab::cli {
+namespace arlab::lab {
 namespace {
 
 double percentile(std::vector<double> values, double share) {
@@ -44,7 +46,7 @@ struct Timing {
   double median() const { return percentile(times.device, 0.5); }
 };
 
-struct BenchCommand {
+struct BenchRequest {
   std::string platform;
   std::vector<std::string> algorithms = {"one_shot", "two_shot"};
   std::vector<std::string> codecs;
@@ -52,7 +54,7 @@ struct BenchCommand {
   std::string protocol;
   std::string between;
   bool cold = false;
-  lab::Sizes sizes;
+  Sizes sizes;
   std::optional<std::uint32_t> ranks;
   std::optional<std::uint32_t> calls;
   std::optional<std::uint32_t> replays;
@@ -65,9 +67,8 @@ struct BenchCommand {
   bool explain = false;
   bool check = false;
   std::string inner_codec;
-  Format format = Format::table;
 
-  void run() const;
+  Result answer(Format format) const;
 
  private:
   /// Few calls in a graph where one takes long, so that a measurement takes well under a second.
@@ -115,17 +116,17 @@ struct BenchCommand {
     if (!out.empty()) fail("--inner-codec: a file of times has one codec per row; leave out --out");
   }
 
-  void write_results(const std::vector<Timing>& timings, int world_size,
-                     const std::string& device) const;
+  std::string file_of(const std::vector<Timing>& timings, int world_size,
+                      const std::string& device) const;
 
   /// What bench measures, as nccl-tests would; `beside` is the vendor's library or nothing.
-  void print_as_nccl(const kernels::Platform& on, kernels::Group& group, kernels::Group* beside,
+  NcclReport as_nccl(const kernels::Platform& on, kernels::Group& group, kernels::Group* beside,
                      int world_size, const std::vector<std::string>& chosen, DType type,
                      const std::vector<std::uint64_t>& sizes) const;
 
   /// Which kernel each call would take, and which measurement says so.
-  void print_choices(kernels::Group& group, const std::vector<std::string>& chosen, DType type,
-                     const std::vector<std::uint64_t>& sizes) const;
+  Result choices(kernels::Group& group, const std::vector<std::string>& chosen, DType type,
+                 const std::vector<std::uint64_t>& sizes) const;
 };
 
 /// A MiB of values as a network has them.
@@ -135,7 +136,7 @@ std::vector<std::byte> make_pattern(DType dtype) {
   return {tensor.bytes().begin(), tensor.bytes().end()};
 }
 
-void BenchCommand::run() const {
+Result BenchRequest::answer(Format format) const {
   const kernels::Platform& on = platform_of(platform);
   const int world_size = ranks ? static_cast<int>(*ranks) : std::min(on.devices().value(), 8);
   if (world_size < 2) fail("--ranks: {} device; a collective needs 2 ranks or more", world_size);
@@ -149,11 +150,11 @@ void BenchCommand::run() const {
   }
   for (const std::string& algorithm : algorithms) (void)find_algorithm(algorithm);
   if (!inner_codec.empty()) require_inner_codec(on, type);
-  lab::Sizes named = sizes;
+  Sizes named = sizes;
   if (!named.given()) named.bytes = {"32K", "128K", "512K", "1M", "4M", "16M", "64M", "256M"};
   const std::vector<std::uint64_t> all_sizes = named.list(size_of(type));
-  const bool as_nccl = format == Format::nccl || format == Format::nccl_json;
-  if (check && !as_nccl) fail("--check is for --format nccl and nccl-json; others: arlab conform");
+  const bool of_nccl = format > Format::csv;
+  if (check && !of_nccl) fail("--check is for --format nccl and nccl-json; others: arlab conform");
   if (!out.empty()) require_output_file(out);
   if (one_line(machine) != machine) {
     fail("--machine {}: allowed is a name of one line", quote(machine));
@@ -188,9 +189,10 @@ void BenchCommand::run() const {
     beside = std::move(made.value());
   }
 
-  if (explain) return print_choices(*group.value(), chosen, type, all_sizes);
-  if (as_nccl) {
-    return print_as_nccl(on, *group.value(), beside.get(), world_size, chosen, type, all_sizes);
+  if (explain) return choices(*group.value(), chosen, type, all_sizes);
+  if (of_nccl) {
+    return as_nccl(on, *group.value(), beside.get(), world_size, chosen, type, all_sizes)
+        .answer(format);
   }
 
   const std::vector<std::byte> pattern = make_pattern(type);
@@ -233,13 +235,17 @@ void BenchCommand::run() const {
       }
     }
   }
-  // The table first: times that have been taken are not lost because of a file.
-  print(report, format);
-  if (!out.empty()) write_results(timings, world_size, on.device_name().value());
+  // Behind the table: times that have been taken are not lost because of a file.
+  if (!out.empty()) {
+    report.at_last = [path = out, text = file_of(timings, world_size, on.device_name().value())] {
+      write_file(path, text);
+    };
+  }
+  return report;
 }
 
-void BenchCommand::print_choices(kernels::Group& group, const std::vector<std::string>& chosen,
-                                 DType type, const std::vector<std::uint64_t>& sizes) const {
+Result BenchRequest::choices(kernels::Group& group, const std::vector<std::string>& chosen,
+                             DType type, const std::vector<std::uint64_t>& sizes) const {
   Result report{"arlab.bench.choices/1"};
   report.figures = {{"platform", platform}, {"dtype", dtype}};
   if (!inner_codec.empty()) report.figures.push_back({"inner_codec", inner_codec});
@@ -256,7 +262,7 @@ void BenchCommand::print_choices(kernels::Group& group, const std::vector<std::s
       }
     }
   }
-  print(report, format);
+  return report;
 }
 
 /// Elements of all ranks whose bits are not those of the reference.
@@ -285,7 +291,7 @@ std::uint64_t wrong_elements(kernels::Group& group, const kernels::GroupCall& ca
   return wrong;
 }
 
-void BenchCommand::print_as_nccl(const kernels::Platform& on, kernels::Group& group,
+NcclReport BenchRequest::as_nccl(const kernels::Platform& on, kernels::Group& group,
                                  kernels::Group* beside, int world_size,
                                  const std::vector<std::string>& chosen, DType type,
                                  const std::vector<std::uint64_t>& sizes) const {
@@ -330,12 +336,11 @@ void BenchCommand::print_as_nccl(const kernels::Platform& on, kernels::Group& gr
       add(group, algorithm, name, fmt::format("{} {}", algorithm, name));
     }
   }
-  if (format == Format::nccl) return write_stdout(report.text());
-  write_stdout(report.json().dump(2) + '\n');
+  return report;
 }
 
-void BenchCommand::write_results(const std::vector<Timing>& timings, int world_size,
-                                 const std::string& device) const {
+std::string BenchRequest::file_of(const std::vector<Timing>& timings, int world_size,
+                                  const std::string& device) const {
   std::set<std::string> libraries;
   for (const Timing& t : timings) libraries.insert(t.library);
   std::string text = fmt::format("# device: {}\n# date: {:%F}\n# command: {}\n", one_line(device),
@@ -348,11 +353,10 @@ void BenchCommand::write_results(const std::vector<Timing>& timings, int world_s
     table.rows.push_back({platform, machine, world_size, t.algorithm, t.codec, dtype, t.bytes,
                           t.median(), t.library.substr(0, t.library.find(' '))});
   }
-  text += render_csv(table);
-  write_file(out, text);
+  return text + render_csv(table);
 }
 
-std::vector<BoundField> fields(BenchCommand& c) {
+std::vector<BoundField> fields(BenchRequest& c) {
   return together(
       {field("platform", &c.platform,
              "cuda or rocm where it was built; host: emulated GPUs, to try the command")
@@ -393,13 +397,10 @@ std::vector<BoundField> fields(BenchCommand& c) {
 
 }  // namespace
 
-void add_bench(CLI::App& app) {
-  auto command = std::make_shared<BenchCommand>();
-  CLI::App* sub =
-      app.add_subcommand("bench", "Time collectives on GPUs by size, beside the vendor's library");
-  add_fields(*sub, fields(*command));
-  add_format(*sub, command->format, Format::table, {Format::nccl, Format::nccl_json});
-  sub->callback([command] { command->run(); });
+Question bench_question() {
+  return question<BenchRequest>("bench",
+                                "Time collectives on GPUs by size, beside the vendor's library",
+                                &BenchRequest::answer, {}, {Format::nccl, Format::nccl_json});
 }
 
-}  // namespace arlab::cli
+}  // namespace arlab::lab

@@ -1,42 +1,47 @@
+#!/usr/bin/env python3
 """The accuracy study: findings of Flash Communication V2 judged by our data, and figures that show them.
 
-Our SQNR is exact (results.csv of `arlab study`); a perplexity is published and of other
-models: the two share no column and no axis. No conclusion is written in here: FINDINGS says what each claim means in
-figures.
+    make.py [FOLDER]         from the results.csv there: prints the findings, writes findings.txt, accuracy.csv and
+                             pictures to the folder [results/accuracy]
+    make.py [FOLDER] --run   runs the study first (1 to 2 minutes); needed is what ./quickstart.sh makes
+
+Our SQNR is exact (results.csv of `arlab study`); a perplexity is published and of other models: the two share no column
+and no axis. No conclusion is written in here: FINDINGS says what each claim means in figures.
 
     methods_g32.png     four methods at 4, 3 and 2 bits, all-reduce beside all-to-all (table 3, 8)
-    methods_g128.png    the same in groups of 128 (table 1, 8)
-    collectives.png     round to nearest from INT8 to INT2 in both collectives (table 1, 2)
-    perplexity.png      published perplexity against our SQNR of the same codec
     wire_bits.png       SQNR against the bits that travel
-    inputs.png          the methods on every input of the study
-    tensors.png         layer by layer: whole tensor against median token
+
+Exit code: 0; 2 for bad usage or input, said in one line.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+HERE = Path(__file__).resolve().parent
+EXPERIMENTS = HERE.parents[1]
+sys.path[:0] = [str(EXPERIMENTS / "site"), str(EXPERIMENTS / "python")]
 
-from arlab._files import guarded
-from arlab.figures import style
-from arlab.figures.study import Study, front, kinds_of
-from arlab.figures.style import GREY, INK, decibels, handle
-from arlab.figures.tables import InputError, plural, read_results, read_table
+import numpy as np  # noqa: E402
+import pandas as pd  # noqa: E402
+from arlab._files import guarded  # noqa: E402
+from arlab.figures import style  # noqa: E402
+from arlab.figures.study import Study, front  # noqa: E402
+from arlab.figures.style import GREY, INK, decibels, handle  # noqa: E402
+from arlab.figures.tables import InputError, plural, read_results, read_table  # noqa: E402
+from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.ticker import NullLocator  # noqa: E402
 
 AR, A2A = "two_shot", "all_to_all"
 COLLECTIVES = {AR: "all-reduce", A2A: "all-to-all"}
 SHORT = {AR: "AR", A2A: "A2A"}
-COLLECTIVE_LOOK = {AR: {"color": style.HIGHLIGHT, "marker": "s"}, A2A: {"color": style.BLUE, "marker": "X"}}
 BITS, GROUPS = (4, 3, 2), (32, 128)
 BASE = "int8-g128"  # what a perplexity is compared with: BF16's is not published for all models
 PAPER = "Flash Communication V2"
@@ -336,68 +341,11 @@ FINDINGS = (
 )  # fmt: skip
 
 
-def pairs_of(accuracy: Accuracy) -> pd.DataFrame:
-    """Codecs that have our SQNR (dB) and a published increase (percent) above 0, which a logarithm needs."""
-    view, published = accuracy.main(), accuracy.published
-    rows = []
-    for collective in COLLECTIVES:
-        for method in METHODS:
-            for bits, codec in ((b, method.at(b, g)) for b in (8, 6, 5, 4, 3, 2) for g in GROUPS):
-                models = published.each(collective, codec)
-                ours, theirs, above = view.of(collective, codec), models.median(), models[models > 0]
-                if math.isfinite(ours) and theirs > 0:
-                    rows.append((method, collective, bits, ours, theirs, above.min(), above.max()))
-    return pd.DataFrame(rows, columns=["method", "collective", "bits", "sqnr_db", "increase", "least", "most"])
-
-
-def rank_correlation(pairs: pd.DataFrame) -> float:
-    """Spearman's rho of SQNR and perplexity, 1 for the same order; NaN below three points."""
-    return float(pairs["sqnr_db"].rank().corr(-pairs["increase"].rank())) if len(pairs) >= 3 else math.nan
-
-
-def same_curve(pairs: pd.DataFrame) -> pd.Series:
-    """How many times the increase that the all-reduce has at the same SQNR, by all-to-all codec.
-
-    Between codecs of the all-reduce by interpolation of the logarithm; none outside their range.
-    """
-    curve = pairs[pairs["collective"] == AR].sort_values("sqnr_db")
-    others = pairs[pairs["collective"] == A2A]
-    if len(curve) < 2:
-        return pd.Series(dtype=float)
-    others = others[others["sqnr_db"].between(curve["sqnr_db"].iloc[0], curve["sqnr_db"].iloc[-1])]
-    return others["increase"] / np.exp(np.interp(others["sqnr_db"], curve["sqnr_db"], np.log(curve["increase"])))
-
-
-def smooth(pairs: pd.DataFrame) -> pd.DataFrame:
-    """The codecs with uniform steps in the values themselves."""
-    return pairs[[method in (RTN, SPIKES) for method in pairs["method"]]]
-
-
 def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
     """Columns two spaces apart, the first `left` of them flush left, the others flush right."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     pad = lambda i, cell: cell.ljust(widths[i]) if i < left else cell.rjust(widths[i])  # noqa: E731
     return ["  ".join(pad(i, cell) for i, cell in enumerate(row)).rstrip() for row in rows]
-
-
-def perplexity_lines(accuracy: Accuracy) -> list[str]:
-    """How well SQNR and perplexity agree in the order of codecs."""
-    pairs = pairs_of(accuracy)
-    rows = [["Spearman's rank correlation (1: the same order)", "codecs", ""]]
-    for name, chosen in {
-        **{f"{name}, all methods": pairs[pairs["collective"] == c] for c, name in COLLECTIVES.items()},
-        "both, all methods": pairs,
-        "both, round to nearest and spike reserving": smooth(pairs),
-    }.items():
-        rows.append([name, str(len(chosen)), f"{rank_correlation(chosen):.3f}".replace("nan", "-")])
-    factors = same_curve(smooth(pairs))
-    said = "none: 0 codecs" if factors.empty else (
-        f"{factors.median():.2f} times in the median of {len(factors)} codecs, {factors.min():.2f} to {factors.max():.2f}"
-    )  # fmt: skip
-    return [
-        *aligned(rows, 1),
-        f"Perplexity increase in the all-to-all over that in the all-reduce at equal SQNR: {said}.",
-    ]
 
 
 def findings_text(accuracy: Accuracy) -> str:
@@ -428,7 +376,6 @@ def findings_text(accuracy: Accuracy) -> str:
             [v.name, verdicts[each.holds], *(each.cells.get(h, "") for h in headings)] for v, each in zip(views, row)
         ]
         lines += [f"   {line}" for line in aligned(table, len(table[0]))]
-    lines += ["", "== Published perplexity against our SQNR", "", *perplexity_lines(accuracy)]
     return "\n".join(lines) + "\n"
 
 
@@ -531,26 +478,27 @@ def draw_curves(
     return ends
 
 
-def methods(accuracy: Accuracy, group: int) -> Figure:
-    """Four methods in groups of one size: our SQNR and the published perplexity, in both collectives."""
+@style.drawn
+def methods_g32(accuracy: Accuracy) -> Figure:
+    """Four methods in groups of 32: our SQNR and the published perplexity, in both collectives."""
     view, published = accuracy.main(), accuracy.published
-    tables = {AR: "table 3" if group == 32 else "table 1", A2A: "table 8"}
+    tables = {AR: "table 3", A2A: "table 8"}
     notes = [
         "Numbers beside the axes: 2 bits. SQNR of an all-reduce (two_shot): of the sum, for which every value is encoded "
         "twice; of an all-to-all: of the values, encoded once.", FLOOR, paper(" and ".join(tables.values())),
         "Methods do not send equal bits: see wire_bits.png.",
     ]  # fmt: skip
-    known = pd.Series({m.label: view.of(AR, m.at(2, group)) for m in METHODS}).dropna().sort_values(ascending=False)
-    title = f"Methods in groups of {group}" if len(known) < 2 else (
-        f"INT2, groups of {group}, all-reduce: {known.index[0]} is best, {decibels(known.iloc[0])}, "
+    known = pd.Series({m.label: view.of(AR, m.at(2, 32)) for m in METHODS}).dropna().sort_values(ascending=False)
+    title = "Methods in groups of 32" if len(known) < 2 else (
+        f"INT2, groups of 32, all-reduce: {known.index[0]} is best, {decibels(known.iloc[0])}, "
         f"{decibels(known.iloc[0] - known.iloc[1])} above {known.index[1]}"
     )  # fmt: skip
-    figure = page(accuracy, 4, title, [f"groups of {group}"], notes)
-    codecs = [m.at(b, group) for m in METHODS for b in BITS]
+    figure = page(accuracy, 4, title, ["groups of 32"], notes)
+    codecs = [m.at(b, 32) for m in METHODS for b in BITS]
     drawn = published.values[published.values.index.get_level_values("codec").isin(codecs)]
     ends = {}
     for axes, (source, c) in zip(style.panels(figure, 4), [(s, c) for s in (view, published) for c in COLLECTIVES]):
-        curves = [(c, [m.at(b, group) for b in BITS], m.look) for m in METHODS]
+        curves = [(c, [m.at(b, 32) for b in BITS], m.look) for m in METHODS]
         ends[axes] = draw_curves(axes, source, curves, [f"INT{b}" for b in BITS], thin=source is published)
         if source is view:
             sqnr_axis(axes, [view.of(each, codec) for each in COLLECTIVES for codec in codecs], c == AR)
@@ -562,97 +510,7 @@ def methods(accuracy: Accuracy, group: int) -> Figure:
     return figure
 
 
-def collectives(accuracy: Accuracy) -> Figure:
-    """Round to nearest from INT8 to INT2, and against the number of ranks."""
-    view, published = accuracy.main(), accuracy.published
-    widths = (8, 6, 5, 4, 3, 2)
-    codecs = [RTN.at(b, 128) for b in widths]
-    reduced, exchanged = (view.of(c, codecs[-1]) for c in COLLECTIVES)
-    notes = [
-        "Left: thin lines are the tensors.", FLOOR,
-        paper("tables 1 (all-reduce, dense models) and 2 (all-to-all, mixtures of experts)"),
-        "Right: the tensors that exist at every number of ranks.",
-    ]  # fmt: skip
-    title = f"INT2, round to nearest: {decibels(reduced)} in the all-reduce, {decibels(exchanged)} in the all-to-all"
-    legend = [handle(name, **COLLECTIVE_LOOK[c]) for c, name in COLLECTIVES.items()]
-    figure = page(accuracy, 3, title, ["round to nearest, groups of 128"], notes, [legend])
-    left, middle, right = style.panels(figure, 3)
-    ends = {}
-    for axes, source, first in ((left, view, 0), (middle, published, 1)):  # INT8 is the base
-        curves = [(c, codecs[first:], COLLECTIVE_LOOK[c]) for c in COLLECTIVES]
-        ends[axes] = draw_curves(axes, source, curves, [f"INT{b}" for b in widths[first:]], thin=True)
-    ours, theirs = (v.values.loc[v.values.index.isin(codecs, level="codec")].to_numpy() for v in (view, published))
-    sqnr_axis(left, ours)
-    left.set_title("SQNR, exact")
-    perplexity_axis(middle, theirs.ravel())
-    middle.set_title("Perplexity, published, tables 1 and 2")
-    ends[right] = draw_ranks(accuracy, right, (8, 4, 2))
-    style.label_ends(figure, ends)
-    return figure
-
-
-def draw_ranks(accuracy: Accuracy, axes: Axes, widths: Sequence[int]) -> list[Any]:
-    """SQNR against the number of ranks, over tensors that exist at each; a pair of lines per bit width."""
-    name = accuracy.main_input()
-    by_ranks = accuracy.rows[accuracy.rows["input"] == name].groupby("ranks")["tensor"].agg(set)
-    common = sorted(set.intersection(*by_ranks))
-    views = [accuracy.view(name, bool(accuracy.inputs(tokens=True)), count, common) for count in by_ranks.index]
-    ends, drawn = [], []
-    for b in widths:
-        for collective, look in COLLECTIVE_LOOK.items():
-            values = [view.of(collective, RTN.at(b, 128)) for view in views]
-            axes.plot(by_ranks.index, values, **look)
-            drawn += values
-            if math.isfinite(values[-1]):
-                ends.append(style.end_label(axes, values[-1], f"INT{b}  {decibels(values[-1])}", look["color"]))
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(by_ranks.index, [str(count) for count in by_ranks.index])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("ranks")
-    sqnr_axis(axes, drawn, label=False)
-    axes.grid(axis="y")
-    axes.set_title("SQNR by ranks, exact")
-    return ends
-
-
-def perplexity(accuracy: Accuracy) -> Figure:
-    """Published perplexity against our SQNR of the same codec in the same collective."""
-    pairs = pairs_of(accuracy)
-    factors = same_curve(smooth(pairs))
-    title = "Published perplexity against our SQNR" if factors.empty else (
-        "Round to nearest, spike reserving: at equal SQNR, the published perplexity increase in the all-to-all is "
-        f"{factors.median():.1f} times that in the all-reduce (median)"
-    )  # fmt: skip
-    notes = [
-        "A point is a codec in a collective, the number in it its bits; twice the same: groups of 128 (less SQNR) and of 32."
-        " Across: ours, exact. Up: published, median over models. Thin lines reach from the best model to the worst, some"
-        " beyond the axis.", paper("tables 1, 3 and 8", thin=""),
-    ]  # fmt: skip
-    first = [handle(f"{name}, {m.label}", color=COLLECTIVE_LOOK[c]["color"], marker=m.marker)
-             for c, name in COLLECTIVES.items() for m in (RTN, SPIKES)]  # fmt: skip
-    figure = page(accuracy, 2, title, [], notes, [first, LEGEND])
-    size = style.matplotlib.rcParams["lines.markersize"]
-    for axes, name, chosen in zip(
-        style.panels(figure, 2, sharex=True, sharey=True),
-        ("both collectives, two methods (first line of the legend)", "all-reduce, all methods (second line)"),
-        (smooth(pairs), pairs[pairs["collective"] == AR]),
-    ):
-        for pair in chosen.itertuples():
-            colour = COLLECTIVE_LOOK[pair.collective]["color"] if name.startswith("both") else pair.method.color
-            axes.vlines(pair.sqnr_db, pair.least, pair.most, color=colour, linewidth=1, alpha=0.5)
-            axes.plot(
-                pair.sqnr_db, pair.increase, color=colour, marker=pair.method.marker, markersize=1.6 * size, zorder=4
-            )
-            lower = -2 if pair.method is SPIKES else -0.5  # the middle of a triangle is not its centre
-            note = axes.annotate(str(pair.bits), (pair.sqnr_db, pair.increase), (0, lower), textcoords="offset points")
-            note.set(ha="center", va="center", color=style.ink_on(colour), zorder=5, size="x-small", weight="bold")
-        perplexity_axis(axes, pairs["increase"], name.startswith("both"))
-        axes.grid()
-        axes.set_title(f"{name}\nrank correlation {rank_correlation(chosen):.2f}")
-        axes.set_xlabel("our SQNR (dB), exact")
-    return figure
-
-
+@style.drawn
 def wire_bits(accuracy: Accuracy) -> Figure:
     """SQNR against wire bits."""
     view = accuracy.main()
@@ -701,68 +559,33 @@ def wire_bits(accuracy: Accuracy) -> Figure:
     return figure
 
 
-def inputs(accuracy: Accuracy) -> Figure:
-    """All methods on all inputs, all-reduce."""
-    views = accuracy.views()
-    known = [h for h in (best_method(view, accuracy).holds for view in views) if h is not None]
-    title = f"Spike reserving is the best of four methods at 3 and 2 bits in {sum(known)} of {len(known)} panels"
-    notes = ["Numbers at the right: 2 bits. A median token says how well most tokens are encoded, a whole tensor how well "
-             "its largest elements are.", FLOOR]  # fmt: skip
-    about = f"SQNR of the all-reduce, groups of 32, {plural(accuracy.ranks, 'rank')}"
-    figure = page(accuracy, len(views), title, about, notes)
-    ends = {}
-    for axes, view in zip(style.panels(figure, len(views), sharey=True), views):
-        curves = [(AR, [m.at(b, 32) for b in BITS], m.look) for m in METHODS]
-        ends[axes] = draw_curves(axes, view, curves, [str(b) for b in BITS], thin=False)
-        for text in ends[axes]:
-            text.set_text(text.get_text().replace(f"{style.NO_BREAK}dB", ""))
-        axes.set_xlabel("bits")
-        axes.set_title(view.name.replace(", ", ",\n"))
-    every = [view.of(AR, m.at(b, 32)) for view in views for m in METHODS for b in BITS]
-    for axes in ends:
-        sqnr_axis(axes, every, axes is figure.axes[0])
-    style.label_ends(figure, ends)
-    return figure
+FIGURES: dict[str, Callable[..., Figure]] = {draw.__name__: draw for draw in (methods_g32, wire_bits)}
 
 
-def tensors(accuracy: Accuracy) -> Figure:
-    """Whole tensor against median token, tensor by tensor, INT2 in groups of 32."""
-    name = accuracy.main_input()
-    views = [accuracy.view(name, tokens) for tokens in (False, True)[: 1 + (name in accuracy.inputs(tokens=True))]]
-    pair = [view.each(AR, RTN.at(2, 32)) for view in views]
-    title = "INT2, tensor by tensor"
-    if len(pair) == 2 and len(pair[0]):
-        far = (pair[0] - pair[1]).idxmax()
-        whole, token = (decibels(each[far]) for each in pair)
-        title = f"INT2, round to nearest, {far}: {whole} as a whole tensor, {token} for its median token"
-    notes = ["SQNR weighs by energy: where one element holds most of a tensor's, the whole tensor's SQNR is that of this "
-             "element. experiments/activations/README.md says where it is.", FLOOR]  # fmt: skip
-    about = f"SQNR of the all-reduce, INT2, groups of 32, {plural(accuracy.ranks, 'rank')}"
-    figure = page(accuracy, len(views), title, about, notes)
-    grid = style.panels(figure, len(views), sharey=True)
-    drawn: list[float] = []
-    for axes, view in zip(grid, views):
-        names = list(view.values.columns)
-        for method in METHODS:
-            line = view.each(AR, method.at(2, 32)).reindex(names)
-            axes.plot(range(len(names)), line, **method.look)
-            drawn += list(line)
-        axes.set_title(view.name)
-        axes.grid(axis="y")
-        kinds = kinds_of(names)
-        if len(kinds) == 1:
-            (kind, numbered), = kinds.items()
-            axes.set_xticks([names.index(tensor) for tensor in numbered.values()], list(numbered))
-            axes.set_xlabel(f"{kind}, N =")
-        else:
-            axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
-    for axes in grid:
-        sqnr_axis(axes, drawn, axes is grid[0])
-    return figure
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=EXPERIMENTS.parent / "results/accuracy", help="[%(default)s]")
+    parser.add_argument("--run", action="store_true", help="run the study first")
+    options = parser.parse_args()
+    if options.run:
+        from repository import arlab
+
+        arlab("study", str(HERE / "study.toml"), "--out", str(options.folder), "--no-plots")
+    style.use_own_fonts()
+    try:
+        data = read_accuracy(options.folder, EXPERIMENTS / "published")
+        text = findings_text(data)
+        command = "experiments/studies/accuracy/make.py"
+        files = {"findings.txt": text.encode(), "accuracy.csv": accuracy_csv(data, command).encode()}
+        files |= {f"{name}.png": style.encoded(draw(data), "png") for name, draw in FIGURES.items()}
+        for name, content in files.items():
+            style.write_whole(options.folder / name, content)
+    except InputError as error:
+        print("error:", " ".join(str(error).split("\n")), file=sys.stderr)
+        return 2
+    print(f"{text}\nWritten: {', '.join(str(options.folder / name) for name in files)}")
+    return 0
 
 
-FIGURES: dict[str, Callable[..., Figure]] = {
-    "methods_g32": style.drawn(lambda accuracy: methods(accuracy, 32)),
-    "methods_g128": style.drawn(lambda accuracy: methods(accuracy, 128)),
-    **{draw.__name__: style.drawn(draw) for draw in (collectives, perplexity, wire_bits, inputs, tensors)},
-}
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-// arlab judge: any all-reduce of another process, in any language, checked against the reference.
+// Is an all-reduce of another process, in any language, exact, deterministic, and how far is it off?
 //
 // What is said over the pipes is in kProtocol, which --help prints; regions are those of
 // kernels/conformance/all_reduce_check.h.
@@ -20,12 +20,12 @@
 #include <thread>
 #include <utility>
 
-#include "experiments/cli/commands.h"
-#include "experiments/cli/options.h"
+#include "experiments/lab/questions.h"
+#include "experiments/lab/sizes.h"
 #include "kernels/conformance/all_reduce_check.h"
 #include "reference/memory.h"
 
-namespace arlab::cli {
+namespace arlab::lab {
 namespace {
 
 using kernels::AllReduceCall;
@@ -167,13 +167,13 @@ class Pipe {
 
 /// One call, over the pipes.
 Status call_over(Pipe& calls, Pipe& answers, const AllReduceCall& call) {
-  const nlohmann::ordered_json header = {{"schema", "arlab.judge.call/1"},
-                                         {"dtype", name_of(call.dtype)},
-                                         {"ranks", call.regions.size()},
-                                         {"elements", call.elements},
-                                         {"region_bytes", call.regions[0].size()},
-                                         {"input_at", call.input_at},
-                                         {"output_at", call.output_at}};
+  const Json header = {{"schema", "arlab.judge.call/1"},
+                       {"dtype", name_of(call.dtype)},
+                       {"ranks", call.regions.size()},
+                       {"elements", call.elements},
+                       {"region_bytes", call.regions[0].size()},
+                       {"input_at", call.input_at},
+                       {"output_at", call.output_at}};
   const std::string line = json_line(header) + "\n";
   Status status = calls.write(std::as_bytes(std::span(line)));
   for (const auto region : call.regions) {
@@ -208,7 +208,7 @@ Protocol
   output_at, which with --in-place is the same; nothing else may change. The answer is the line
   "done" and then all regions with the outputs in them, or a line "error WHY", which ends the check.)";
 
-struct JudgeCommand {
+struct JudgeRequest {
   std::string calls;
   std::string answers;
   std::optional<std::uint32_t> ranks;
@@ -220,7 +220,6 @@ struct JudgeCommand {
   bool in_place = false;
   std::string codec;
   std::string claim;
-  Format format = Format::table;
 
   kernels::AllReduceCheckRequest request() const {
     kernels::AllReduceCheckRequest request{.ranks = static_cast<int>(*ranks),
@@ -246,7 +245,7 @@ struct JudgeCommand {
         fmt::format("judge of {} ranks with {} elements each", asked.ranks, longest));
   }
 
-  void run() const {
+  Result answer(Format format) const {
     const kernels::AllReduceCheckRequest asked = request();
     kernels::list_candidates(asked);  // refuses what is wrong before pipes are opened, which waits
     require_memory_of(asked);
@@ -257,23 +256,26 @@ struct JudgeCommand {
     const auto report = kernels::check_all_reduce(
         [&](const AllReduceCall& call) { return call_over(to, from, call); }, asked);
     if (!report.ok()) fail("{}", report.status().message());
-    print_report(report.value());
-    const auto& findings = report.value().findings;
-    if (!findings.empty()) throw CheckFailed("the all-reduce is wrong: " + findings.front());
-  }
-
-  void print_report(const kernels::AllReduceCheckReport& report) const {
-    if (format == Format::json) return write_stdout(json_line(to_json(report)) + "\n");
-    if (format == Format::table) return write_stdout(to_text(report));
-    Table rows{{"candidate", "mismatches", "first_mismatch"}, {}};
-    for (const auto& c : report.candidates) {
-      rows.rows.push_back({c.name, c.mismatches, c.first_mismatch});
+    Result result{"arlab.judge/1"};
+    if (format == Format::csv) {
+      result.rows_name = "candidates";
+      result.rows.columns = {"candidate", "mismatches", "first_mismatch"};
+      for (const auto& c : report.value().candidates) {
+        result.rows.rows.push_back({c.name, c.mismatches, c.first_mismatch});
+      }
     }
-    write_stdout(render_csv(rows));
+    const Json all = to_json(report.value());
+    for (const auto& [name, value] : all.items()) {
+      if (name != "schema") result.figures.push_back({name, value});
+    }
+    result.text = to_text(report.value());
+    result.is_text = true;
+    add_findings(result, "", report.value().findings, "the all-reduce is wrong: ");
+    return result;
   }
 };
 
-std::vector<BoundField> fields(JudgeCommand& c) {
+std::vector<BoundField> fields(JudgeRequest& c) {
   return {field("calls", &c.calls, "Pipe that the other process reads calls from").required(),
           field("answers", &c.answers, "Pipe that it writes answers to").required(),
           field("ranks", &c.ranks, "World size").from(2, 64).required(),
@@ -292,14 +294,10 @@ std::vector<BoundField> fields(JudgeCommand& c) {
 
 }  // namespace
 
-void add_judge(CLI::App& app) {
-  auto command = std::make_shared<JudgeCommand>();
-  CLI::App* sub = app.add_subcommand(
-      "judge", "Check an all-reduce of another process: exact, deterministic, how far off?");
-  add_fields(*sub, fields(*command));
-  sub->footer(kProtocol);
-  add_format(*sub, command->format);
-  sub->callback([command] { command->run(); });
+Question judge_question() {
+  return question<JudgeRequest>(
+      "judge", "Check an all-reduce of another process: exact, deterministic, how far off?",
+      &JudgeRequest::answer, kProtocol);
 }
 
-}  // namespace arlab::cli
+}  // namespace arlab::lab

@@ -1,4 +1,5 @@
-// Reads a topology from TOML. The schema is in sim/topology/machines/README.md.
+// Reads a topology from TOML. What the keys mean: sim/topology/machines/README.md, and of the device
+// the comments in sim/device/device.h.
 
 #include <fmt/ranges.h>
 

@@ -281,8 +281,13 @@ def test_every_kind_of_machine_is_looked_at(tmp_path):
     assert set(re.search(r"allowed are (.*)", line)[1].split(", ")) == set(KINDS)
 
 
+def machine_pages():
+    """What is said of the file as a whole, and the tables of the device's keys."""
+    return (MACHINES / "README.md").read_text() + expanded(REFERENCE / "machine_file.md")
+
+
 def test_every_key_of_a_machine_is_on_the_page(machine_keys):
-    page = (MACHINES / "README.md").read_text()
+    page = machine_pages()
     spans = set(re.findall(r"`([^`\n]+)`", page)) | {"value"}
     assert {"stores", "blocks", "library", "device", "overhead", "link"} <= set(machine_keys)
     tables = {section.split(".")[0] for section in machine_keys} | {"links", "domains"}
@@ -292,11 +297,11 @@ def test_every_key_of_a_machine_is_on_the_page(machine_keys):
             # A section is named by its heading or by keys in it.
             named = names & spans or (key in tables and any(span.startswith(f"{key}.") for span in spans))
             named = named or any(re.match(rf"{key} = ", span) for span in spans)
-            assert named, f"{key} of [{section}] is not in sim/topology/machines/README.md"
+            assert named, f"{key} of [{section}] is not in sim/topology/machines/README.md, nor beside a field of sim/device/device.h"
 
 
 def test_the_page_has_no_other_keys_of_a_machine(machine_keys):
-    page = (MACHINES / "README.md").read_text()
+    page = machine_pages()
     known = {key for keys in machine_keys.values() for key in keys}
     known |= {f"{section}.{key}" for section, keys in machine_keys.items() for key in keys}
     rows = re.findall(r"^\| key.*\n\| ---.*\n((?:\|.*\n)+)", page, re.MULTILINE)

@@ -53,7 +53,7 @@ struct SimulationResult {
   DType dtype = DType::fp16;
   Rank world_size = 1;
   bool runs_nccl = false;           ///< as device/nccl.h has it, not as the schedule
-  std::uint64_t payload_bytes = 0;  ///< of one rank
+  std::uint64_t payload_bytes = 0;  ///< payload of one rank
   WideCount wire_bytes = 0;         ///< over all sends
   WideCount wire_elements = 0;      ///< payload elements that these bytes carry
   /// Ranks that were simulated: 1 when all do the same and one stands for them.
@@ -119,7 +119,7 @@ struct SimulateOptions {
   SimulationTrace* trace = nullptr;
   /// Links that the messages cross, all together.
   std::uint64_t most_crossings = kMostCrossings;
-  /// Of NetworkEngine::solved(). A simulation that is far from its end when it has cost a part of
+  /// Most NetworkEngine::solved(). A simulation that is far from its end when it has cost a part of
   /// this is refused then.
   std::uint64_t most_solved = kMostSolved;
   /// Which run it is, of those that Topology::jitter makes differ; any number.

@@ -111,9 +111,9 @@ struct AnyBitOf : AnyBitWidth<Bits>, AnyBitSymmetry<kKind> {
   static constexpr Tuning kTuning = {.resident_blocks = kMayReserve ? kSpikedBlocks : kFastBlocks,
                                      .tuned = true,
                                      .batch = kIsPlain ? kFastBatch : (kFastBatch + 1) / 2};
-  /// Of 32 elements or more: what kernels have room for.
+  /// Whether groups have 32 elements or more: kernels have room for the metadata of these.
   ARLAB_HOST_DEVICE bool has_long_groups() const { return group.log2 >= 5; }
-  /// Of a whole tile's wire, with long groups.
+  /// Most wire bytes of a whole tile with long groups.
   static constexpr std::size_t kMostTileBytes =
       kTile / 8 * (Bits == 0 ? 8 : Bits) + kTile / 32 * (kKind == AnyBitKind::spiked ? 12 : 4);
   static constexpr bool hadamard = kMayTransform;
@@ -167,7 +167,7 @@ struct FixedAnyBit {
   static constexpr float hadamard_scale = 0;
   static constexpr float divisor = static_cast<float>((1u << Bits) - 1);
   static constexpr float reciprocal = 1.0f / divisor;
-  /// Of a whole tile's wire.
+  /// Wire bytes of a whole tile.
   static constexpr std::size_t kTileBytes =
       kTile / 8 * bits + (kTile >> Log2Group) * (kSpikes == Spikes::none ? 4 : 12);
 
@@ -321,7 +321,7 @@ struct AnyBit : Format {
     return from_floats<Element>(x);
   }
 
-  // Of formats that are fast with whole tiles, everything else.
+  // What else there is of formats that are fast with whole tiles.
   ARLAB_DEVICE_RARE Encoded encode_rare(Pack8<Element> payload, Position at) const {
     return encode_one_by_one(payload, at);
   }
@@ -426,7 +426,8 @@ struct AnyBit : Format {
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = limited(x.value[i], limit);
   }
-  /// Of sums whose low halves are integers. Which bits a NaN has is the platform's: its codes are 0.
+  /// The codes of sums whose low halves are integers. Which bits a NaN has is the platform's: its
+  /// codes are 0.
   ARLAB_DEVICE Codes8 clamped_codes(const std::uint32_t (&code)[kPerThread], bool is_nan) const {
     const std::uint32_t top_code = !kSaturates && is_nan ? 0 : (1u << bits) - 1;
     const auto pair = [&](std::size_t i) ARLAB_INLINED_LAMBDA {
@@ -549,7 +550,7 @@ struct AnyBit : Format {
     return load_piece(piece_of(const_cast<std::uint8_t*>(wire), at, count));
   }
 
-  // Of a message that is one whole tile: as store_piece(), with offsets of 32 bits.
+  // For a message that is one whole tile: as store_piece(), with offsets of 32 bits.
   ARLAB_DEVICE void store_tile(const Encoded& e, std::uint8_t* wire) const {
     const unsigned first = thread_index() * static_cast<unsigned>(kPerThread);
     store_planes<true>(e.codes, bits, wire, kTile, first, kPerThread);
@@ -584,7 +585,7 @@ struct AnyBit : Format {
   }
   ARLAB_DEVICE TileMetadata metadata_of_tile() const { return {bits, group_size()}; }
 
-  /// Of a wire of full-sized wire chunks.
+  /// The thread's piece of a wire that has full-sized chunks only.
   ARLAB_DEVICE WirePiece piece_of(std::uint8_t* wire, Position at, std::size_t count) const {
     const WireChunk chunk = chunk_of(wire, at, chunk_bytes(WireChunk::kElements));
     return {chunk.planes,

@@ -186,7 +186,7 @@ struct WireChunk {
   static constexpr std::size_t kElements = 4096;
 
   std::uint8_t* planes;  ///< the chunk's first byte
-  std::size_t elements;  ///< of the chunk
+  std::size_t elements;  ///< elements of the chunk
   std::size_t first;     ///< this thread's first element, from the start of the chunk
 };
 

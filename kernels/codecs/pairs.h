@@ -57,7 +57,7 @@ ARLAB_DEVICE bool half_is_finite(std::uint32_t bits16) {
   return (bits16 & 0x7FFF) < Element::kInfinity;
 }
 
-/// Of an aligned group of lanes: the smaller halves, by `smaller`. The size of the group is a
+/// The smaller halves of an aligned group of lanes, by `smaller`. The size of the group is a
 /// constant, kLog2Lanes, or else `log2_lanes`, the same in all lanes.
 template <int kLog2Lanes, class Smaller>
 ARLAB_DEVICE std::uint32_t smallest_of_lanes(std::uint32_t v, unsigned log2_lanes,

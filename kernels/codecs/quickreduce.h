@@ -34,9 +34,9 @@ struct IntegerCode : QuickReduceIntegers<L> {
   /// The bits of 1024 in fp16, or of 128 in bf16, in which a code stands in the low bits.
   static constexpr std::uint32_t kOffset = kInBf16 ? 0x4300 : 0x6400;
 
-  /// Of w (pairs): offset + L + w is rounded to an integer by the addition. What lies outside the codes
-  /// is moved to the nearest; in fp16 nothing is below them up to L = 32, because |w| is at most
-  /// L + L / 256 and rounding (a test tries all).
+  /// The codes of w (pairs): offset + L + w is rounded to an integer by the addition. What lies
+  /// outside the codes is moved to the nearest; in fp16 nothing is below them up to L = 32, because
+  /// |w| is at most L + L / 256 and rounding (a test tries all).
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
     // mutant: truncating_round
     std::uint32_t sum = kInBf16 ? add_bfloat2(w, splat(kOffset + L))
@@ -441,7 +441,7 @@ struct QuickReduce {
           code(x.word[i] & 0xFFFF, inverses & 0xFFFF) | code(x.word[i] >> 16, inverses >> 16) << 16;
     }
   }
-  /// Of either element of a pair.
+  /// Whether either element of a pair is a NaN or an infinity.
   ARLAB_DEVICE static bool is_non_finite(std::uint32_t pair) {
     constexpr std::uint32_t kLargest = splat(Element::kInfinity - 1u);
     return max_u16x2(pair & splat(0x7FFF), kLargest) != kLargest;

@@ -61,7 +61,7 @@ ARLAB_DEVICE_RARE void give_up(const Team& team, std::uint32_t reason, std::uint
   wait_for_call(team, GiveUpReason::other(reason));
 }
 
-/// Of a thread that looks for what rank `from` stores. The own rank is waited for without an end:
+/// How long a thread looks for what rank `from` stores. The own rank is waited for without an end:
 /// what keeps it waiting ends that. A rank that waits itself is not to blame, so it gets as long
 /// again, for whoever waits for the right one to say so.
 class Watchdog {
@@ -128,7 +128,7 @@ ARLAB_DEVICE std::uint32_t* flag_at(const Team& team, int at, int block, int fro
 ARLAB_DEVICE std::uint32_t flag_of(const Team& team, std::uint32_t epoch) {
   return team.call.hash << 8 | (epoch & 0xFF);
 }
-/// Of a flag with one epoch, and another: they are at most one exchange apart.
+/// How many epochs a flag is ahead of another epoch: they are at most one exchange apart.
 ARLAB_DEVICE std::int32_t ahead_by(std::uint32_t flag, std::uint32_t epoch) {
   return static_cast<std::int8_t>(flag - epoch);
 }

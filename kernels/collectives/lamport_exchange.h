@@ -40,7 +40,7 @@ class LamportExchange {
     }
   }
 
-  /// Of a rank, in shared memory.
+  /// Where the wire of a rank lies in shared memory.
   ARLAB_DEVICE std::uint8_t* wire(int rank) const {
     return reinterpret_cast<std::uint8_t*>(memory_.wire[rank]);
   }
@@ -118,7 +118,7 @@ class LamportExchange {
     return memory_.failed == 0;
   }
 
-  /// Of a wire that is the tensor itself, with kThreads words: sends this thread's to all other ranks, and takes theirs
+  /// For a wire that is the tensor itself, with kThreads words: sends this thread's to all other ranks, and takes theirs
   /// into words[rank], without shared memory. Else as send(), signal() and receive().
   template <int kMostRanks>
   ARLAB_DEVICE bool exchange(const Uint4& own, Uint4 (&words)[kMostRanks]) const {
@@ -275,7 +275,7 @@ class LamportExchange {
     }
   }
 
-  /// Of block 0, threads that have the fewest words.
+  /// Whether this thread meets the other ranks: threads of block 0 that have the fewest words do.
   ARLAB_DEVICE bool meets() const {
     // mutant: lamport_ranks_do_not_meet
     return blockIdx.x == 0 && thread_index() - kIdle < static_cast<unsigned>(team_.layout.ranks);

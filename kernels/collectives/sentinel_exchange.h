@@ -34,7 +34,7 @@ ARLAB_DEVICE bool any_empty(const Uint4& words) {
 
 /// Words of 16 bytes of an item's wire.
 struct WordsOfWire {
-  std::uint32_t number;  ///< of the item, in this call
+  std::uint32_t number;  ///< number of the item in this call
   unsigned wire;
   unsigned words;  ///< which of the wire
 };
@@ -66,7 +66,7 @@ class SentinelExchange {
       memory_.item[0] = item_at_start(0);
       memory_.item[1] = item_at_start(1);
     }
-    // Of all calls before, at once.
+    // Gives the credits of all calls before, at once.
     const auto ranks = static_cast<unsigned>(team_.layout.ranks);
     if (blockIdx.x == 0 && threadIdx.x < ranks * kCreditWindows) {
       const std::uint32_t next = first - threadIdx.x / ranks * slots_.window();

@@ -527,7 +527,7 @@ ARLAB_DEVICE std::uint32_t e4m3fn_of_half2(std::uint32_t pair) {
   asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(codes) : "r"(pair));
   return __byte_perm(codes, 0, 0x4140);
 }
-/// Of a pair of bf16.
+/// The codes of a pair of bf16 elements.
 ARLAB_DEVICE std::uint32_t e4m3fn_of_bfloat2(std::uint32_t pair) {
   std::uint16_t codes;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
@@ -951,7 +951,7 @@ ARLAB_DEVICE void store_release(Flag* flag, std::type_identity_t<Flag> value) {
 #endif
 }
 
-/// Of a flag that a thread polls: what it has seen last is ordered by after_polling(). On AMD every
+/// Loads a flag that a thread polls: after_polling() orders what it has seen last. On AMD every
 /// load that acquires empties caches, so there only that one does; elsewhere it would only be
 /// another wait for memory.
 template <class Flag>

@@ -32,8 +32,8 @@ struct ExecuteOptions {
 /// What the codecs did to the values, over all encode ops of all ranks.
 struct ExecuteCounts {
   std::uint64_t encoded = 0;  ///< elements that went through an encode
-  std::uint64_t clamped = 0;  ///< of these: their rounded code lay outside the code range
-  std::uint64_t flushed = 0;  ///< of these: not zero before, zero after decoding
+  std::uint64_t clamped = 0;  ///< elements of these whose rounded code lay outside the code range
+  std::uint64_t flushed = 0;  ///< elements of these that were not zero, and are after decoding
 };
 
 /// `outputs` holds the tensors of all ranks one after the other, world_size * elements elements of

@@ -36,7 +36,8 @@ class WrittenSchedule {
   };
 
   WrittenSchedule() = default;
-  /// Of any size: `chunks` for those of the schedule, which are empty, `begins` for its outputs.
+  /// A schedule for tensors of any size: `chunks` take the place of the schedule's, which are
+  /// empty, `begins` that of its outputs.
   WrittenSchedule(Schedule schedule, std::vector<std::pair<Fraction, Fraction>> chunks,
                   std::vector<Fraction> begins)
       : schedule_(std::move(schedule)), fractions_(std::move(chunks)), begins_(std::move(begins)) {}

@@ -110,7 +110,7 @@ class KernelModel {
   virtual TimeParts time_without_measuring(const Stage& stage, const StageCost& cost,
                                            const PlannedMessage& message, double network_us,
                                            double link_gb_per_s) const = 0;
-  /// Of what one codec does in a stage.
+  /// Operations of what one codec does in a stage.
   virtual double operations(const CodecCost& cost, const CodecWork& work) const;
   /// The library sends values as they are.
   virtual bool measures() const { return true; }

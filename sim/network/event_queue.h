@@ -131,7 +131,7 @@ class EventQueue {
     Chunk* first = nullptr;
     Chunk* last = nullptr;
     std::size_t size = 0;       ///< events; all chunks but the last are full
-    std::size_t last_size = 0;  ///< of them in the last chunk
+    std::size_t last_size = 0;  ///< how many of them are in the last chunk
   };
 
   Bucket& bucket_of(Picoseconds time) {

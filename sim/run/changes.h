@@ -33,7 +33,7 @@ class Changes {
   /// What happens at an instant to links, or to a flow of others.
   struct Change {
     enum Kind : std::uint8_t { links, begin, end } kind;
-    std::size_t index;  ///< of the topology's link_events or background
+    std::size_t index;  ///< index in the topology's link_events or background
     Picoseconds time;
   };
 

@@ -28,11 +28,11 @@ class Copies {
   WideCount times() const { return WideCount{plan_.ranks_per_rank} * copies_; }
   Rank copies() const { return copies_; }
 
-  /// Of the plan, that this is or is a copy of.
+  /// The stage of the plan that this is or is a copy of.
   StageId listed(StageId id) const { return id / copies_; }
   const Stage& stage(StageId id) const { return plan_.stages[listed(id)]; }
   Rank rank_of(StageId id) const { return stage(id).rank + id % copies_; }
-  /// Of a stage of the plan, on this rank.
+  /// The copy of a stage of the plan on this rank.
   StageId stage_on(StageId listed, Rank rank) const;
 
   MessageId first_message_of(StageId id) const {
@@ -42,7 +42,7 @@ class Copies {
     const Rank rank = plan_.is_alike ? id / messages_per_copy_ : 0;
     return message_on(id - rank * messages_per_copy_, rank);
   }
-  /// Of a message of the plan, as this rank sends it.
+  /// A message of the plan as this rank sends it.
   PlannedMessage message_on(std::uint32_t listed, Rank rank) const {
     PlannedMessage message = plan_.messages[listed];
     if (plan_.is_alike) move_up(message, rank);

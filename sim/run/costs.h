@@ -37,7 +37,7 @@ class Costs {
   };
   /// What the time of a message depends on.
   struct PartsOfMessage {
-    StageId stage = 0;  ///< of the plan
+    StageId stage = 0;  ///< the stage of the plan
     std::uint64_t bytes = 0;
     std::uint64_t inner_bytes = 0;
     Picoseconds network = -1;

@@ -17,7 +17,7 @@ class LinkUse {
  public:
   /// A message takes more than its wire bytes there, or fewer: codecs pack theirs differently.
   void take(std::span<const LinkId> route, std::uint64_t bytes, std::uint64_t wire_bytes);
-  /// Of the links that carried anything until now, `duration` after the beginning.
+  /// How the links were used that carried anything until now, `duration` after the beginning.
   std::vector<LinkClassUse> by_class(const NetworkEngine& engine, const Ways& ways,
                                      const Fabric& fabric, Picoseconds duration) const;
 

@@ -221,7 +221,7 @@ void Run::send(MessageId id, const PlannedMessage& message, double rate_cap_gb_p
   if (message.output_elements > 0) decode_while_arriving(message, route);
   const std::uint64_t bytes =
       costs_.link_bytes(message, topology_.in_switch.reduction_efficiency.value);
-  // Of two ways that are as good each takes half.
+  // Where two ways are as good, each takes half.
   const bool is_split = bytes > 1 && !ways_.other_route(message).empty();
   const std::uint64_t other = is_split ? bytes / 2 : 0;
   const std::uint64_t other_wire = is_split ? message.bytes / 2 : 0;
@@ -327,7 +327,7 @@ Arrival Run::arrival_of(MessageId id, const PlannedMessage& message, const Deliv
   const Picoseconds network = delivery.sent - delivery.started;
   const std::uint32_t steps = jobs_.of(copies_.stage(message.stage)).steps;
   const Picoseconds way = fifo_ || steps > 1 ? ways_.latency_of(message, ways_.route(message)) : 0;
-  // Of steps side by side, the last wire takes such a way in each.
+  // Where steps run side by side, the last wire takes such a way in each.
   Picoseconds latency = delivery.delivered - delivery.sent + (steps - 1) * way;
   if (jitter_.delays_messages()) latency = later_by(latency, jitter_.message_us(id));
   const Picoseconds gone = std::max(

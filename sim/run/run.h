@@ -44,7 +44,7 @@ class Run final : public NetworkClient {
   std::vector<SimulationResult> results();
 
  private:
-  /// Of a rank in a channel.
+  /// What a rank does in a channel.
   struct Worker {
     CauseId ready = 0;  ///< launched
     CauseId free = 0;   ///< done with the codec work so far
@@ -53,7 +53,7 @@ class Run final : public NetworkClient {
     std::set<std::pair<Picoseconds, StageId>> waiting = {};
     bool is_called = false;  ///< when it is free
   };
-  /// Of what a collective ends with, if it is a message.
+  /// What a collective ends with, if that is a message.
   struct LastMessage {
     Arrival arrival = {};
     Picoseconds gathered = 0;
@@ -82,7 +82,7 @@ class Run final : public NetworkClient {
   void change(std::size_t change);
 
   void on_delivered(const Delivery& delivery) override;
-  /// Of a message that goes two ways the last half; says whether it was that.
+  /// Joins the halves of a message that goes two ways; says whether this was the last one.
   bool join(Delivery& half);
   Arrival arrival_of(MessageId id, const PlannedMessage& message, const Delivery& delivery);
   /// At the stages of all that the message reaches, which a plan that lists them names one by one.

@@ -51,7 +51,8 @@ class Timeline final : public NetworkTrace {
   Sharing sharing_;
   std::set<Rank> launched_;
   std::map<MessageId, Picoseconds> flowing_since_;
-  std::map<std::pair<MessageId, LinkId>, std::array<double, 2>> shares_;  ///< of halves
+  /// The shares of both halves of messages that go two ways.
+  std::map<std::pair<MessageId, LinkId>, std::array<double, 2>> shares_;
 };
 
 }  // namespace arlab

@@ -47,7 +47,7 @@ class Ways {
   std::span<const LinkId> real_route(const PlannedMessage& message);
   std::span<const LinkId> real_other_route(const PlannedMessage& message);
   std::span<const LinkId> real_route_of_nodes(NodeId from, NodeId to);
-  /// Of the first link, as the fabric has it.
+  /// The bandwidth of the first link, as the fabric has it.
   double first_link_gb_per_s(const PlannedMessage& message);
 
   /// On network().
@@ -100,8 +100,8 @@ class Ways {
   std::span<const LinkId> ports_of_all(const PlannedMessage& message);
   /// The links of this network that stand for those of the fabric; put into `path` if they differ.
   std::span<const LinkId> ours(std::span<const LinkId> real, std::vector<LinkId>& path) const;
-  /// Of the links that the ranks of the plan use. It may be run by a part of a mesh or of a switch,
-  /// whose other ranks then do nothing.
+  /// The link's orbit among the links that the ranks of the plan use. The plan may be run by a part
+  /// of a mesh or of a switch, whose other ranks then do nothing.
   Fabric::Orbit orbit_of(LinkId link) const;
 
   const Fabric& fabric_;

@@ -59,7 +59,7 @@ class Fabric {
   bool find_other_route(Rank from, Rank to, std::vector<LinkId>& path) const;
   /// How many links those are, in no time; no more than that where it takes a search.
   std::uint64_t hops_between(Rank from, Rank to) const;
-  /// Of ranks on two routers of a dragonfly: these, and the only links from and to them.
+  /// Two routers of a dragonfly on which ranks hang, and the only links from and to them.
   struct RouterPair {
     LinkId port_out = 0;
     LinkId port_in = 0;

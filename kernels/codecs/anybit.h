@@ -60,8 +60,9 @@ ARLAB_DEVICE int integer_scale_of_bfloat(float scale) {
   const float tenths = approximate_log2(scale) * 10 + 128.0004f;
   return static_cast<int>(tenths > 0 ? tenths : 0.0f) - 128;
 }
-/// In the low half: rint(x / scale), where inverse is RN(1 / scale) of an integer scale. fp16 and bf16 have too few
-/// bits for a quotient to be as near to a half as the product with the inverse is off (a test tries all).
+/// Returns rint(x / scale) in the low half, where inverse is RN(1 / scale) of an integer scale.
+/// fp16 and bf16 have too few bits for a quotient to be as near to a half as the product with the
+/// inverse is off (a test tries all).
 ARLAB_DEVICE std::uint32_t rounded_quotient(float x, float inverse) {
   return float_bits(x * inverse + 0x1.8p23f);
 }
@@ -490,7 +491,7 @@ struct AnyBit : Format {
     return result;
   }
 
-  /// That a value may have to be limited, or is a NaN.
+  /// Whether a value may have to be limited, or is a NaN.
   ARLAB_DEVICE bool may_be_non_finite(const Encoded& e) const {
     constexpr float kLargest = largest_finite<Element>();
     bool may_be = false;
@@ -707,8 +708,8 @@ struct AnyBit : Format {
     }
   }
 
-  /// In the low half: rint(above * inverse), saturated at 0 and 2^b, or any number from -2^15 to
-  /// 2^15 - 1 where it is. 0 or less for a NaN and for infinities.
+  /// Returns rint(above * inverse) in the low half, saturated at 0 and 2^b, or any number from
+  /// -2^15 to 2^15 - 1 where it is. 0 or less for a NaN and for infinities.
   ARLAB_DEVICE std::uint32_t code_of(float above, float inverse) const {
     if constexpr (kSaturates) {
       const float unit = float_of((127u - bits) << 23);  // 2^-b
@@ -722,8 +723,8 @@ struct AnyBit : Format {
     return float_of(float_bits(0x1p23f) | code) - 0x1p23f;
   }
 
-  /// In each half, whether elements 2i and 2i + 1 of the thread have this place in the group. The
-  /// thread's first one is element `first`.
+  /// Says in each half whether elements 2i and 2i + 1 of the thread have this place in the group.
+  /// The thread's first one is element `first`.
   ARLAB_DEVICE static std::uint32_t is_at(std::uint32_t index, std::uint32_t first, std::size_t i) {
     const std::uint32_t own = index - first;
     const auto element = static_cast<std::uint32_t>(2 * i);
@@ -922,7 +923,8 @@ struct AnyBit : Format {
     return x;
   }
 
-  /// Before the transform. The thread's first element is element `first` of its group.
+  /// Decodes to values before the inverse transform. The thread's first element is element `first`
+  /// of its group.
   ARLAB_DEVICE Float8 dequantize(const Encoded& e, const AnyBitScale& scale,
                                  std::size_t first) const {
     Float8 x;

@@ -65,7 +65,7 @@ struct Codes8 {
     even |= i % 2 == 0 ? bits : 0;
     odd |= i % 2 == 0 ? 0 : bits;
   }
-  /// Those of elements 4i to 4i + 3, a byte each; and back.
+  /// The codes of elements 4i to 4i + 3, a byte each; from_order() goes back.
   ARLAB_DEVICE std::uint32_t in_order(unsigned i) const {
     return permute_bytes(even, odd, i == 0 ? 0x5140 : 0x7362);
   }

@@ -131,7 +131,8 @@ ARLAB_DEVICE float limited(float value, float limit) {
   return below < -limit ? -limit : below;
 }
 
-/// Each rounded to the dtype; with Clamp, a finite fp16 that overflows becomes +-65504.
+/// Eight floats as elements, each rounded to the dtype; with Clamp, a finite fp16 that overflows
+/// becomes +-65504.
 template <class Element, bool Clamp = false>
 ARLAB_DEVICE Pack8<Element> from_floats(const Float8& x) {
   Pack8<Element> result;
@@ -253,8 +254,8 @@ ARLAB_DEVICE void store_elements(typename Element::Bits* address, const Pack8<El
   }
 }
 
-/// All eight, at an address that is a multiple of 16, of a tensor that the kernel reads, or
-/// writes, once.
+/// Loads all eight elements, at an address that is a multiple of 16, of a tensor that the kernel
+/// reads, or writes, once.
 template <class Element>
 ARLAB_DEVICE Pack8<Element> load_whole(const typename Element::Bits* address) {
   Pack8<Element> x;

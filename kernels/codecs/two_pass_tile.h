@@ -83,7 +83,7 @@ struct TileWire {
   ARLAB_DEVICE std::uint8_t* header() const { return wire; }
   ARLAB_DEVICE bool is_first(std::size_t first) const { return first == begin; }
 
-  /// At most; a multiple of 16.
+  /// Bytes of shared memory at most; a multiple of 16.
   static std::size_t bytes(const Codec& codec, std::size_t elements) {
     const std::size_t block = codec.block(elements);
     std::size_t blocks = (kTile - 2) / block + 2;

@@ -206,7 +206,7 @@ ARLAB_DEVICE bool needs_checked_sum(const Pack8<Element> (&sum)[kBatch], int cou
 // ---------------------------------------------------------------- sums of all ranks
 // In ascending rank order. wires(from): of the tiles that one has encoded.
 
-/// Where they begin to be added: at +0, or with the first.
+/// What the sum of all ranks begins with: +0, or the first rank's values.
 enum class SumFrom { zero, first };
 
 /// Adds up one tile, whose wires lie `offset` bytes behind the first.

@@ -30,7 +30,8 @@ class LamportExchange {
   ARLAB_DEVICE LamportExchange(const Call& call, Memory& memory)
       : team_(call.team), words_(tile_bytes_of<Codec>(call) / 16), memory_(memory) {}
 
-  /// Behind pdl_wait(). What is loaded before is still on its way. No barrier: there is one before anything is received.
+  /// To be called behind pdl_wait(). What is loaded before is still on its way. No barrier: there
+  /// is one before anything is received.
   ARLAB_DEVICE void begin() {
     call_ = load_relaxed(global_pointer(team_.lamport_calls) + blockIdx.x);
     if (threadIdx.x == 0) memory_.failed = 0;
@@ -174,7 +175,7 @@ class LamportExchange {
     return !missing || load_relaxed(&memory_.failed) == 0;
   }
 
-  /// After everything else.
+  /// To be called after everything else.
   ARLAB_DEVICE void end() const {
     if (threadIdx.x == 0) global_pointer(team_.lamport_calls)[blockIdx.x] = call_ + 1;
     if (meets() && meets_rank() == 0) global_pointer(team_.epochs)[0] = epoch_;

@@ -110,7 +110,7 @@ Result<AllReduceCheckReport> check_all_reduce(const AllReduce& all_reduce,
 /// Names of candidates for a request, with a line on each.
 std::vector<AllReduceCandidate> list_candidates(const AllReduceCheckRequest& request);
 
-/// One object, schema arlab.judge/1.
+/// The report as one object, schema arlab.judge/1.
 nlohmann::ordered_json to_json(const AllReduceCheckReport& report);
 /// For people, several lines.
 std::string to_text(const AllReduceCheckReport& report);

@@ -28,7 +28,7 @@ struct ConformanceRequest {
   std::vector<std::string> codecs = {};
   std::vector<std::string> algorithms = {};
   AlgorithmOptions options = {};  ///< options of the algorithms
-  /// In place of algorithms: a schedule, which says world size and length.
+  /// A schedule in place of algorithms; it says world size and length.
   std::shared_ptr<const Schedule> schedule = nullptr;
   std::vector<int> ranks = {};  ///< world sizes
   /// Element counts: per message of a codec, and per rank of a collective. An all-to-all takes the

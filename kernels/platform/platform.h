@@ -31,8 +31,8 @@
 
 /// A function of kernels, always inlined.
 #define ARLAB_DEVICE __device__ __forceinline__
-/// One that is rare and long, and would stand in the way of the rest: on NVIDIA it is called. AMD's
-/// compilers pass what they call by way of scratch memory.
+/// A function of kernels that is rare and long, and would stand in the way of the rest: on NVIDIA
+/// it is called. AMD's compilers pass what they call by way of scratch memory.
 #if defined(__HIP_PLATFORM_NVIDIA__)
 #define ARLAB_DEVICE_RARE __device__ __noinline__ inline
 #else
@@ -59,8 +59,8 @@
 #define ARLAB_SHARED_ARRAY(T, name, count) __shared__ T name[count]
 #endif
 
-/// Before a kernel's parameter: without it, nvcc copies a struct whose arrays are indexed at run
-/// time into local memory.
+/// Stands before a kernel's parameter: without it, nvcc copies a struct whose arrays are indexed at
+/// run time into local memory.
 #if defined(__HIP_PLATFORM_NVIDIA__)
 #define ARLAB_KERNEL_PARAMETER const __grid_constant__
 #else
@@ -217,7 +217,7 @@ ARLAB_DEVICE void store_128(void* address, Uint4 words) {
 #endif
 }
 
-/// As above, of data that is used once: it takes less room in caches.
+/// The same, of data that is used once: it takes less room in caches.
 ARLAB_DEVICE Uint4 load_128_once(const void* address) {
 #if defined(__HIP_PLATFORM_AMD__)
   return __builtin_bit_cast(Uint4,

@@ -27,7 +27,8 @@ struct CodecInKernels {
   std::size_t most_sentinel_tile_bytes = 0;  ///< what these have room for
 };
 
-/// By name; an abstract codec is taken as one that kernels were made for. `small` is left to the machine.
+/// What kernels can do with the codec of this name; an abstract one is taken as one that kernels
+/// were made for. `small` is left to the machine.
 CodecInKernels codec_in_kernels(std::string_view codec, DType dtype);
 
 /// Wire bytes of a tile, a multiple of 16.

@@ -42,7 +42,7 @@ struct ExecuteCounts {
 /// Throws InvalidInput when sizes, dtype, alignment or schedule do not fit.
 ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
                       std::span<std::byte> outputs, const ExecuteOptions& options = {});
-/// Likewise, of inputs that lie as the outputs do.
+/// The same, of inputs that lie one after the other, as the outputs do.
 ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtype,
                       std::span<const std::byte> inputs, std::span<std::byte> outputs,
                       const ExecuteOptions& options = {});
@@ -52,8 +52,8 @@ ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtyp
 using ProduceInput =
     std::function<void(Rank rank, std::uint64_t begin, std::span<std::byte> elements)>;
 
-/// Likewise, of inputs that are never there as a whole: what makes them hands them over tile by tile,
-/// as the epilogue of a matrix product does that encodes what it has in registers. Same bits.
+/// The same, of inputs that are never there as a whole: what makes them hands them over tile by
+/// tile, as the epilogue of a matrix product does that encodes what it has in registers. Same bits.
 ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtype,
                       const ProduceInput& produce, std::span<std::byte> outputs,
                       const ExecuteOptions& options = {});

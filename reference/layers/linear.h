@@ -118,7 +118,7 @@ bool multiplies_codes(const OperandFormat& x, const OperandFormat& w);
 /// y [x.rows, w.rows]: sums are chains of fused multiply-adds over ascending inputs, from +0.
 std::vector<float> linear_fp32_scalar(const FloatOperand& x, const FloatOperand& w);
 
-/// All of it.
+/// The whole layer: both operands quantized, multiplied, scaled.
 std::vector<float> linear_scalar(const FloatRows& x, const OperandFormat& x_format,
                                  const FloatRows& w, const OperandFormat& w_format,
                                  std::optional<Int8Scale> given = std::nullopt);

@@ -205,7 +205,7 @@ class EventQueue {
     });
   }
 
-  /// Behind all that are not later; there must be room.
+  /// Puts the event behind all that are not later; there must be room.
   void place_in_run(const Event& event) {
     std::size_t place = run_last_++;
     for (; place > run_first_ && run_[place - 1].time > event.time; --place) {

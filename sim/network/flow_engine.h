@@ -144,11 +144,11 @@ class FlowEngine final : public NetworkEngine {
 
   FlowSlot acquire();
   FlowSlot acquire(std::uint64_t bytes, std::uint64_t tag);
-  /// With the domains of the links; valid until the next call.
+  /// The links of a route with their domains; valid until the next call.
   std::span<const ResourceId> path_of(std::span<const LinkId> route);
   void leave_shared(FlowSlot slot, std::uint64_t bytes);
   static bool is_background(const Flow& flow) { return flow.bytes == kBackground; }
-  /// Its turn has come: it flows from now on.
+  /// A message's turn has come: it flows from now on.
   void begin(FlowSlot slot, std::span<const ResourceId> path);
   void share(FlowSlot slot, std::span<const ResourceId> path);
 
@@ -161,7 +161,7 @@ class FlowEngine final : public NetworkEngine {
     return network_.resources() + (stream - std::size_t{1}) * network_.links() + first_link;
   }
   void wait(FlowSlot slot, std::span<const ResourceId> path, std::uint32_t turn, std::size_t queue);
-  /// All of a stream that leave over the link wait again.
+  /// All messages of a stream that leave over the link wait again.
   void pause(LinkId link, std::uint32_t stream);
   void pause_in_lane(LinkId link, std::uint32_t stream);
   void stop(Flow& flow, double rate);
@@ -174,7 +174,7 @@ class FlowEngine final : public NetworkEngine {
   bool enter_lane(FlowSlot slot, LinkId link, const LinkProperties& properties);
   /// The last one of a link in rates_ becomes the first in its lane.
   void return_to_lane(FlowSlot slot, LinkId link);
-  /// All that are in the lane go to rates_.
+  /// All messages that are in the lane go to rates_.
   void close_lane(LinkId link);
   Crowd crowd_of(LinkId link);
   /// Lets go what has been sent before now; and now, if asked or if its rate was not set now.
@@ -194,7 +194,7 @@ class FlowEngine final : public NetworkEngine {
   void mark_sent(FlowSlot slot, Picoseconds latency);
   void solve_changed();
   void change_rate(FlowSlot slot, double gb_per_s, ResourceId limit);
-  /// With its number, so that sorting need not look at the flows.
+  /// A flow that has arrived, with its number, so that sorting need not look at the flows.
   struct Arrived {
     FlowSlot slot;
     std::uint32_t number;

@@ -88,7 +88,7 @@ class MaxMinRates {
   /// How many uses by flows a resource has.
   std::uint32_t users(ResourceId resource) const { return resources_[resource].users; }
 
-  /// Its capacity may have changed.
+  /// To be called when a resource's capacity may have changed.
   void mark_changed(ResourceId resource) {
     if (resources_[resource].changed) return;
     resources_[resource].changed = true;

@@ -96,9 +96,9 @@ class Network {
   /// Throws InvalidInput unless all links exist and each begins where the one before it ends.
   void require_path(std::span<const LinkId> links) const;
 
-  /// In words: "device 3", "switch 9".
+  /// A node in words: "device 3", "switch 9".
   std::string describe_node(NodeId node) const;
-  /// In words: "link 0->1", "domain 2".
+  /// A resource in words: "link 0->1", "domain 2".
   std::string describe_resource(ResourceId resource) const;
 
   /// A mesh whose links are not stored but follow from the numbers of their nodes.

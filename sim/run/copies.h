@@ -49,7 +49,7 @@ class Copies {
     return message;
   }
 
-  /// Where it is delivered, among the ranks that are simulated.
+  /// Where the message is delivered, among the ranks that are simulated.
   Rank receiver_of(const PlannedMessage& message) const {
     if (plan_.folded()) return 0;
     return message.reach == Reach::reduction ? message.from : message.to;

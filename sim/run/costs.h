@@ -22,7 +22,8 @@ class Costs {
   const StageCost& of(StageId id) const { return costs_[copies_.listed(id)].stage; }
   TimeParts stage_parts(StageId id) const { return kernel_of(id).stage_time(of(id)); }
 
-  /// From the begin of its stage until it has left, given what the network took; until the next call.
+  /// Where a message's time goes from the begin of its stage until it has left, given what the
+  /// network took; valid until the next call.
   const TimeParts& message_parts(const PlannedMessage& message, Picoseconds network);
   /// What the network moves for it on its links, `efficiency` considered.
   std::uint64_t link_bytes(const PlannedMessage& message, double reduction_efficiency) const;

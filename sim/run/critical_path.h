@@ -32,7 +32,7 @@ class CriticalPath {
   void explain(SimulationResult& result, std::uint32_t job);
 
  private:
-  /// As in LatencyBreakdown.
+  /// The parts of LatencyBreakdown.
   enum class Part : std::uint8_t { launch, synchronisation, wire, contention, codec, release };
   /// Time in us by part and by what limits it. That is a resource of the network (wire), or, of a
   /// rank, 3 * rank + CodecLimit.
@@ -44,7 +44,7 @@ class CriticalPath {
   std::uint32_t codec_limit(StageId id) const;
   std::string bottleneck(const Shares& shares, Part worst, double worst_us) const;
   static std::string_view name_of(CodecLimit codec);
-  /// In words. `limits`: how many there are of that part, this one included.
+  /// A limit in words. `limits`: how many there are of that part, this one included.
   std::string name_of(Part part, std::uint32_t limit, std::size_t limits) const;
   std::string name_of_launch(Rank rank) const;
 

@@ -30,8 +30,8 @@ class Jobs {
   /// The topology must outlive it.
   explicit Jobs(const Topology& topology);
 
-  /// Its stages and channels follow those of the jobs before it. `plan` must outlive this. Throws
-  /// InvalidInput when its devices would run kernels of two kinds.
+  /// Adds a plan, whose stages and channels follow those of the jobs before it. `plan` must outlive
+  /// this. Throws InvalidInput when its devices would run kernels of two kinds.
   const Job& add(const Plan& plan, Implementation implementation, std::vector<Rank> ranks = {},
                  double start_us = 0);
 

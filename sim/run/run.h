@@ -39,8 +39,8 @@ class Run final : public NetworkClient {
   Run(const Plan& plan, const Jobs& jobs, const Topology& topology, const Fabric& fabric,
       const SimulateOptions& options);
 
-  /// Once. By job. Throws InvalidInput when it costs too much, takes too long, or a message has no
-  /// way.
+  /// Runs the plan, once: a result for each job. Throws InvalidInput when it costs too much, takes
+  /// too long, or a message has no way.
   std::vector<SimulationResult> results();
 
  private:
@@ -85,7 +85,8 @@ class Run final : public NetworkClient {
   /// Joins the halves of a message that goes two ways; says whether this was the last one.
   bool join(Delivery& half);
   Arrival arrival_of(MessageId id, const PlannedMessage& message, const Delivery& delivery);
-  /// At the stages of all that the message reaches, which a plan that lists them names one by one.
+  /// The message arrives at the stages of all that it reaches, which a plan that lists them names
+  /// one by one.
   void arrive_at_all(StageId consumer, const PlannedMessage& message, const Arrival& arrival);
   void arrive(StageId id, const Arrival& arrival);
   CauseId add_causes_of(const Arrival& arrival);

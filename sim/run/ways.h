@@ -50,15 +50,16 @@ class Ways {
   /// The bandwidth of the first link, as the fabric has it.
   double first_link_gb_per_s(const PlannedMessage& message);
 
-  /// On network().
+  /// The links of network() over which the message goes.
   std::span<const LinkId> route(const PlannedMessage& message) {
     return ours(real_route(message), path_);
   }
-  /// For the other half of the message; empty where all of it goes one way.
+  /// The same for the other half of the message; empty where all of it goes one way.
   std::span<const LinkId> other_route(const PlannedMessage& message) {
     return ours(real_other_route(message), other_path_);
   }
-  /// From when its last byte leaves until that arrives; with a tree, as on the way to any.
+  /// The time from when a message's last byte leaves until that arrives; with a tree, as on the way
+  /// to any.
   Picoseconds latency_of(const PlannedMessage& message, std::span<const LinkId> route);
   Picoseconds latency_of_tree(const PlannedMessage& message);
 

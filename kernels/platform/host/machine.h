@@ -11,7 +11,7 @@
 
 namespace arlab::emulator {
 
-/// That a launch has ended: what others are ordered after.
+/// The end of a launch, after which others are ordered.
 struct Completion;
 using CompletionPtr = std::shared_ptr<Completion>;
 struct Completion {
@@ -61,7 +61,7 @@ void see_ended_kernels(int device);
 
 /// Why the device cannot be used any more.
 hipError_t failure_of(int device);
-/// That launches of the device failed, if nobody knew; from then on it is known.
+/// The error of launches of the device that failed, if nobody knew it; from then on it is known.
 hipError_t take_error(int device);
 
 /// Runs all devices until `finished`. When no lane can ever run again, what is unfinished fails.

@@ -74,8 +74,8 @@ Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request
     if (folded) return std::move(*folded);
   }
   if (topology.device_overrides.empty()) {
-    std::optional<Plan> alike = alike_plan_of(algorithm, request, codecs, dtype);
-    if (alike) return std::move(*alike);
+    std::optional<Plan> repeated = repeated_plan_of(algorithm, request, codecs, dtype);
+    if (repeated) return std::move(*repeated);
   }
   try {
     return plan_of(make_schedule(algorithm.name, request), codecs, dtype);

@@ -1,4 +1,4 @@
-// A plan: what a schedule asks of ranks and of the ways between them, in elements and bytes, and
+// A plan: what a schedule asks of ranks and of the links between them, in elements and bytes, and
 // what waits for what. The simulator runs plans.
 //
 //   stage     what one rank does in one step out of the same arrivals: it decodes and sums,
@@ -112,7 +112,7 @@ struct Plan {
   /// The plan lists rank 0 as a folded one does, but all ranks are simulated: rank r has the same
   /// stages and messages, with r added to every rank, past the last one to the first. Of use where
   /// all ranks do the same, on a fabric that does not look the same from each.
-  bool is_alike = false;
+  bool repeats_rank_0 = false;
   bool is_nccl = false;  ///< made by nccl_plan(), for NCCL alone
   /// Copies of the schedule that run at once, see channels.h. Stages of different ones do not wait
   /// for each other, not even on the same rank.
@@ -125,11 +125,11 @@ struct Plan {
 
   bool folded() const { return ranks_per_rank > 1; }
   /// Whether only rank 0 is listed.
-  bool lists_one_rank() const { return folded() || is_alike; }
+  bool lists_one_rank() const { return folded() || repeats_rank_0; }
 };
 
 /// A plan that lists all ranks, made of one that lists rank 0 for all.
-Plan with_all_ranks(const Plan& alike);
+Plan with_all_ranks(const Plan& repeated);
 
 /// What a stage sends alike to all others becomes one message, Reach::multicast.
 Plan with_multicast(Plan plan);
@@ -150,7 +150,7 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
 /// rank 0: as plan_of() its schedule, without writing a million messages down. Nothing when the
 /// algorithm is not symmetric when all ranks move up by one, its chunks differ in size, or it is
 /// too large to simulate all ranks.
-std::optional<Plan> alike_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
-                                  const Codecs& codecs, DType dtype);
+std::optional<Plan> repeated_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
+                                     const Codecs& codecs, DType dtype);
 
 }  // namespace arlab

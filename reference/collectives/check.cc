@@ -172,19 +172,19 @@ std::optional<std::string> malformed(const Schedule& s) {
 // ---------------------------------------------------------------- contributions
 
 /// Ranks first .. last contribute `count` times each.
-struct Run {
+struct RankRange {
   Rank first;
   Rank last;
   std::uint64_t count;
 };
 /// A multiset of ranks, in ascending runs; neighbouring runs of equal count are joined.
-using Contributions = std::vector<Run>;
+using Contributions = std::vector<RankRange>;
 
 /// Adds multisets: sweep over all run boundaries, keeping the current count.
 Contributions sum(const std::vector<const Contributions*>& addends) {
   std::vector<std::pair<Rank, std::int64_t>> changes;  // of the count, at this rank and after
   for (const Contributions* addend : addends) {
-    for (const Run& run : *addend) {
+    for (const RankRange& run : *addend) {
       // Far more than once is wrong however often; a bound keeps repeated doubling from
       // overflowing.
       const auto count = static_cast<std::int64_t>(std::min<std::uint64_t>(run.count, 1U << 16));
@@ -245,7 +245,7 @@ class ContributionTable {
 /// What is wrong with contributions that should hold every rank once.
 std::optional<std::string> not_all_once(const Contributions& contributions, Rank world_size) {
   Rank next = 0;
-  for (const Run& run : contributions) {
+  for (const RankRange& run : contributions) {
     if (run.first != next) break;
     if (run.count != 1) {
       return fmt::format("holds the contribution of rank {} {} times", run.first, run.count);

@@ -1,4 +1,4 @@
-// Ways through a network.
+// Shortest routes through a network.
 #pragma once
 
 #include <cstdint>

@@ -7,14 +7,14 @@
 
 #include "sim/run/copies.h"
 #include "sim/run/jobs.h"
-#include "sim/run/ways.h"
+#include "sim/run/message_routes.h"
 
 namespace arlab {
 
 class Costs {
  public:
   /// `efficiency`: the share of their bandwidth that links of the fabric have.
-  Costs(const Copies& copies, const Jobs& jobs, Ways& ways, double efficiency);
+  Costs(const Copies& copies, const Jobs& jobs, MessageRoutes& routes, double efficiency);
 
   const KernelModel& kernel_of(StageId id) const {
     return jobs_.kernel_of(copies_.stage(id), copies_.rank_of(id));
@@ -48,7 +48,7 @@ class Costs {
 
   const Copies& copies_;
   const Jobs& jobs_;
-  Ways& ways_;
+  MessageRoutes& routes_;
   double efficiency_;
   std::vector<Cost> costs_;  ///< by stage of the plan
   PartsOfMessage parts_of_;  ///< what parts_ are of

@@ -20,12 +20,12 @@ enum class CodecLimit : std::uint8_t { throughput, memory, first_tile };
 class CriticalPath {
  public:
   CriticalPath(const Causes& causes, const Copies& copies, const Jobs& jobs, Costs& costs,
-               const Ways& ways, const Topology& topology)
+               const MessageRoutes& routes, const Topology& topology)
       : causes_(causes),
         copies_(copies),
         jobs_(jobs),
         costs_(costs),
-        ways_(ways),
+        routes_(routes),
         topology_(topology) {}
 
   /// Sets breakdown and bottleneck: the largest part of it, with what makes most of that part.
@@ -52,7 +52,7 @@ class CriticalPath {
   const Copies& copies_;
   const Jobs& jobs_;
   Costs& costs_;
-  const Ways& ways_;
+  const MessageRoutes& routes_;
   const Topology& topology_;
 };
 

@@ -25,8 +25,8 @@
 #include "sim/run/jitter.h"
 #include "sim/run/jobs.h"
 #include "sim/run/link_use.h"
+#include "sim/run/message_routes.h"
 #include "sim/run/timeline.h"
-#include "sim/run/ways.h"
 #include "sim/simulation.h"
 
 namespace arlab {
@@ -82,7 +82,7 @@ class Run final : public NetworkClient {
   void change(std::size_t change);
 
   void on_delivered(const Delivery& delivery) override;
-  /// Joins the halves of a message that goes two ways; says whether this was the last one.
+  /// Joins the halves of a message that takes two routes; says whether this was the last one.
   bool join(Delivery& half);
   Arrival arrival_of(MessageId id, const PlannedMessage& message, const Delivery& delivery);
   /// The message arrives at the stages of all that it reaches, which a plan that lists them names
@@ -99,7 +99,7 @@ class Run final : public NetworkClient {
   bool fifo_;
   Copies copies_;
   Effort effort_;
-  Ways ways_;
+  MessageRoutes routes_;
   Costs costs_;
   RunJitter jitter_;
   std::unique_ptr<NetworkEngine> engine_;

@@ -1,4 +1,4 @@
-// The ways that messages of a run take through the fabric, and the network that they share.
+// The routes of a run's messages through the fabric, and the network that they share.
 //
 // Knows topology, fabric and routes; nothing of stages and times. Owns the network where that is not
 // the fabric's own:
@@ -28,11 +28,11 @@
 namespace arlab {
 
 /// For one run. Spans that it returns are valid until the next call that returns one of that kind.
-class Ways {
+class MessageRoutes {
  public:
   /// For the messages of `copies`, which cross so many links. `changes`: links will change.
-  Ways(const Fabric& fabric, const Topology& topology, const Copies& copies,
-       std::uint64_t crossings, bool changes);
+  MessageRoutes(const Fabric& fabric, const Topology& topology, const Copies& copies,
+                std::uint64_t crossings, bool changes);
 
   const Network& network() const { return kind_ == Kind::whole ? fabric_.network() : network_; }
   /// A link of the whole fabric that this one is, or stands for.
@@ -65,7 +65,7 @@ class Ways {
 
   // With links that change:
   void set_bandwidth(LinkId link, double gb_per_s) { network_.set_bandwidth(link, gb_per_s); }
-  /// From now on ways are those of the fabric that is left without `dead` links, which are what
+  /// From now on routes are those of the fabric that is left without `dead` links, which are what
   /// `faults` say.
   void avoid(const std::set<LinkId>& dead, const std::vector<LinkFault>& faults);
 

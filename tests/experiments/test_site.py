@@ -290,6 +290,7 @@ def machine_pages():
 
 
 def test_every_key_of_a_machine_is_on_the_page(machine_keys):
+    assert all(meaning for _, keys in references.device_keys().values() for _, meaning in keys)
     page = machine_pages()
     spans = set(re.findall(r"`([^`\n]+)`", page)) | {"value"}
     assert {"stores", "blocks", "library", "device", "overhead", "link"} <= set(machine_keys)

@@ -89,7 +89,7 @@ class RankPlanner {
     message.consumers = 1;
     plan_.consumers.push_back(stage);
   }
-  /// Of memory: the first is written, the others are read.
+  /// Adds passes over memory: the first is written, the others are read.
   void add_passes(std::uint64_t elements, std::uint32_t passes) {
     plan_.stages.back().written = elements;
     plan_.stages.back().decoded = elements * (passes - 1);

@@ -388,7 +388,7 @@ class ExpressionTable {
   }
 
  private:
-  /// Of ops that are no sends: what they do, to values of which numbers.
+  /// A hash of what an op that is no send does, and to values of which numbers.
   struct Hash {
     const ExpressionTable& table;
     std::size_t operator()(ValueId id) const {
@@ -425,7 +425,7 @@ class ExpressionTable {
     return number_of(op.rank, op.chunk, id);
   }
 
-  /// Of an input: as it is, and encoded by each codec.
+  /// Forms of an input: as it is, and encoded by each codec.
   static constexpr std::uint64_t kForms = 3;
 
   const Schedule& s_;

@@ -7,7 +7,7 @@ namespace {
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-/// Of several bytes, in UTF-8.
+/// Whether the byte goes on with a character of several bytes, in UTF-8.
 bool is_inside_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80U; }
 
 std::string one_line(std::string_view message) {

@@ -52,7 +52,7 @@ struct Field {
   std::string help = {};
   std::vector<std::uint64_t> trials = {};  ///< integers that a search for the best option tries
 
-  /// As the command line writes the name.
+  /// The name as the command line writes it: --micro-chunks.
   std::string option() const;
   /// The default for people; empty where there is none.
   std::string default_words() const;
@@ -138,7 +138,7 @@ struct BoundField {
 BoundField field(std::string name, BoundField::Member member, std::string help,
                  std::string otherwise = {});
 
-/// One list of several.
+/// Several lists of fields as one.
 std::vector<BoundField> together(std::vector<BoundField> first, std::vector<BoundField> second,
                                  std::vector<BoundField> third = {},
                                  std::vector<BoundField> fourth = {},

@@ -14,13 +14,13 @@ namespace arlab {
 /// `root`: where proc and sys are.
 std::uint64_t available_memory(const std::filesystem::path& root = "/");
 
-/// As it may stand in a message: "1.5 GiB", "20 MiB".
+/// An amount as it stands in messages: "1.5 GiB", "20 MiB".
 std::string memory_text(std::uint64_t bytes);
 
 /// Throws InvalidInput when less is available. `what` needs it; `advice`, what would fit.
 void require_memory(std::uint64_t bytes, std::string_view what, std::string_view advice = {});
 
-/// As above, for what needs `fixed` bytes and `per_unit` for each unit of `option`: the message says
+/// The same for what needs `fixed` bytes and `per_unit` for each unit of `option`: the message says
 /// how many would fit.
 void require_memory_for(std::uint64_t units, std::string_view option, double fixed, double per_unit,
                         std::string_view what);

@@ -74,8 +74,8 @@ Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request
     if (folded) return std::move(*folded);
   }
   if (topology.device_overrides.empty()) {
-    std::optional<Plan> alike = alike_plan_of(algorithm, request, codecs, dtype);
-    if (alike) return std::move(*alike);
+    std::optional<Plan> repeated = repeated_plan_of(algorithm, request, codecs, dtype);
+    if (repeated) return std::move(*repeated);
   }
   try {
     return plan_of(make_schedule(algorithm.name, request), codecs, dtype);
@@ -152,7 +152,7 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
   Plan plan = plan_of_one_copy(algorithm, request, codecs, dtype, topology, options);
   if (options.multicast) return with_multicast(std::move(plan));
   if (!options.library) return plan;
-  // Of a single one the order counts, too.
+  // Of a single channel, too, the order of its ranks counts: so at least two are asked for.
   std::vector<RankOrder> orders =
       channel_orders(topology, request.world_size, std::max<std::uint64_t>(2, channels));
   if (orders.size() == 1 || sends_to_all(plan)) return plan;

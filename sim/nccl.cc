@@ -25,7 +25,7 @@ class RankPlanner {
     plan_.wire_bytes_per_element = static_cast<double>(element_bytes_);
     plan_.inner_cost = plan_.cost;
     if (folded) plan_.ranks_per_rank = ranks_;
-    plan_.is_alike = !folded && ranks_ > 1;
+    plan_.repeats_rank_0 = !folded && ranks_ > 1;
     share_ = (request.elements + ranks_ - 1) / ranks_;
   }
 
@@ -89,7 +89,7 @@ class RankPlanner {
     message.consumers = 1;
     plan_.consumers.push_back(stage);
   }
-  /// Of memory: the first is written, the others are read.
+  /// Adds passes over memory: the first is written, the others are read.
   void add_passes(std::uint64_t elements, std::uint32_t passes) {
     plan_.stages.back().written = elements;
     plan_.stages.back().decoded = elements * (passes - 1);

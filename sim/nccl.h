@@ -31,7 +31,7 @@ bool nccl_runs(const Algorithm& algorithm);
 /// The all-reduce that NCCL takes for `bytes` of a rank: ring or nvls.
 const Algorithm& nccl_all_reduce(const Device& device, Rank world_size, std::uint64_t bytes);
 
-/// As NCCL runs it, of an algorithm of nccl_runs() on a machine with [nccl].
+/// The plan of what NCCL runs, of an algorithm of nccl_runs() on a machine with [nccl].
 /// `folded`: one rank stands for all. Throws InvalidInput when the machine cannot do it.
 Plan nccl_plan(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
                DType dtype, const Topology& topology, bool folded);

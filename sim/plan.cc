@@ -165,8 +165,8 @@ class Planner {
   struct Wait {
     std::uint32_t root = 0;  ///< op that stands for its component
     bool is_message = false;
-    /// Of the waits of a rank: messages by step, then by how far upwards their senders are, so that
-    /// no rank comes first at all others.
+    /// The order among the waits of a rank: messages by step, then by the ascending distance of
+    /// their senders, so that no rank comes first at all others.
     std::uint64_t order = 0;
     std::uint32_t id = 0;
     bool operator==(const Wait&) const = default;
@@ -244,23 +244,23 @@ class Planner {
     }
   }
 
-  /// By rank, then by how far upwards the peer is, then by number.
+  /// By rank, then by the ascending distance of the peer, then by number.
   void sort_sends() {
     struct Send {
       Rank rank;
-      Rank upwards;
+      Rank distance;
       std::uint32_t op;
     };
     std::vector<Send> sends;
     sends.reserve(sends_.size());
     for (const std::uint32_t send : sends_) {
       const Op& op = s_.ops[send];
-      sends.push_back({op.rank, upwards(op.rank, op.peer), send});
+      sends.push_back({op.rank, ascending_distance(op.rank, op.peer), send});
     }
     sort_by_rank(
         sends, [](const Send& send) { return send.rank; },
         [](const Send& a, const Send& b) {
-          return a.upwards != b.upwards ? a.upwards < b.upwards : a.op < b.op;
+          return a.distance != b.distance ? a.distance < b.distance : a.op < b.op;
         });
     for (std::size_t i = 0; i < sends.size(); ++i) sends_[i] = sends[i].op;
   }
@@ -273,11 +273,14 @@ class Planner {
     const std::uint32_t id = made_by_[operand];
     if (!is_send(operand)) return {root_of(op), false, id, id};
     const std::uint64_t step = s_.ops[operand].step;
-    return {root_of(op), true, step << 32 | upwards(s_.ops[op].rank, s_.ops[operand].rank), id};
+    return {root_of(op), true,
+            step << 32 | ascending_distance(s_.ops[op].rank, s_.ops[operand].rank), id};
   }
 
   /// How many ranks further `to` is than `from`, past the last one to the first.
-  Rank upwards(Rank from, Rank to) const { return (to + s_.world_size - from) % s_.world_size; }
+  Rank ascending_distance(Rank from, Rank to) const {
+    return (to + s_.world_size - from) % s_.world_size;
+  }
 
   /// Components of a rank that wait for the same become one. roots_ then has one op of each, in an
   /// order that does not depend on that of the ops.
@@ -571,9 +574,9 @@ class Planner {
   // of the current step, which begins at op begin_
   std::uint32_t begin_ = 0;
   mutable std::vector<std::uint32_t> parent_;  ///< shortened by looking
-  std::vector<std::uint32_t> sends_;           ///< by rank, then by how far upwards the peer is
-  std::vector<Wait> waits_;                    ///< by component
-  std::vector<std::uint32_t> roots_;           ///< of components, in the order of stages
+  std::vector<std::uint32_t> sends_;  ///< by rank, then by the ascending distance of the peer
+  std::vector<Wait> waits_;           ///< by component
+  std::vector<std::uint32_t> roots_;  ///< of components, in the order of stages
   std::vector<std::uint32_t> stage_of_root_;
 
   struct StagesOfRank {
@@ -599,35 +602,35 @@ Plan plan_of(const Schedule& schedule, const Codecs& codecs, DType dtype) {
 
 // ---------------------------------------------------------------- multicast
 
-Plan with_all_ranks(const Plan& alike) {
-  Plan plan = alike;
-  plan.is_alike = false;
+Plan with_all_ranks(const Plan& repeated) {
+  Plan plan = repeated;
+  plan.repeats_rank_0 = false;
   plan.stages.clear();
   plan.messages.clear();
   plan.consumers.clear();
   plan.dependents.clear();
-  const Rank n = alike.world_size;
-  const auto messages = static_cast<std::uint32_t>(alike.messages.size());
-  for (const Stage& own : alike.stages) {
+  const Rank n = repeated.world_size;
+  const auto messages = static_cast<std::uint32_t>(repeated.messages.size());
+  for (const Stage& own : repeated.stages) {
     for (Rank rank = 0; rank < n; ++rank) {
       Stage& stage = plan.stages.emplace_back(own);
       stage.rank = (own.rank + rank) % n;
       stage.first_message += rank * messages;
       stage.first_dependent = static_cast<std::uint32_t>(plan.dependents.size());
       for (std::uint32_t i = 0; i < own.dependents; ++i) {
-        plan.dependents.push_back(alike.dependents[own.first_dependent + i] * n + rank);
+        plan.dependents.push_back(repeated.dependents[own.first_dependent + i] * n + rank);
       }
     }
   }
   for (Rank rank = 0; rank < n; ++rank) {
-    for (const PlannedMessage& own : alike.messages) {
+    for (const PlannedMessage& own : repeated.messages) {
       PlannedMessage& message = plan.messages.emplace_back(own);
       message.from = (own.from + rank) % n;
       message.to = (own.to + rank) % n;
       message.stage = own.stage * n + rank;
       message.first_consumer = static_cast<std::uint32_t>(plan.consumers.size());
       for (std::uint32_t i = 0; i < own.consumers; ++i) {
-        plan.consumers.push_back(alike.consumers[own.first_consumer + i] * n + message.to);
+        plan.consumers.push_back(repeated.consumers[own.first_consumer + i] * n + message.to);
       }
     }
   }
@@ -713,7 +716,7 @@ std::vector<Rank> common_shifts(const RankSymmetry& symmetry, Rank world_size,
 }
 
 /// Whether rank 0 has several stages in a step that differ only in whom they have to do with. Which
-/// of them is first when they can all begin is a matter of how far upwards that is, and that no
+/// of them is first when they can all begin is a matter of their ascending distance, and that no
 /// longer looks the same when a shift has several digits.
 bool has_like_stages(const Plan& plan) {
   using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t>;
@@ -806,8 +809,8 @@ constexpr std::size_t kMostCopies = std::size_t{1} << 25;
 
 }  // namespace
 
-std::optional<Plan> alike_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
-                                  const Codecs& codecs, DType dtype) {
+std::optional<Plan> repeated_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
+                                     const Codecs& codecs, DType dtype) {
   if (!algorithm.symmetry) return std::nullopt;
   const auto kind = algorithm.symmetry(request).kind;
   if (kind != RankSymmetry::any && kind != RankSymmetry::cyclic) return std::nullopt;
@@ -816,7 +819,7 @@ std::optional<Plan> alike_plan_of(const Algorithm& algorithm, const ScheduleRequ
   const std::size_t most = std::max(plan->stages.size(), plan->messages.size());
   if (most > kMostCopies / request.world_size) return std::nullopt;
   plan->ranks_per_rank = 1;
-  plan->is_alike = true;
+  plan->repeats_rank_0 = true;
   return plan;
 }
 

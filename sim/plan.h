@@ -1,4 +1,4 @@
-// A plan: what a schedule asks of ranks and of the ways between them, in elements and bytes, and
+// A plan: what a schedule asks of ranks and of the links between them, in elements and bytes, and
 // what waits for what. The simulator runs plans.
 //
 //   stage     what one rank does in one step out of the same arrivals: it decodes and sums,
@@ -28,7 +28,7 @@ using MessageId = std::uint32_t;
 struct CodecWork {
   std::uint64_t encoded = 0;
   std::uint64_t decoded = 0;
-  std::uint64_t gathered = 0;  ///< of `decoded`, as the next
+  std::uint64_t gathered = 0;  ///< part of `decoded`; see Stage, also of the next
   std::uint64_t received = 0;
 };
 
@@ -36,9 +36,9 @@ struct Stage {
   std::uint32_t step = 0;
   Rank rank = 0;
   Rank channel = 0;                 ///< 0 to Plan::channels - 1
-  std::uint32_t first_message = 0;  ///< of Plan::messages
+  std::uint32_t first_message = 0;  ///< index in Plan::messages
   std::uint32_t messages = 0;
-  std::uint32_t first_dependent = 0;  ///< of Plan::dependents: stages of this rank that wait for it
+  std::uint32_t first_dependent = 0;  ///< index in Plan::dependents: who on this rank waits for it
   std::uint32_t dependents = 0;
   std::uint32_t awaited = 0;  ///< messages and stages that it waits for
   /// Flags that it polls beyond those of the peers to which the rank itself sent in that step.
@@ -47,15 +47,15 @@ struct Stage {
   std::uint64_t decoded = 0;
   std::uint64_t added = 0;
   std::uint64_t written = 0;  ///< to the output
-  /// Of `decoded`, and of `written`: what its own messages are exchanged for, and nothing else
-  /// waits for.
+  /// The part of `decoded`, and of `written`, that the stage's own messages are exchanged for, and
+  /// that nothing else waits for.
   std::uint64_t gathered = 0;
-  /// Of `decoded` without `gathered`: what is not a value that the stage itself has encoded.
+  /// The part of `decoded` without `gathered` that the stage has not encoded itself.
   std::uint64_t received = 0;
   /// What it reads, without `gathered`: the rank's own input, and what other stages have made.
   std::uint64_t loaded = 0;
 
-  /// Of all these, what the inner codec works on, where it is another one.
+  /// The part of all these that the inner codec works on, where it is another one.
   CodecWork inner = {};
 
   /// It sends the same to all others, the same stages or outputs of whom wait for it.
@@ -81,14 +81,14 @@ struct PlannedMessage {
   Rank to = 0;  ///< Reach::one
   Reach reach = Reach::one;
   StageId stage = 0;                 ///< that sends it
-  std::uint32_t first_consumer = 0;  ///< of Plan::consumers: stages that wait for it
+  std::uint32_t first_consumer = 0;  ///< index in Plan::consumers: stages that wait for it
   std::uint32_t consumers = 0;
   std::uint64_t bytes = 0;
   std::uint64_t elements = 0;  ///< payload elements that these bytes carry
   /// Elements that the receiver decodes into its output, tile by tile as they arrive, when it has
   /// no stage in this step that would do so.
   std::uint64_t output_elements = 0;
-  // Of these, what the inner codec has encoded, where it is another one.
+  // The part of these that the inner codec has encoded, where it is another one.
   std::uint64_t inner_bytes = 0;
   std::uint64_t inner_output_elements = 0;
 };
@@ -112,7 +112,7 @@ struct Plan {
   /// The plan lists rank 0 as a folded one does, but all ranks are simulated: rank r has the same
   /// stages and messages, with r added to every rank, past the last one to the first. Of use where
   /// all ranks do the same, on a fabric that does not look the same from each.
-  bool is_alike = false;
+  bool repeats_rank_0 = false;
   bool is_nccl = false;  ///< made by nccl_plan(), for NCCL alone
   /// Copies of the schedule that run at once, see channels.h. Stages of different ones do not wait
   /// for each other, not even on the same rank.
@@ -125,11 +125,11 @@ struct Plan {
 
   bool folded() const { return ranks_per_rank > 1; }
   /// Whether only rank 0 is listed.
-  bool lists_one_rank() const { return folded() || is_alike; }
+  bool lists_one_rank() const { return folded() || repeats_rank_0; }
 };
 
-/// Of one that lists rank 0 for all (is_alike): lists them.
-Plan with_all_ranks(const Plan& alike);
+/// A plan that lists all ranks, made of one that lists rank 0 for all.
+Plan with_all_ranks(const Plan& repeated);
 
 /// What a stage sends alike to all others becomes one message, Reach::multicast.
 Plan with_multicast(Plan plan);
@@ -150,7 +150,7 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
 /// rank 0: as plan_of() its schedule, without writing a million messages down. Nothing when the
 /// algorithm is not symmetric when all ranks move up by one, its chunks differ in size, or it is
 /// too large to simulate all ranks.
-std::optional<Plan> alike_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
-                                  const Codecs& codecs, DType dtype);
+std::optional<Plan> repeated_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
+                                     const Codecs& codecs, DType dtype);
 
 }  // namespace arlab

@@ -53,7 +53,7 @@ struct SimulationResult {
   DType dtype = DType::fp16;
   Rank world_size = 1;
   bool runs_nccl = false;           ///< as device/nccl.h has it, not as the schedule
-  std::uint64_t payload_bytes = 0;  ///< of one rank
+  std::uint64_t payload_bytes = 0;  ///< payload of one rank
   WideCount wire_bytes = 0;         ///< over all sends
   WideCount wire_elements = 0;      ///< payload elements that these bytes carry
   /// Ranks that were simulated: 1 when all do the same and one stands for them.
@@ -65,8 +65,8 @@ struct SimulationResult {
   double busbw_gb_per_s = 0;  ///< algbw * bus_bandwidth_factor()
   LatencyBreakdown breakdown;
   std::vector<LinkClassUse> links;  ///< classes that carried anything
-  /// In words: the largest part of the breakdown, the link or rank that makes most of it, its
-  /// share.
+  /// The bottleneck in words: the largest part of the breakdown, the link or rank that makes most
+  /// of it, its share.
   std::string bottleneck;
   bool operator==(const SimulationResult&) const = default;
 };
@@ -83,7 +83,8 @@ class SimulationTrace {
   virtual ~SimulationTrace() = default;
   /// What a rank does in a stage.
   enum class Work : std::uint8_t { flags, encode, decode, reduce, forward };
-  /// Before all others: what the numbers of links mean. Gone when the simulation ends.
+  /// Called before all others: what the numbers of links mean. The fabric is gone when the
+  /// simulation ends.
   virtual void on_fabric(const Fabric& /*fabric*/) {}
   /// The rank's kernel runs from now on; before that it was launched, or late.
   virtual void on_launched(Rank /*rank*/, Picoseconds /*ready*/) {}
@@ -109,8 +110,8 @@ inline constexpr std::uint64_t kMostCrossings = std::uint64_t{1} << 26;
 inline constexpr std::uint64_t kMostSolved = std::uint64_t{1} << 30;
 
 struct SimulateOptions {
-  /// As the vendor's library runs the schedule: uncompressed, by the protocol that it takes for
-  /// this size. Only with a codec that sends the values as they are.
+  /// Simulates the schedule as the vendor's library runs it: uncompressed, by the protocol that it
+  /// takes for this size. Only with a codec that sends the values as they are.
   bool library = false;
   /// What a rank sends alike to all others leaves it once, and the switch spreads it
   /// (Topology::in_switch).
@@ -119,7 +120,7 @@ struct SimulateOptions {
   SimulationTrace* trace = nullptr;
   /// Links that the messages cross, all together.
   std::uint64_t most_crossings = kMostCrossings;
-  /// Of NetworkEngine::solved(). A simulation that is far from its end when it has cost a part of
+  /// Most NetworkEngine::solved(). A simulation that is far from its end when it has cost a part of
   /// this is refused then.
   std::uint64_t most_solved = kMostSolved;
   /// Which run it is, of those that Topology::jitter makes differ; any number.

@@ -102,7 +102,7 @@ SimulationResult simulate_plan(const Plan& plan, const Topology& topology,
     fail("plan of '{}': it is folded, which leaves nothing to trace", plan.algorithm);
   }
   if (plan.folded()) require_foldable(plan, topology, options);
-  if (plan.is_alike && !topology.device_overrides.empty()) {
+  if (plan.repeats_rank_0 && !topology.device_overrides.empty()) {
     fail(
         "a plan of '{}' that lists one rank cannot run on different devices; make the plan with "
         "them",

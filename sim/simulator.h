@@ -66,7 +66,7 @@ SimulationResult simulate(const SimulationRequest& request);
 /// A collective of some ranks of a topology.
 struct PlacedPlan {
   Plan plan;                ///< lists all of its ranks
-  std::vector<Rank> ranks;  ///< of the topology, in the order of the plan's; different ones
+  std::vector<Rank> ranks;  ///< ranks of the topology, in the order of the plan's; no two alike
   double start_us = 0;      ///< when it is called; its stragglers are late from then on
   bool library = false;     ///< as SimulateOptions::library, which does not count here
 };

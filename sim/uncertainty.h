@@ -21,16 +21,16 @@
 
 namespace arlab {
 
-/// Of one constant: when it grows by 1 %, the latency grows by so many per cent.
+/// How a latency depends on one constant: when that grows by 1 %, it grows by so many per cent.
 struct Elasticity {
   std::string key;
-  double value = 0;  ///< of the constant
+  double value = 0;  ///< the constant itself
   double percent_per_percent = 0;
   bool operator==(const Elasticity&) const = default;
 };
 
-/// Of all quantities but those that are 0, in the order of the file; or of those named. `latency_us`
-/// simulates the same on a machine that differs in quantities only.
+/// The elasticities of all quantities but those that are 0, in the order of the file; or of those
+/// named. `latency_us` simulates the same on a machine that differs in quantities only.
 std::vector<Elasticity> elasticities_of(const Topology& topology,
                                         const std::function<double(const Topology&)>& latency_us,
                                         std::span<const std::string> keys = {});

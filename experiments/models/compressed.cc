@@ -12,7 +12,7 @@
 namespace arlab::models {
 namespace {
 
-/// Of loops over elements, per piece of work.
+/// Elements of a loop that are one piece of work.
 constexpr std::size_t kTile = 16384;
 
 template <class Arithmetic>

@@ -31,7 +31,7 @@ RunCollective in_reference(MakeSchedule make, CodecPtr outer, CodecPtr inner, DT
 struct SumFigures {
   double signal = 0;  ///< sum of squares
   double error = 0;
-  std::vector<float> token_sqnr_db;  ///< of each token with any error; +-infinity otherwise
+  std::vector<float> token_sqnr_db;  ///< one for each token with any error; +-infinity otherwise
   bool ranks_identical = true;
 
   std::optional<double> sqnr_db() const;
@@ -53,7 +53,7 @@ class CompressedAllReduce : public TensorParallel {
     return figures_.at(2 * layer + static_cast<std::size_t>(projection));
   }
   std::size_t layers() const { return of_layer_.size(); }
-  /// Of all tokens of all sums, in dB, +infinity without error; nothing where there was no sum.
+  /// The median over all tokens of all sums, in dB: +infinity without error, nothing without a sum.
   std::optional<double> median_token_sqnr_db() const;
   bool ranks_identical() const;
 

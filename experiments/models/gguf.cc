@@ -188,8 +188,8 @@ void decode_nibbles(const std::byte* codes, const std::byte* fifth, float scale,
 struct TensorType {
   std::uint32_t number;
   std::string_view name;
-  std::size_t elements;  ///< of a block
-  std::size_t bytes;     ///< of a block
+  std::size_t elements;  ///< elements of a block
+  std::size_t bytes;     ///< bytes of a block
   void (*decode)(const std::byte* block, float* out);
 };
 

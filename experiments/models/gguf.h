@@ -22,7 +22,7 @@ using GgufValue =
 struct GgufTensor {
   std::vector<std::size_t> shape;  ///< outermost axis first
   std::uint32_t type = 0;          ///< as the file has it
-  std::uint64_t offset = 0;        ///< of its first byte, from the start of the file
+  std::uint64_t offset = 0;        ///< where its first byte is, from the start of the file
 };
 
 /// Reads version 2 and 3, little endian. Throws InvalidInput (one line, with the file's name) for

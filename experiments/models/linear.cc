@@ -165,7 +165,7 @@ void Swiglu(float* gate, const float* up, std::size_t count) {
   }
 }
 
-/// Of so many elements sums stay in fp32.
+/// Sums of so many elements stay in fp32.
 constexpr std::size_t kShortSum = 4096;
 
 double LogSumExp(const float* x, std::size_t count) {

@@ -11,7 +11,7 @@ namespace {
 
 /// Rows of the attention that are worked through together.
 constexpr std::size_t kQueryTile = 48;
-/// Of simple loops over rows, per piece of work.
+/// Rows of a simple loop that are one piece of work.
 constexpr std::size_t kRowTile = 64;
 
 /// Calls body(first, last) for tiles of the rows.

@@ -18,7 +18,7 @@ namespace arlab::models {
 struct LlamaShape {
   std::size_t layers = 0;
   std::size_t hidden = 0;
-  std::size_t heads = 0;            ///< of queries
+  std::size_t heads = 0;            ///< heads of queries
   std::size_t key_value_heads = 0;  ///< divides heads
   std::size_t head_size = 0;        ///< even
   std::size_t ffn = 0;
@@ -92,7 +92,7 @@ class Llama {
   void run_layer(std::size_t layer, std::span<float> hidden, std::span<const float> rotations,
                  TensorParallel* split, unsigned threads, LinearLayers* linears = nullptr) const;
 
-  /// Of the last layer's output; what logits are computed from.
+  /// The last layer's output, normalized: what logits are computed from.
   std::vector<float> normalized(std::span<const float> hidden) const;
 
   /// All of it: [tokens, hidden], normalized.

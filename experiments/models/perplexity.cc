@@ -14,7 +14,7 @@ constexpr std::size_t kTile = 48;
 
 struct Moments {
   double mean = 0;
-  std::optional<double> standard_error;  ///< of the mean
+  std::optional<double> standard_error;  ///< standard error of the mean
 };
 /// By batch means: how far the sums of blocks are from what the mean makes of them. The last block may
 /// be shorter, and then weighs less.

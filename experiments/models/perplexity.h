@@ -15,7 +15,7 @@ inline constexpr std::size_t kShortestRest = 64;
 /// Consecutive parts of `context` tokens; the rest, if it has kShortestRest or more.
 std::vector<std::vector<TokenId>> chunks_of(std::span<const TokenId> ids, std::size_t context);
 
-/// Of every token of a text but each chunk's first: given those before it in its chunk.
+/// What the model says of every token of a text but each chunk's first, given those before it.
 struct TokenFigures {
   std::vector<double> loss;           ///< -ln of its probability, nats
   std::vector<double> baseline_loss;  ///< without compression

@@ -11,7 +11,8 @@
 
 namespace arlab::models {
 
-/// Of the inputs of every product, by layer and Linear, over these chunks, in fp32 and not split.
+/// The extremes of the inputs of every product, by layer and Linear, over these chunks, in fp32 and
+/// not split.
 std::vector<Extremes> input_extremes(const Llama& network,
                                      const std::vector<std::vector<TokenId>>& chunks,
                                      unsigned threads, const std::function<void()>& of_chunk);
@@ -34,7 +35,7 @@ class QuantizedLayers : public LinearLayers {
   struct Weights {
     Int8Matrix codes = {};
     std::optional<Matrix> values = {};
-    std::vector<float> scales = {};  ///< of fp8 codes' values
+    std::vector<float> scales = {};  ///< scales of fp8 codes' values
     std::optional<Int8Scale> input_scale = {};
   };
 

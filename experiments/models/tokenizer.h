@@ -55,7 +55,7 @@ class Tokenizer {
   };
   class Expression;
 
-  /// Of a piece of `text`, which is `name`'s.
+  /// Adds the tokens of a piece of `text`, which is `name`'s.
   void add_piece(std::string_view piece, std::vector<TokenId>& ids, std::string_view text,
                  std::string_view name) const;
 

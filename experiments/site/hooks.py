@@ -2,7 +2,7 @@
 
 A page's name in MkDocs is its path in the repository, so that links between pages are those of the repository, with nothing
 to rewrite but notebooks, which become Markdown, and folders, which stand for their README.md (without one, no link is left). What a page links to that is no
-page (a CSV, a source, a picture) comes along as it is.
+page (a CSV, a source, a picture) comes along as it is; pictures.py draws those in pages/pictures.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import markdown_links
+import pictures
 from repository import REPOSITORY, SITE
 from references import expand, studies
 
@@ -51,6 +52,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             target = (path.parent / link.path).resolve() if link.path else path
             if link.path and target.is_file() and target.suffix not in (".md", ".ipynb"):
                 linked.add(target)
+    for name in pictures.PICTURES:
+        ours.append(File.generated(config, f"{PAGES}pictures/{name}.svg", content=pictures.svg(name)))
     style = SITE / "pages/site.css"
     for target in [*sorted(linked), style]:
         ours.append(File.generated(config, target.relative_to(REPOSITORY).as_posix(), abs_src_path=str(target)))

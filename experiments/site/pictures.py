@@ -1,15 +1,17 @@
 """Draws the site's pictures from what the program says: schedules of small groups, wires of small tensors.
 
-    python experiments/site/pictures.py [--out DIR]      ARLAB_BIN: folder of the program, by default build/bin
+The build of the site (hooks.py) puts them beside the pages that show them, as pictures/NAME.svg; no copy is kept. To look at them alone:
 
-Every picture is an SVG; equal programs and matplotlibs give equal bytes.
+    python experiments/site/pictures.py DIR      ARLAB_BIN: folder of the program, by default build/bin
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from repository import SITE, arlab
+from repository import arlab
 
 INK, GREY, RULE = "#222222", "#666666", "#BBBBBB"
 SUMS = ("#FFFFFF", "#CFE3F1", "#88BBDD", "#3D85BB", "#0A4A7A")  # of 0, 1, 2, 3, 4 contributions: darker is more
@@ -236,27 +238,33 @@ def draw_sizes() -> Figure:
 # ---------------------------------------------------------------- files
 
 
-def pictures() -> dict[str, Figure]:
-    return {
-        "one_shot": draw_algorithm(schedule_of("one_shot")),
-        "two_shot": draw_algorithm(schedule_of("two_shot")),
-        "ring": draw_algorithm(schedule_of("ring")),
-        "tree": draw_algorithm(schedule_of("tree", "--micro-chunks", "1")),
-        "hierarchical": draw_algorithm(schedule_of("hierarchical", "--group-size", "2")),
-        "all_to_all": draw_all_to_all(schedule_of("all_to_all")),
-        "block": draw_block(),
-        "wire_bits": draw_sizes(),
-    }
+PICTURES: dict[str, Callable[[], Figure]] = {
+    "one_shot": lambda: draw_algorithm(schedule_of("one_shot")),
+    "two_shot": lambda: draw_algorithm(schedule_of("two_shot")),
+    "ring": lambda: draw_algorithm(schedule_of("ring")),
+    "tree": lambda: draw_algorithm(schedule_of("tree", "--micro-chunks", "1")),
+    "hierarchical": lambda: draw_algorithm(schedule_of("hierarchical", "--group-size", "2")),
+    "all_to_all": lambda: draw_all_to_all(schedule_of("all_to_all")),
+    "block": draw_block,
+    "wire_bits": draw_sizes,
+}
+
+
+def svg(name: str) -> bytes:
+    """The picture as a file; equal programs and matplotlibs give equal bytes."""
+    file = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "arlab", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}):
+        PICTURES[name]().savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    return file.getvalue()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=SITE / "pages/pictures", metavar="DIR", help="[%(default)s]")
+    parser.add_argument("out", type=Path, metavar="DIR", help="folder for the pictures")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({"svg.hashsalt": "arlab", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}):
-        for name, figure in pictures().items():
-            figure.savefig(out / f"{name}.svg", metadata={"Date": None, "Creator": None})
+    for name in PICTURES:
+        (out / f"{name}.svg").write_bytes(svg(name))
 
 
 if __name__ == "__main__":

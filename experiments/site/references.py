@@ -2,6 +2,7 @@
 
     cli           the commands and their options, from the program's --help
     study_file    the keys of a study, from the comment in experiments/lab/study_file.h that a test compares with the parser
+    machine_file  the keys of a machine's device and software, from the comments beside their fields in sim/device/device.h
     schedule      the fields of a schedule as JSON, from reference/collectives/schedule.schema.json
     python        a section per module, for mkdocstrings
     studies       links to the pages of the studies
@@ -141,6 +142,35 @@ def study_file() -> str:
     return "\n".join(parts)
 
 
+def device_keys() -> dict[str, tuple[str, list[tuple[str, str]]]]:
+    """Of a machine file, by section: what it is, and its (key, meaning)."""
+    header = (REPOSITORY / "sim/device/device.h").read_text()
+    structs: dict[str, tuple[str, dict[str, str]]] = {}
+    for about, name, body in re.findall(r"((?:^///[^\n]*\n)+)struct (\w+) \{\n(.*?)^\};", header, re.MULTILINE | re.DOTALL):
+        member = r"((?: *///(?!<).*\n)*) *(?:Quantity|std::string|std::vector<std::string>) (\w+)(?: = (.*?))?;(?: *///< (.*))?"
+        members = {
+            key: " ".join((before.replace("///", " ") + behind).split()) + (f"; optional, {default} if it is missing" if default else "")
+            for before, key, default, behind in re.findall(member, re.sub(r"unless_given\((.*?)\)", r"\1", body))
+        }
+        structs[name] = (" ".join(about.replace("///", " ").split()), members)
+    struct_of = {"overhead": "Device", "nccl_ll128": "NcclLl128", "nccl_nvls": "NcclNvls"}
+    sections: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+    for section, key in re.findall(r'visit\("(\w+)\.(\w+)"', header):
+        about, members = structs[struct_of.get(section, section.title())]
+        # What is no quantity is visited by nobody; it stands first.
+        others = [] if section == "overhead" else [(name, members[name]) for name in ("name", "algorithms") if name in members]
+        sections.setdefault(section, (about, others))[1].append((key, members[key]))
+    return sections
+
+
+def machine_file() -> str:
+    parts = []
+    for section, (about, keys) in device_keys().items():
+        rows = [[f"`{section}.{key}`", cell(meaning)] for key, meaning in keys]
+        parts.append(f"## `[{section}]`\n\n{cell(about)}\n\n{table(['key', 'meaning'], rows)}")
+    return "\n".join(parts)
+
+
 def schedule() -> str:
     schema = json.loads((REPOSITORY / "reference/collectives/schedule.schema.json").read_text())
 
@@ -246,4 +276,4 @@ def section(title: str, module: str, members: Sequence[str] | None = None) -> st
     return "\n".join([*lines, f"::: {module}", "    options:", *(f"      {option}" for option in options), ""])
 
 
-PARTS = {"python": python, "cli": cli, "study_file": study_file, "schedule": schedule, "studies": links_to_studies}
+PARTS = {"python": python, "cli": cli, "study_file": study_file, "machine_file": machine_file, "schedule": schedule, "studies": links_to_studies}

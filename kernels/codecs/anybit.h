@@ -60,8 +60,9 @@ ARLAB_DEVICE int integer_scale_of_bfloat(float scale) {
   const float tenths = approximate_log2(scale) * 10 + 128.0004f;
   return static_cast<int>(tenths > 0 ? tenths : 0.0f) - 128;
 }
-/// In the low half: rint(x / scale), where inverse is RN(1 / scale) of an integer scale. fp16 and bf16 have too few
-/// bits for a quotient to be as near to a half as the product with the inverse is off (a test tries all).
+/// Returns rint(x / scale) in the low half, where inverse is RN(1 / scale) of an integer scale.
+/// fp16 and bf16 have too few bits for a quotient to be as near to a half as the product with the
+/// inverse is off (a test tries all).
 ARLAB_DEVICE std::uint32_t rounded_quotient(float x, float inverse) {
   return float_bits(x * inverse + 0x1.8p23f);
 }
@@ -111,9 +112,9 @@ struct AnyBitOf : AnyBitWidth<Bits>, AnyBitSymmetry<kKind> {
   static constexpr Tuning kTuning = {.resident_blocks = kMayReserve ? kSpikedBlocks : kFastBlocks,
                                      .tuned = true,
                                      .batch = kIsPlain ? kFastBatch : (kFastBatch + 1) / 2};
-  /// Of 32 elements or more: what kernels have room for.
+  /// Whether groups have 32 elements or more: kernels have room for the metadata of these.
   ARLAB_HOST_DEVICE bool has_long_groups() const { return group.log2 >= 5; }
-  /// Of a whole tile's wire, with long groups.
+  /// Most wire bytes of a whole tile with long groups.
   static constexpr std::size_t kMostTileBytes =
       kTile / 8 * (Bits == 0 ? 8 : Bits) + kTile / 32 * (kKind == AnyBitKind::spiked ? 12 : 4);
   static constexpr bool hadamard = kMayTransform;
@@ -167,7 +168,7 @@ struct FixedAnyBit {
   static constexpr float hadamard_scale = 0;
   static constexpr float divisor = static_cast<float>((1u << Bits) - 1);
   static constexpr float reciprocal = 1.0f / divisor;
-  /// Of a whole tile's wire.
+  /// Wire bytes of a whole tile.
   static constexpr std::size_t kTileBytes =
       kTile / 8 * bits + (kTile >> Log2Group) * (kSpikes == Spikes::none ? 4 : 12);
 
@@ -321,7 +322,7 @@ struct AnyBit : Format {
     return from_floats<Element>(x);
   }
 
-  // Of formats that are fast with whole tiles, everything else.
+  // What else there is of formats that are fast with whole tiles.
   ARLAB_DEVICE_RARE Encoded encode_rare(Pack8<Element> payload, Position at) const {
     return encode_one_by_one(payload, at);
   }
@@ -426,7 +427,8 @@ struct AnyBit : Format {
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = limited(x.value[i], limit);
   }
-  /// Of sums whose low halves are integers. Which bits a NaN has is the platform's: its codes are 0.
+  /// The codes of sums whose low halves are integers. Which bits a NaN has is the platform's: its
+  /// codes are 0.
   ARLAB_DEVICE Codes8 clamped_codes(const std::uint32_t (&code)[kPerThread], bool is_nan) const {
     const std::uint32_t top_code = !kSaturates && is_nan ? 0 : (1u << bits) - 1;
     const auto pair = [&](std::size_t i) ARLAB_INLINED_LAMBDA {
@@ -489,7 +491,7 @@ struct AnyBit : Format {
     return result;
   }
 
-  /// That a value may have to be limited, or is a NaN.
+  /// Whether a value may have to be limited, or is a NaN.
   ARLAB_DEVICE bool may_be_non_finite(const Encoded& e) const {
     constexpr float kLargest = largest_finite<Element>();
     bool may_be = false;
@@ -549,7 +551,7 @@ struct AnyBit : Format {
     return load_piece(piece_of(const_cast<std::uint8_t*>(wire), at, count));
   }
 
-  // Of a message that is one whole tile: as store_piece(), with offsets of 32 bits.
+  // For a message that is one whole tile: as store_piece(), with offsets of 32 bits.
   ARLAB_DEVICE void store_tile(const Encoded& e, std::uint8_t* wire) const {
     const unsigned first = thread_index() * static_cast<unsigned>(kPerThread);
     store_planes<true>(e.codes, bits, wire, kTile, first, kPerThread);
@@ -584,7 +586,7 @@ struct AnyBit : Format {
   }
   ARLAB_DEVICE TileMetadata metadata_of_tile() const { return {bits, group_size()}; }
 
-  /// Of a wire of full-sized wire chunks.
+  /// The thread's piece of a wire that has full-sized chunks only.
   ARLAB_DEVICE WirePiece piece_of(std::uint8_t* wire, Position at, std::size_t count) const {
     const WireChunk chunk = chunk_of(wire, at, chunk_bytes(WireChunk::kElements));
     return {chunk.planes,
@@ -706,8 +708,8 @@ struct AnyBit : Format {
     }
   }
 
-  /// In the low half: rint(above * inverse), saturated at 0 and 2^b, or any number from -2^15 to
-  /// 2^15 - 1 where it is. 0 or less for a NaN and for infinities.
+  /// Returns rint(above * inverse) in the low half, saturated at 0 and 2^b, or any number from
+  /// -2^15 to 2^15 - 1 where it is. 0 or less for a NaN and for infinities.
   ARLAB_DEVICE std::uint32_t code_of(float above, float inverse) const {
     if constexpr (kSaturates) {
       const float unit = float_of((127u - bits) << 23);  // 2^-b
@@ -721,8 +723,8 @@ struct AnyBit : Format {
     return float_of(float_bits(0x1p23f) | code) - 0x1p23f;
   }
 
-  /// In each half, whether elements 2i and 2i + 1 of the thread have this place in the group. The
-  /// thread's first one is element `first`.
+  /// Says in each half whether elements 2i and 2i + 1 of the thread have this place in the group.
+  /// The thread's first one is element `first`.
   ARLAB_DEVICE static std::uint32_t is_at(std::uint32_t index, std::uint32_t first, std::size_t i) {
     const std::uint32_t own = index - first;
     const auto element = static_cast<std::uint32_t>(2 * i);
@@ -921,7 +923,8 @@ struct AnyBit : Format {
     return x;
   }
 
-  /// Before the transform. The thread's first element is element `first` of its group.
+  /// Decodes to values before the inverse transform. The thread's first element is element `first`
+  /// of its group.
   ARLAB_DEVICE Float8 dequantize(const Encoded& e, const AnyBitScale& scale,
                                  std::size_t first) const {
     Float8 x;

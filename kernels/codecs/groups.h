@@ -65,7 +65,7 @@ struct Codes8 {
     even |= i % 2 == 0 ? bits : 0;
     odd |= i % 2 == 0 ? 0 : bits;
   }
-  /// Those of elements 4i to 4i + 3, a byte each; and back.
+  /// The codes of elements 4i to 4i + 3, a byte each; from_order() goes back.
   ARLAB_DEVICE std::uint32_t in_order(unsigned i) const {
     return permute_bytes(even, odd, i == 0 ? 0x5140 : 0x7362);
   }
@@ -186,7 +186,7 @@ struct WireChunk {
   static constexpr std::size_t kElements = 4096;
 
   std::uint8_t* planes;  ///< the chunk's first byte
-  std::size_t elements;  ///< of the chunk
+  std::size_t elements;  ///< elements of the chunk
   std::size_t first;     ///< this thread's first element, from the start of the chunk
 };
 

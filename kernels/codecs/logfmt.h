@@ -36,7 +36,7 @@ struct LogFmt : LogFmtParameters {
   ARLAB_HOST_DEVICE explicit LogFmt(const LogFmtParameters& parameters)
       : LogFmtParameters(parameters) {}
 
-  /// Of 32 elements or more: what kernels have room for.
+  /// Whether groups have 32 elements or more: kernels have room for the metadata of these.
   ARLAB_HOST_DEVICE bool has_long_groups() const { return kWholeTiles && group.log2 >= 5; }
   ARLAB_HOST_DEVICE std::size_t groups_of(std::size_t elements) const {
     return group.groups_of(elements);
@@ -131,7 +131,7 @@ struct LogFmt : LogFmtParameters {
     return e;
   }
 
-  /// Of a group whose magnitudes, but for zeros, are from `smallest` to `largest`.
+  /// Encodes elements of a group whose magnitudes, but for zeros, are from `smallest` to `largest`.
   ARLAB_DEVICE Encoded encode_range(const Float8& x, bool finite, float smallest,
                                     float largest) const {
     Encoded e;
@@ -215,12 +215,12 @@ struct LogFmt : LogFmtParameters {
     float farthest = 0;  // from a whole number
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      // Of 0, an infinity, whose low bits are 0.
+      // The logarithm of 0 is an infinity, whose low bits are 0.
       const float place =
           fused_multiply_add(approximate_log2(magnitude_of(x.value[i])), steps, before);
       const float rounded = place + (0x1.8p23f + 1);
       code[i] = float_bits(rounded);
-      // Of 0 a NaN, which is left out.
+      // For 0 this is a NaN, which is left out.
       farthest = __builtin_fmaxf(farthest, magnitude_of(place - (rounded - (0x1.8p23f + 1))));
     }
     std::uint32_t pair[4];
@@ -290,10 +290,10 @@ struct LogFmt : LogFmtParameters {
                                  << (16 - kBitsBehind);
     return behind + splat(0x8000 - kNearTies);
   }
-  /// Of fp32 bits, where numbers have 16 of them behind their last.
+  /// How near to a tie counts as near, in units of 2^-16 of the payload's last bit.
   static constexpr std::uint32_t kNearTies = Element::kDType == DType::fp16 ? 128 : 16;
 
-  // Of no object: one that is copied, to know its width as a constant, would go to memory for them.
+  // Static: an object that is copied, to know its width as a constant, would go to memory for them.
   ARLAB_DEVICE_RARE static LogRange range_of_rare(unsigned bits, float least, float largest) {
     return LogCodes{bits}.range_of(least, largest);
   }
@@ -305,7 +305,7 @@ struct LogFmt : LogFmtParameters {
     return from_floats<Element>(values_of({bits}, e));
   }
 
-  // Of a message that is one whole tile.
+  // For a message that is one whole tile.
   ARLAB_DEVICE void store_tile(const Encoded& e, std::uint8_t* wire) const {
     const unsigned first = thread_index() * static_cast<unsigned>(kPerThread);
     store_planes<true>(e.codes, bits, wire, kTile, first, kPerThread);

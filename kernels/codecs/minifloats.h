@@ -28,7 +28,7 @@ ARLAB_DEVICE std::uint32_t e2m1_of_pair(std::uint32_t x) {
   return codes | (x >> 12 & splat(8));
 }
 
-/// Of any finite fp32 number.
+/// The e2m1 code of any finite fp32 number.
 ARLAB_DEVICE std::uint32_t e2m1_of_float(float x) {
   const float magnitude = magnitude_of(x) < 6.0f ? magnitude_of(x) : 6.0f;
   const std::uint32_t power = float_bits(magnitude > 1.0f ? magnitude : 1.0f) & 0x7F800000u;
@@ -73,7 +73,7 @@ ARLAB_DEVICE float scale_of_six_bits(const Minifloat& f) {
   return f.mantissa_bits == 3 ? 0x1p-6f : 0x1p-12f;
 }
 
-/// Of finite values. No instruction depends on the format where it is a constant.
+/// The codes of eight finite values. No instruction depends on the format where it is a constant.
 ARLAB_DEVICE Codes8 minifloat_codes(const Minifloat& f, const Float8& x) {
   Codes8 codes;
   if (f.mantissa_bits == 1) {

@@ -11,7 +11,7 @@ inline namespace ARLAB_PLATFORM {
 /// The same 16 bits in both halves.
 ARLAB_DEVICE constexpr std::uint32_t splat(std::uint32_t bits16) { return bits16 | bits16 << 16; }
 
-/// With what is loaded, elements are pairs.
+/// Whether two elements are loaded as one word.
 template <class Element>
 inline constexpr bool kHasPairs = Element::kWords == 4;
 
@@ -36,7 +36,7 @@ ARLAB_DEVICE std::uint32_t equal_small(std::uint32_t a, std::uint32_t b) {
   return equal_half2(a, b);
 }
 
-/// Each rounded to the dtype; any NaN for a NaN.
+/// Two floats as a pair, each rounded to the dtype; a NaN becomes any NaN.
 template <class Element>
 ARLAB_DEVICE std::uint32_t pair_of_floats(float low, float high) {
   if constexpr (Element::kDType == DType::fp16) return half2_of_floats(low, high);
@@ -57,7 +57,7 @@ ARLAB_DEVICE bool half_is_finite(std::uint32_t bits16) {
   return (bits16 & 0x7FFF) < Element::kInfinity;
 }
 
-/// Of an aligned group of lanes: the smaller halves, by `smaller`. The size of the group is a
+/// The smaller halves of an aligned group of lanes, by `smaller`. The size of the group is a
 /// constant, kLog2Lanes, or else `log2_lanes`, the same in all lanes.
 template <int kLog2Lanes, class Smaller>
 ARLAB_DEVICE std::uint32_t smallest_of_lanes(std::uint32_t v, unsigned log2_lanes,

@@ -131,7 +131,8 @@ ARLAB_DEVICE float limited(float value, float limit) {
   return below < -limit ? -limit : below;
 }
 
-/// Each rounded to the dtype; with Clamp, a finite fp16 that overflows becomes +-65504.
+/// Eight floats as elements, each rounded to the dtype; with Clamp, a finite fp16 that overflows
+/// becomes +-65504.
 template <class Element, bool Clamp = false>
 ARLAB_DEVICE Pack8<Element> from_floats(const Float8& x) {
   Pack8<Element> result;
@@ -153,7 +154,8 @@ template <class Element>
 inline constexpr bool kHasPackedArithmetic =
     Element::kDType == DType::fp16 || (Element::kDType == DType::bf16 && kHasBfloat2Arithmetic);
 
-/// Of pairs, one rounding each. Any NaN for a NaN; of bf16 only where there is packed arithmetic.
+/// Adds two pairs, one rounding each. A NaN becomes any NaN; for bf16 only where there is packed
+/// arithmetic.
 template <class Element>
 ARLAB_DEVICE std::uint32_t add_pair(std::uint32_t a, std::uint32_t b) {
   if constexpr (Element::kDType == DType::fp16) return add_half2(a, b);
@@ -252,8 +254,8 @@ ARLAB_DEVICE void store_elements(typename Element::Bits* address, const Pack8<El
   }
 }
 
-/// All eight, at an address that is a multiple of 16, of a tensor that the kernel reads, or
-/// writes, once.
+/// Loads all eight elements, at an address that is a multiple of 16, of a tensor that the kernel
+/// reads, or writes, once.
 template <class Element>
 ARLAB_DEVICE Pack8<Element> load_whole(const typename Element::Bits* address) {
   Pack8<Element> x;
@@ -301,7 +303,7 @@ ARLAB_DEVICE Word load_word(const std::uint8_t* address) {
   return word;
 }
 
-/// Of a tensor: a chunk, a message.
+/// A range of a tensor's elements: a chunk, a message.
 struct ElementRange {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -311,8 +313,8 @@ struct ElementRange {
 
 /// Where a thread's eight elements are in the message whose wire is written or read.
 struct Position {
-  std::size_t elements;  ///< of the message
-  std::size_t first;     ///< of this thread, from the start of the message
+  std::size_t elements;  ///< elements of the message
+  std::size_t first;     ///< this thread's first element, from the start of the message
 
   /// How many of the eight are in the message.
   ARLAB_DEVICE std::size_t count() const {

@@ -34,9 +34,9 @@ struct IntegerCode : QuickReduceIntegers<L> {
   /// The bits of 1024 in fp16, or of 128 in bf16, in which a code stands in the low bits.
   static constexpr std::uint32_t kOffset = kInBf16 ? 0x4300 : 0x6400;
 
-  /// Of w (pairs): offset + L + w is rounded to an integer by the addition. What lies outside the codes
-  /// is moved to the nearest; in fp16 nothing is below them up to L = 32, because |w| is at most
-  /// L + L / 256 and rounding (a test tries all).
+  /// The codes of w (pairs): offset + L + w is rounded to an integer by the addition. What lies
+  /// outside the codes is moved to the nearest; in fp16 nothing is below them up to L = 32, because
+  /// |w| is at most L + L / 256 and rounding (a test tries all).
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
     // mutant: truncating_round
     std::uint32_t sum = kInBf16 ? add_bfloat2(w, splat(kOffset + L))
@@ -82,15 +82,15 @@ struct Fp8Code : QuickReduceFp8 {
     return encode(Element::to_float(w & 0xFFFF)) | encode(Element::to_float(w >> 16)) << 16;
 #endif
   }
-  /// Exponent and mantissa in their places of an fp16 are the value times 2^-7, of a bf16 times 2^-119.
-  /// Not of the NaN.
+  /// Exponent and mantissa in their places of an fp16 are the value times 2^-7, of a bf16 times
+  /// 2^-119. Codes of a NaN are not decoded here.
   ARLAB_DEVICE static std::uint32_t decode_pair(std::uint32_t pair) {
     constexpr bool kIsBf16 = Element::kDType == DType::bf16;
     const std::uint32_t magnitudes = (pair & splat(0x7F)) << (kIsBf16 ? 4 : 7);
     const std::uint32_t signs = (pair & splat(0x80)) << 8;
     return multiply_pair<Element>(magnitudes | signs, splat(kIsBf16 ? 0x7B00 : 0x5800));
   }
-  /// No encoder here writes one.
+  /// Whether a code is the NaN, which no encoder here writes.
   ARLAB_DEVICE static bool has_nan(const Pairs& codes) {
     const std::uint32_t first = codes.pair[0] | codes.pair[1] << 8;
     const std::uint32_t second = codes.pair[2] | codes.pair[3] << 8;
@@ -98,7 +98,7 @@ struct Fp8Code : QuickReduceFp8 {
   }
 
  private:
-  /// Not 0 if a byte is 0x80.
+  /// Returns something other than 0 if a byte is 0x80.
   ARLAB_DEVICE static std::uint32_t has_nan_byte(std::uint32_t bytes) {
     const std::uint32_t zero_where = bytes ^ in_each_byte(0x80);
     return (zero_where - in_each_byte(1)) & bytes & in_each_byte(0x80);
@@ -400,7 +400,7 @@ struct QuickReduce {
     return values;
   }
 
-  /// That infinities or NaNs may be what decode() gives.
+  /// Whether infinities or NaNs may be what decode() gives.
   ARLAB_DEVICE bool may_be_non_finite(const Encoded& e) const {
     if constexpr (requires { Code::has_nan(e.codes); }) {
       if (Code::has_nan(e.codes)) return true;
@@ -441,7 +441,7 @@ struct QuickReduce {
           code(x.word[i] & 0xFFFF, inverses & 0xFFFF) | code(x.word[i] >> 16, inverses >> 16) << 16;
     }
   }
-  /// Of either element of a pair.
+  /// Whether either element of a pair is a NaN or an infinity.
   ARLAB_DEVICE static bool is_non_finite(std::uint32_t pair) {
     constexpr std::uint32_t kLargest = splat(Element::kInfinity - 1u);
     return max_u16x2(pair & splat(0x7FFF), kLargest) != kLargest;

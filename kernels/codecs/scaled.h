@@ -17,11 +17,11 @@ struct ScaledCodes {
   Scale scale = {};
 };
 
-/// Of eight elements, the first `count` of which are in the message.
+/// Encodes eight elements, the first `count` of which are in the message.
 template <class Format>
 ARLAB_DEVICE ScaledCodes<typename Format::Scale> encode_scaled(const Format& format,
                                                                const Float8& x, std::size_t count) {
-  // Of the bits, which order as magnitudes do, with infinities and NaNs above all numbers.
+  // The largest in bits, which order as magnitudes do, infinities and NaNs above all numbers.
   std::uint32_t largest_bits = 0;
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i) {
@@ -263,7 +263,7 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
     }
   }
 
-  // Of a message that is one whole tile.
+  // For a message that is one whole tile.
   ARLAB_DEVICE void store_tile(const Encoded& e, std::uint8_t* wire, Position at) const {
     store_planes<true>(e.codes, this->bits(), wire, kTile, at.first, kPerThread);
     if (at.first % kBlock == 0) {

@@ -7,7 +7,8 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Of the values of a group, or of a part of it. Merging parts gives the same in any order.
+/// What is measured of the values of a group, or of a part of it. Merging parts gives the same in
+/// any order.
 struct alignas(16) Statistics {
   float low;         ///< the smallest; infinity of no values
   float second_low;  ///< the smallest of the others

@@ -33,9 +33,9 @@ ARLAB_HOST_DEVICE std::size_t blocks_of(std::size_t elements, std::size_t block)
 
 /// Where a thread's eight elements are in their group, and how large the group is.
 struct GroupPosition {
-  std::size_t index;     ///< of the first
-  std::size_t elements;  ///< of the group; less at the end of a message
-  std::size_t count;     ///< of the eight, how many exist
+  std::size_t index;     ///< of the thread's first element
+  std::size_t elements;  ///< elements of the group; fewer at the end of a message
+  std::size_t count;     ///< how many of the thread's eight exist
 };
 
 // ---------------------------------------------------------------- any-bit integers
@@ -215,7 +215,7 @@ struct TwoPassLogFmt : private LogFmt<Element> {
   ARLAB_HOST_DEVICE std::size_t transform() const { return 0; }
   ARLAB_HOST_DEVICE std::size_t metadata_bytes() const { return 4; }
 
-  /// Of magnitudes; the smallest is that of the elements that are not zero.
+  /// Includes the elements' magnitudes; the smallest is that of the elements that are not zero.
   ARLAB_DEVICE void include(Statistics& s, const Float8& x, const GroupPosition& at) const {
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {

@@ -72,8 +72,8 @@ struct TileWire {
 
   const Codec& codec;
   std::uint8_t* wire;
-  std::size_t elements;  ///< of the message
-  std::size_t begin;     ///< of the tile
+  std::size_t elements;  ///< elements of the message
+  std::size_t begin;     ///< where the tile begins
 
   ARLAB_DEVICE WirePiece piece(std::size_t first) const {
     const std::size_t codes = codes_of(codec, elements);
@@ -83,7 +83,7 @@ struct TileWire {
   ARLAB_DEVICE std::uint8_t* header() const { return wire; }
   ARLAB_DEVICE bool is_first(std::size_t first) const { return first == begin; }
 
-  /// At most; a multiple of 16.
+  /// Bytes of shared memory at most; a multiple of 16.
   static std::size_t bytes(const Codec& codec, std::size_t elements) {
     const std::size_t block = codec.block(elements);
     std::size_t blocks = (kTile - 2) / block + 2;
@@ -107,7 +107,7 @@ struct MessageElements {
     return to_floats(
         load_elements<Element>(elements_at + first, Position{elements, first}.count()));
   }
-  /// Of the tile that begins at `begin`, the thread's eight values as they are quantized.
+  /// The thread's eight values, as they are quantized, of the tile that begins at `begin`.
   ARLAB_DEVICE Float8 values(const Codec& codec, std::size_t begin, float* shared) const {
     const std::size_t mine = threadIdx.x * kPerThread;
     if constexpr (Codec::kTransforms) {

@@ -74,7 +74,7 @@ ARLAB_DEVICE void for_each_batch(const AnyCall& call, const ElementRange& chunk,
   }
 }
 
-/// Of a tile's wire in kernels that are tuned, at most: what they have room for.
+/// Most wire bytes of a tile for which tuned kernels have room.
 template <class Codec>
 inline constexpr std::size_t kMostTileBytes = [] {
   if constexpr (requires { Codec::kTileBytes; }) {
@@ -206,10 +206,10 @@ ARLAB_DEVICE bool needs_checked_sum(const Pack8<Element> (&sum)[kBatch], int cou
 // ---------------------------------------------------------------- sums of all ranks
 // In ascending rank order. wires(from): of the tiles that one has encoded.
 
-/// Where they begin to be added: at +0, or with the first.
+/// What the sum of all ranks begins with: +0, or the first rank's values.
 enum class SumFrom { zero, first };
 
-/// Of one tile, `offset` bytes behind the first.
+/// Adds up one tile, whose wires lie `offset` bytes behind the first.
 template <SumFrom kFrom, class Element, class Codec, class Wires>
 ARLAB_DEVICE Pack8<Element> sum_tile(const Codec& codec, const Call& call, Wires wires,
                                      unsigned offset, Position at) {

@@ -17,24 +17,24 @@ struct Call {
   Team team;
   const void* input;              ///< `elements` elements of this rank
   void* output;                   ///< likewise; may be the input
-  ElementRange chunk[kMaxRanks];  ///< of the Schedule, by owner; empty where an owner has none
+  ElementRange chunk[kMaxRanks];  ///< the Schedule's, by owner; empty where an owner has none
   int blocks;
   int rounds;
   int tiles_per_slot;  ///< of one chunk, at most a batch for codecs that have some; two_shot has as
                        ///< many again behind them
   unsigned tile_bytes;   ///< between tiles of a slot, a multiple of 16
   bool aligned;          ///< input and output are multiples of 16
-  unsigned chunk_tiles;  ///< of the longest chunk
+  unsigned chunk_tiles;  ///< tiles of the longest chunk
 };
 
 /// A tile of a chunk. The same for all threads of a block.
 struct Tile {
   std::size_t begin;     ///< element of the tensor
   unsigned elements;     ///< up to kTile
-  unsigned slot_offset;  ///< of the tile's wire
+  unsigned slot_offset;  ///< where the tile's wire begins in its slot
   bool whole;            ///< kTile elements, at an address that is a multiple of 16
 
-  /// Of this thread, in the tile's own message.
+  /// Where this thread's elements are in the tile's own message.
   ARLAB_DEVICE Position at() const { return {elements, thread_index() * kPerThread}; }
 
   template <class Element>
@@ -82,7 +82,8 @@ ARLAB_DEVICE void for_each_tile(const Call& call, const ElementRange& chunk, int
   }
 }
 
-/// Of a wire, to another slot. Up to 15 bytes more, which are in slots, too. All threads of a block.
+/// Copies a wire to another slot, and up to 15 bytes more, which are in slots, too. All threads of
+/// a block call it.
 ARLAB_DEVICE void copy_wire(const std::uint8_t* from, std::uint8_t* to, unsigned bytes) {
 #pragma unroll 1
   for (unsigned at = thread_index() * 16; at < bytes; at += kThreads * 16) {

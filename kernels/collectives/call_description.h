@@ -17,7 +17,7 @@ struct CallDescription {
   std::uint32_t dtype;
   std::uint64_t elements;
   std::uint64_t rest;  ///< a hash of whole names, of options, of a schedule of one's own
-  std::uint32_t hash;  ///< of everything above
+  std::uint32_t hash;  ///< hash_of() everything above
   std::uint32_t told;  ///< 1: where a rank writes it, it is there
 
   ARLAB_HOST_DEVICE std::uint64_t word(unsigned number) const {
@@ -26,7 +26,7 @@ struct CallDescription {
 };
 static_assert(sizeof(CallDescription) == CallDescription::kWords * sizeof(std::uint64_t));
 
-/// Of a description but its last word.
+/// The hash of a description, of all of it but its last word.
 inline std::uint32_t hash_of(const CallDescription& call) {
   std::uint64_t hash = 0;
   for (unsigned i = 0; i + 1 < CallDescription::kWords; ++i) {

@@ -7,12 +7,12 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// The first word of a communication buffer.
+/// The first word of a communication buffer: not 0 when somebody has given up.
 ARLAB_DEVICE std::uint32_t* abort_word(std::uint8_t* buffer) {
   return reinterpret_cast<std::uint32_t*>(buffer);
 }
 
-/// And one of those behind it: not 0 when that rank has been waiting for long.
+/// One of the words behind it, one for each rank: not 0 when that rank has been waiting for long.
 ARLAB_DEVICE std::uint32_t* waiting_word(std::uint8_t* buffer, int rank) {
   return abort_word(buffer) + 1 + rank;
 }
@@ -35,9 +35,10 @@ ARLAB_DEVICE void wait_for_call(const Team& team, int rank) {
   while (load_relaxed(last) == 0 && clock_nanoseconds() - start < team.timeout_nanoseconds) pause();
 }
 
-/// Here and on all ranks: the same reason (GiveUpReason) is known everywhere, and nobody waits on.
-/// Where calls differ, so are those of all ranks: the first that a rank makes when it notices, or
-/// when it has heard of it. `failed` is the block's: once it is set, nothing more is said.
+/// Gives up here and on all ranks: the same reason (GiveUpReason) is known everywhere, and nobody
+/// waits on. Where calls differ, so are those of all ranks: the first that a rank makes when it
+/// notices, or when it has heard of it. `failed` is the block's: once it is set, nothing more is
+/// said.
 ARLAB_DEVICE_RARE void give_up(const Team& team, std::uint32_t reason, std::uint32_t& failed) {
   if (load_relaxed(&failed) != 0) return;
   const bool differ = GiveUpReason::is_calls_differ(reason);
@@ -61,7 +62,7 @@ ARLAB_DEVICE_RARE void give_up(const Team& team, std::uint32_t reason, std::uint
   wait_for_call(team, GiveUpReason::other(reason));
 }
 
-/// Of a thread that looks for what rank `from` stores. The own rank is waited for without an end:
+/// How long a thread looks for what rank `from` stores. The own rank is waited for without an end:
 /// what keeps it waiting ends that. A rank that waits itself is not to blame, so it gets as long
 /// again, for whoever waits for the right one to say so.
 class Watchdog {
@@ -128,7 +129,7 @@ ARLAB_DEVICE std::uint32_t* flag_at(const Team& team, int at, int block, int fro
 ARLAB_DEVICE std::uint32_t flag_of(const Team& team, std::uint32_t epoch) {
   return team.call.hash << 8 | (epoch & 0xFF);
 }
-/// Of a flag with one epoch, and another: they are at most one exchange apart.
+/// How many epochs a flag is ahead of another epoch: they are at most one exchange apart.
 ARLAB_DEVICE std::int32_t ahead_by(std::uint32_t flag, std::uint32_t epoch) {
   return static_cast<std::int8_t>(flag - epoch);
 }
@@ -217,7 +218,7 @@ class Exchange {
     return wait();
   }
 
-  /// After everything else: the next kernel goes on where this one ends.
+  /// To be called after everything else: the next kernel goes on where this one ends.
   ARLAB_DEVICE void end() {
     if (threadIdx.x == 0)
       global_pointer(team_.epochs)[block_] = /* mutant: epoch_not_kept */ waited_;

@@ -27,9 +27,9 @@ struct LamportSlots {
 
   static constexpr unsigned kWireBytes = 4096;   ///< at most: a tile of 16-bit elements
   static constexpr unsigned kWireStride = 4480;  ///< spread_apart(kWireBytes)
-  static constexpr unsigned kStages = 2;         ///< of two_shot: contributions, sums
+  static constexpr unsigned kStages = 2;         ///< stages of two_shot: contributions, sums
 
-  /// Of a wire.
+  /// The number of a wire: each call, block, stage and sender has its own.
   ARLAB_HOST_DEVICE std::size_t index(std::uint32_t call, int block, unsigned stage,
                                       int from) const {
     // mutant: lamport_slots_of_every_call
@@ -42,7 +42,7 @@ struct LamportSlots {
   ARLAB_HOST_DEVICE std::size_t wires() const {
     return std::size_t{2} * kStages * static_cast<std::size_t>(blocks * ranks);
   }
-  /// Of the words of 16 bytes with this number in the wire.
+  /// Where the flag lies that says the wire's words of 16 bytes with this number are valid.
   ARLAB_HOST_DEVICE std::size_t valid_flag(std::size_t wire, unsigned words) const {
     return begin + wire * (kWireBytes / 16) + words;
   }

@@ -30,7 +30,8 @@ class LamportExchange {
   ARLAB_DEVICE LamportExchange(const Call& call, Memory& memory)
       : team_(call.team), words_(tile_bytes_of<Codec>(call) / 16), memory_(memory) {}
 
-  /// Behind pdl_wait(). What is loaded before is still on its way. No barrier: there is one before anything is received.
+  /// To be called behind pdl_wait(). What is loaded before is still on its way. No barrier: there
+  /// is one before anything is received.
   ARLAB_DEVICE void begin() {
     call_ = load_relaxed(global_pointer(team_.lamport_calls) + blockIdx.x);
     if (threadIdx.x == 0) memory_.failed = 0;
@@ -40,7 +41,7 @@ class LamportExchange {
     }
   }
 
-  /// Of a rank, in shared memory.
+  /// Where the wire of a rank lies in shared memory.
   ARLAB_DEVICE std::uint8_t* wire(int rank) const {
     return reinterpret_cast<std::uint8_t*>(memory_.wire[rank]);
   }
@@ -118,7 +119,7 @@ class LamportExchange {
     return memory_.failed == 0;
   }
 
-  /// Of a wire that is the tensor itself, with kThreads words: sends this thread's to all other ranks, and takes theirs
+  /// For a wire that is the tensor itself, with kThreads words: sends this thread's to all other ranks, and takes theirs
   /// into words[rank], without shared memory. Else as send(), signal() and receive().
   template <int kMostRanks>
   ARLAB_DEVICE bool exchange(const Uint4& own, Uint4 (&words)[kMostRanks]) const {
@@ -174,7 +175,7 @@ class LamportExchange {
     return !missing || load_relaxed(&memory_.failed) == 0;
   }
 
-  /// After everything else.
+  /// To be called after everything else.
   ARLAB_DEVICE void end() const {
     if (threadIdx.x == 0) global_pointer(team_.lamport_calls)[blockIdx.x] = call_ + 1;
     if (meets() && meets_rank() == 0) global_pointer(team_.epochs)[0] = epoch_;
@@ -275,7 +276,7 @@ class LamportExchange {
     }
   }
 
-  /// Of block 0, threads that have the fewest words.
+  /// Whether this thread meets the other ranks: threads of block 0 that have the fewest words do.
   ARLAB_DEVICE bool meets() const {
     // mutant: lamport_ranks_do_not_meet
     return blockIdx.x == 0 && thread_index() - kIdle < static_cast<unsigned>(team_.layout.ranks);

@@ -41,7 +41,7 @@ struct DirectMemory {
   std::uint32_t failed;
 };
 
-/// Of elements as they are: a thread has what it needs in registers.
+/// The kernel for elements as they are: a thread has what it needs in registers.
 template <class Codec, class Element, int kMostRanks>
 __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
     one_shot_direct_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec) {

@@ -9,7 +9,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 inline constexpr std::uint32_t kNoItem = 0xFFFFFFFF;
-/// From here on, threads have the fewest words to read.
+/// The first of the threads that have the fewest words to read.
 inline constexpr unsigned kIdle = kThreads - 32;
 
 /// What the threads of a block tell each other.
@@ -34,7 +34,7 @@ ARLAB_DEVICE bool any_empty(const Uint4& words) {
 
 /// Words of 16 bytes of an item's wire.
 struct WordsOfWire {
-  std::uint32_t number;  ///< of the item, in this call
+  std::uint32_t number;  ///< number of the item in this call
   unsigned wire;
   unsigned words;  ///< which of the wire
 };
@@ -66,7 +66,7 @@ class SentinelExchange {
       memory_.item[0] = item_at_start(0);
       memory_.item[1] = item_at_start(1);
     }
-    // Of all calls before, at once.
+    // Gives the credits of all calls before, at once.
     const auto ranks = static_cast<unsigned>(team_.layout.ranks);
     if (blockIdx.x == 0 && threadIdx.x < ranks * kCreditWindows) {
       const std::uint32_t next = first - threadIdx.x / ranks * slots_.window();
@@ -79,9 +79,9 @@ class SentinelExchange {
   ARLAB_DEVICE std::uint32_t item_at_start(unsigned turn) const {
     return one_of_them(blockIdx.x + turn * gridDim.x);
   }
-  /// One thread's.
+  /// The item that the block works on next; one thread calls this.
   ARLAB_DEVICE std::uint32_t take_item() const { return one_of_them(take_work(team_)); }
-  /// Likewise, in the end.
+  /// To be called by one thread in the end.
   ARLAB_DEVICE void leave() const {
     if (!is_last_to_end(team_)) return;
     store_relaxed(&words_.next_item, item(slots_.window_of(items_ + slots_.window() - 1)));
@@ -91,16 +91,16 @@ class SentinelExchange {
   // An exchange of block 0 on all ranks: whoever ends this call knows that the others are in the
   // same. `thread` is 0 and more for threads that have time.
 
-  /// Its first half, to be called by all threads before this block waits for other ranks. As
-  /// Exchange::signal(), but no release, since it hands nothing over. Not before the first wires are
-  /// sent, or cannot be: the fence in begin() would wait for it.
+  /// The first half of that exchange, to be called by all threads before this block waits for other
+  /// ranks. As Exchange::signal(), but no release, since it hands nothing over. Not before the
+  /// first wires are sent, or cannot be: the fence in begin() would wait for it.
   ARLAB_DEVICE void signal(unsigned thread) const {
     if (blockIdx.x != 0 || thread >= static_cast<unsigned>(team_.layout.ranks)) return;
     store_relaxed(memory_.flag_at[thread], memory_.flag);
     if (thread == 0) global_pointer(team_.epochs)[0] = memory_.epoch;
   }
-  /// Its second half, behind a barrier, and before the first wires are read; then a barrier, and
-  /// `failed` says whether to go on.
+  /// The second half of that exchange, behind a barrier, and before the first wires are read; then
+  /// a barrier, and `failed` says whether to go on.
   ARLAB_DEVICE void meet(unsigned thread, std::uint32_t& failed) const {
     if (blockIdx.x != 0 || thread >= static_cast<unsigned>(team_.layout.ranks)) return;
     wait_for_flag(team_, 0, static_cast<int>(thread), memory_.epoch, failed);
@@ -108,14 +108,14 @@ class SentinelExchange {
 
   // ---- credits
 
-  /// All ranks have emptied the item's slot, and those of all items before: the first wave's
-  /// answer.
+  /// Whether all ranks have emptied the item's slot, and those of all items before; the first wave
+  /// has the answer.
   ARLAB_DEVICE bool may_send(std::uint32_t number) {
     if (slots_.window_of(number) == granted_window_) return true;
     return may_send(number, memory_.first_item);
   }
-  /// All threads; then a barrier, and `slot_failed` says whether to go on. Ranks in another call
-  /// might never empty it.
+  /// Waits for the item's slot to be empty. All threads call it; then comes a barrier, and
+  /// `slot_failed` says whether to go on, since ranks in another call might never empty it.
   ARLAB_DEVICE void wait_for_slot(std::uint32_t number) {
     meet(threadIdx.x, memory_.slot_failed);
     granted_window_ = slots_.window_of(number);
@@ -123,7 +123,8 @@ class SentinelExchange {
     wait_for_count(team_, credit_word(item(number)), asked_rank(), credit_for(item(number)),
                    memory_.slot_failed);
   }
-  /// One thread's. The item is read, and its slot empty. `next`: that this block reads next.
+  /// One thread calls this: the item is read, and its slot empty. `next` is what this block reads
+  /// next.
   ARLAB_DEVICE void return_credit(std::uint32_t number, std::uint32_t next) {
     const std::uint32_t window = slots_.window_of(number);
     if (window + slots_.count >= items_) return;  // this call does not use it again

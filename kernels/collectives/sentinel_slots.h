@@ -33,12 +33,12 @@ inline namespace ARLAB_PLATFORM {
 /// A word like any other, but none that wires are full of.
 inline constexpr std::uint32_t kEmpty = 0x80A7C35D;
 
-/// Of a wire, at most: in one_shot two tiles of codecs with up to 8.5 bits per element, in two_shot
-/// one.
+/// Most bytes of a wire: in one_shot those of two tiles of codecs with up to 8.5 bits per element,
+/// in two_shot of one.
 inline constexpr unsigned kOneShotWireBytes = 4352;
 inline constexpr unsigned kTwoShotWireBytes = 2176;
 
-/// Of two_shot; one_shot has sentinel slots for two ranks.
+/// Most ranks of two_shot with sentinel slots; one_shot has them for two ranks.
 inline constexpr int kMostSentinelRanks = 4;
 /// Tiles of a chunk in an item of two_shot.
 ARLAB_HOST_DEVICE constexpr unsigned two_shot_tiles(int ranks) { return ranks == 2 ? 2 : 1; }
@@ -70,14 +70,14 @@ struct SentinelSlots {
   ARLAB_HOST_DEVICE std::uint32_t window_of(std::uint32_t item) const {
     return item & ~(window() - 1);
   }
-  /// Of the item's window, modulo kCreditWindows.
+  /// The number of the item's window, modulo kCreditWindows.
   ARLAB_HOST_DEVICE std::size_t residue(std::uint32_t item) const {
     return item / window() % kCreditWindows;
   }
   ARLAB_HOST_DEVICE std::size_t credit(int rank, std::uint32_t item) const {
     return begin + (static_cast<std::size_t>(rank) * kCreditWindows + residue(item)) * 4;
   }
-  /// Of the words of 16 bytes with this number in the wire.
+  /// Where the flag lies that says the wire's words of 16 bytes with this number are valid.
   ARLAB_HOST_DEVICE std::size_t valid_flag(std::uint32_t item, unsigned wire,
                                            unsigned words) const {
     return begin + kValidFlagsAt +
@@ -87,7 +87,7 @@ struct SentinelSlots {
     const std::size_t valid_bytes = std::size_t{count} * wires * (wire_bytes / 16);
     return begin + kValidFlagsAt + (valid_bytes + 255) / 256 * 256;
   }
-  /// Of the item's first wire, from slots_at() on.
+  /// Where the slot of the item's first wire begins, from slots_at() on.
   ARLAB_HOST_DEVICE std::uint32_t slot(std::uint32_t item) const {
     return (item & (count - 1)) * stride;
   }
@@ -97,7 +97,7 @@ struct SentinelSlots {
 
 /// What the kernels of one rank know of items.
 struct SentinelWords {
-  std::uint32_t next_item;             ///< of the next call; the first of a window
+  std::uint32_t next_item;             ///< first item of the next call; the first of a window
   std::uint32_t read[kCreditWindows];  ///< items of a window that this call uses again
 };
 

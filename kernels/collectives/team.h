@@ -52,7 +52,7 @@ struct BufferLayout {
   ARLAB_HOST_DEVICE static std::size_t call(int rank) {
     return kCallsAt + static_cast<std::size_t>(rank) * sizeof(CallDescription);
   }
-  /// Of the exchange with this epoch.
+  /// The slot of the exchange with this epoch.
   ARLAB_HOST_DEVICE std::size_t slot(std::uint32_t epoch, int block, int from) const {
     // mutant: one_buffer
     const std::size_t index =
@@ -95,7 +95,7 @@ struct GiveUpReason {
 /// Messages that a program encodes in one phase, at most, where their scales are measured.
 inline constexpr int kMaxMessages = 8;
 
-/// Of messages that the blocks of a rank measure together: the word of each block, and what the first one tells the others. The
+/// Where the blocks of a rank measure a message together: the word of each block, and what the first one tells the others. The
 /// low half of a word is a range, the high one a number that says which measurement it is of.
 struct MeasuredWords {
   std::uint32_t measurements;  ///< so far
@@ -120,13 +120,13 @@ struct MeasuredWords {
 struct Team {
   int rank;
   BufferLayout layout;
-  SentinelSlots one_shot_sentinel;  ///< of two ranks
-  SentinelSlots two_shot_sentinel;  ///< of up to kMostSentinelRanks
+  SentinelSlots one_shot_sentinel;  ///< for two ranks
+  SentinelSlots two_shot_sentinel;  ///< for up to kMostSentinelRanks
   LamportSlots lamport;
-  std::uint8_t* buffer[kMaxRanks];  ///< of every rank, as this rank's device sees it
+  std::uint8_t* buffer[kMaxRanks];  ///< that of every rank, as this rank's device sees it
   std::uint32_t* epochs;            ///< [block]: of its last exchange; this rank's own
   std::uint32_t* work_counter;      ///< what blocks have taken of a call's work, and how many ended
-  SentinelWords* one_shot_words;    ///< of its sentinel slots; this rank's own
+  SentinelWords* one_shot_words;    ///< words of its sentinel slots; this rank's own
   SentinelWords* two_shot_words;    ///< likewise
   std::uint32_t* lamport_calls;     ///< [block]: through Lamport slots; this rank's own
   MeasuredWords* measured;          ///< what blocks have found of messages; this rank's own

@@ -7,7 +7,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Of the numbers that no block began with, the next.
+/// The next of the numbers that no block began with.
 ARLAB_DEVICE std::uint32_t take_work(const Team& team) {
   return 2 * gridDim.x + atomic_add(global_pointer(team.work_counter), 1);
 }

@@ -206,7 +206,7 @@ void add_orders_of_summation(const AllReduceCheckRequest& request, std::vector<M
        }});
 }
 
-/// Of two_shot/qr-q4/native it is qr-q4; nothing where the claim names none that there is.
+/// The codec that a claim names: qr-q4 of two_shot/qr-q4/native; nothing where there is none.
 std::string codec_of_claim(const std::string& claim) {
   const std::size_t begin = claim.find('/') + 1;
   const std::size_t end = claim.find('/', begin);

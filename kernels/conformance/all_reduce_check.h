@@ -37,7 +37,7 @@ struct AllReduceCall {
   std::size_t elements = 0;                        ///< per rank
   std::size_t input_at = 0;                        ///< bytes from the start of a region
   std::size_t output_at = 0;                       ///< likewise; the input's when in place
-  std::vector<std::span<std::byte>> regions = {};  ///< of every rank
+  std::vector<std::span<std::byte>> regions = {};  ///< a region of every rank
 
   bool in_place() const { return input_at == output_at; }
   std::size_t tensor_bytes() const { return elements * size_of(dtype); }
@@ -57,7 +57,7 @@ struct AllReduceCheckRequest {
   int ranks = 2;
   DType dtype = DType::fp16;
   std::vector<std::size_t> lengths = {};  ///< elements per rank; empty: lengths_up_to(65541)
-  int runs = 3;                           ///< of every case, 2 to 100
+  int runs = 3;                           ///< how often every case runs, 2 to 100
   bool in_place = false;
   std::uint64_t seed = 1;
   /// Candidates with this codec are compared, beside those that add plain values.
@@ -78,18 +78,18 @@ struct AllReduceCandidate {
 struct AllReduceError {
   std::string inputs;
   std::uint64_t elements = 0;  ///< over all ranks, whose sum is finite in the dtype
-  double max_abs_error = 0;    ///< of those whose result is finite
+  double max_abs_error = 0;    ///< largest among elements whose result is finite
   double rmse = 0;
   std::optional<double> sqnr_db = {};  ///< empty when there is no error, or no signal
   std::uint64_t overflowed = 0;        ///< result not finite where the sum is finite in the dtype
   std::uint64_t non_finite = 0;        ///< elements whose sum is not finite in the dtype
-  std::uint64_t made_finite = 0;       ///< of these, the result is finite
+  std::uint64_t made_finite = 0;       ///< how many of these have a finite result
 };
 
 struct AllReduceCheckReport {
   AllReduceCheckRequest request = {};
   std::uint64_t calls = 0;
-  std::uint64_t compared_elements = 0;  ///< of one run, over all ranks
+  std::uint64_t compared_elements = 0;  ///< elements of one run, over all ranks
   bool deterministic = true;
   bool ranks_identical = true;
   std::vector<AllReduceCandidate> candidates = {};
@@ -110,7 +110,7 @@ Result<AllReduceCheckReport> check_all_reduce(const AllReduce& all_reduce,
 /// Names of candidates for a request, with a line on each.
 std::vector<AllReduceCandidate> list_candidates(const AllReduceCheckRequest& request);
 
-/// One object, schema arlab.judge/1.
+/// The report as one object, schema arlab.judge/1.
 nlohmann::ordered_json to_json(const AllReduceCheckReport& report);
 /// For people, several lines.
 std::string to_text(const AllReduceCheckReport& report);

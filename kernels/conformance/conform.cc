@@ -215,7 +215,7 @@ namespace {
 constexpr std::string_view kEncode = "encode";
 constexpr std::string_view kQuantize = "quantize";
 
-/// Of a collective, and not of a codec or a layer by itself.
+/// Whether a row is of a collective, and not of a codec or a layer by itself.
 bool is_of_collective(const ConformanceRow& row) {
   return row.subject != kEncode && row.subject != "decode" && row.subject != "decode_add" &&
          row.subject != kQuantize && row.subject != "linear";

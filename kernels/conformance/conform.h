@@ -27,24 +27,24 @@ inline constexpr InputKind kInputs[] = {
 struct ConformanceRequest {
   std::vector<std::string> codecs = {};
   std::vector<std::string> algorithms = {};
-  AlgorithmOptions options = {};  ///< of the algorithms
-  /// In place of algorithms: a schedule, which says world size and length.
+  AlgorithmOptions options = {};  ///< options of the algorithms
+  /// A schedule in place of algorithms; it says world size and length.
   std::shared_ptr<const Schedule> schedule = nullptr;
   std::vector<int> ranks = {};  ///< world sizes
   /// Element counts: per message of a codec, and per rank of a collective. An all-to-all takes the
   /// next multiple of the world size.
   std::vector<std::size_t> lengths = {};
-  std::uint64_t seed = 1;  ///< of the inputs
+  std::uint64_t seed = 1;  ///< seed of the inputs
   CommunicatorOptions group =
       {};  ///< few blocks and small slots make several rounds of short tensors
 };
 
 /// An element whose bits differ, or a byte of a wire.
 struct Mismatch {
-  int ranks = 1;               ///< of the collective
+  int ranks = 1;               ///< ranks of the collective
   std::string input;           ///< what the case ran on
   int rank = 0;                ///< whose tensor it is in
-  std::size_t index = 0;       ///< of the element in that tensor, or of the byte in the wire
+  std::size_t index = 0;       ///< index of the element in that tensor, or of the byte in the wire
   std::uint32_t expected = 0;  ///< bits of the reference
   std::uint32_t got = 0;       ///< bits of the kernel
   /// Bits of the elements that it is made of: in a collective those of all ranks, in decode_add the
@@ -56,7 +56,7 @@ struct Mismatch {
 /// of quantized layers.
 struct ConformanceRow {
   std::string subject;  ///< encode, decode, decode_add, an algorithm, quantize, or linear
-  std::string codec;    ///< of layers: the formats
+  std::string codec;    ///< codec; of layers the formats
   DType dtype = DType::fp16;
   int ranks = 1;
   std::uint64_t compared_elements = 0;          ///< encode: elements whose wire was compared

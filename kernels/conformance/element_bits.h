@@ -19,7 +19,7 @@ std::string value_text(DType dtype, std::uint32_t bits);
 /// The bits in hex, "0x3c00".
 std::string bits_text(DType dtype, std::uint32_t bits);
 
-/// Both: "1 (0x3c00)".
+/// Value and bits of an element: "1 (0x3c00)".
 std::string element_text(DType dtype, std::uint32_t bits);
 
 }  // namespace arlab::kernels

@@ -18,8 +18,8 @@ constexpr std::size_t int8_row_bytes(std::size_t columns) {
 /// An Int8Matrix in a device's memory.
 struct DeviceInt8 {
   std::int8_t* codes;  ///< [rows, int8_row_bytes(columns)], aligned to 16 bytes
-  Int8Scale* scales;   ///< of each row
-  std::int32_t* sums;  ///< of each row's codes
+  Int8Scale* scales;   ///< one for each row
+  std::int32_t* sums;  ///< for each row, the sum of its codes
 };
 
 /// How scales are found.

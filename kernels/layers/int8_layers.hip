@@ -36,7 +36,7 @@ ARLAB_DEVICE T combined_in_block(T own, T (&memory)[kThreads], Combine combine) 
   return memory[0];
 }
 
-/// Of the memory that a block shares: as many as it has threads.
+/// Extremes in the memory that a block shares: as many as it has threads.
 struct ExtremesMemory {
   float lowest[kThreads];
   float highest[kThreads];

@@ -31,8 +31,8 @@
 
 /// A function of kernels, always inlined.
 #define ARLAB_DEVICE __device__ __forceinline__
-/// One that is rare and long, and would stand in the way of the rest: on NVIDIA it is called. AMD's
-/// compilers pass what they call by way of scratch memory.
+/// A function of kernels that is rare and long, and would stand in the way of the rest: on NVIDIA
+/// it is called. AMD's compilers pass what they call by way of scratch memory.
 #if defined(__HIP_PLATFORM_NVIDIA__)
 #define ARLAB_DEVICE_RARE __device__ __noinline__ inline
 #else
@@ -59,8 +59,8 @@
 #define ARLAB_SHARED_ARRAY(T, name, count) __shared__ T name[count]
 #endif
 
-/// Before a kernel's parameter: without it, nvcc copies a struct whose arrays are indexed at run
-/// time into local memory.
+/// Stands before a kernel's parameter: without it, nvcc copies a struct whose arrays are indexed at
+/// run time into local memory.
 #if defined(__HIP_PLATFORM_NVIDIA__)
 #define ARLAB_KERNEL_PARAMETER const __grid_constant__
 #else
@@ -217,7 +217,7 @@ ARLAB_DEVICE void store_128(void* address, Uint4 words) {
 #endif
 }
 
-/// As above, of data that is used once: it takes less room in caches.
+/// The same, of data that is used once: it takes less room in caches.
 ARLAB_DEVICE Uint4 load_128_once(const void* address) {
 #if defined(__HIP_PLATFORM_AMD__)
   return __builtin_bit_cast(Uint4,
@@ -527,7 +527,7 @@ ARLAB_DEVICE std::uint32_t e4m3fn_of_half2(std::uint32_t pair) {
   asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(codes) : "r"(pair));
   return __byte_perm(codes, 0, 0x4140);
 }
-/// Of a pair of bf16.
+/// The codes of a pair of bf16 elements.
 ARLAB_DEVICE std::uint32_t e4m3fn_of_bfloat2(std::uint32_t pair) {
   std::uint16_t codes;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
@@ -951,7 +951,7 @@ ARLAB_DEVICE void store_release(Flag* flag, std::type_identity_t<Flag> value) {
 #endif
 }
 
-/// Of a flag that a thread polls: what it has seen last is ordered by after_polling(). On AMD every
+/// Loads a flag that a thread polls: after_polling() orders what it has seen last. On AMD every
 /// load that acquires empties caches, so there only that one does; elsewhere it would only be
 /// another wait for memory.
 template <class Flag>

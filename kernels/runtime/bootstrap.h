@@ -20,7 +20,7 @@
 namespace arlab::kernels {
 
 inline constexpr std::uint64_t kBootstrapTimeoutMs = 60'000;
-/// Of one rank's part in an all-gather.
+/// Most bytes of one rank's part in an all-gather.
 inline constexpr std::size_t kMostBootstrapBytes = 1 << 20;
 
 /// A descriptor of an open file, which it closes; or none.

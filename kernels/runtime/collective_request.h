@@ -35,7 +35,7 @@ struct CommunicatorOptions {
   /// Codecs with one scale per message, or with groups of other sizes than 8, 16, ... 256, measure
   /// groups before they encode: so many at a time, of 32 bytes each.
   std::size_t two_pass_groups = 32768;
-  /// Of kernels that there are for both. Automatic: sentinels, in calls where they are faster; on AMD
+  /// How ranks hand over, where there are kernels for both. Automatic: sentinels, in calls where they are faster; on AMD
   /// GPUs only once they have passed there (conformance_record.h).
   Protocol protocol = Protocol::automatic;
   std::uint32_t first_epoch = 0;  ///< where the count of exchanges starts; for tests
@@ -44,11 +44,11 @@ struct CommunicatorOptions {
 
 /// One collective. Of the same team, all ranks make the same calls in the same order.
 struct CollectiveRequest {
-  std::string algorithm;  ///< of the reference
+  std::string algorithm;  ///< an algorithm of the reference
   std::string codec;
   DType dtype = DType::fp16;
   std::size_t elements = 0;       ///< per rank
-  AlgorithmOptions options = {};  ///< of the algorithm
+  AlgorithmOptions options = {};  ///< options of the algorithm
   /// A schedule of one's own, for these ranks and elements; `algorithm` then is just its name.
   std::shared_ptr<const Schedule> schedule = nullptr;
 

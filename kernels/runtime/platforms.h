@@ -28,7 +28,7 @@ struct GroupCall {
 
 struct TimingRequest {
   int calls = 20;    ///< in a graph
-  int replays = 20;  ///< of the graph
+  int replays = 20;  ///< replays of the graph
   /// What a rank does between two calls; the times are then what calls add to that.
   bool gemm = false;  ///< a matrix product on all multiprocessors
   bool cold = false;  ///< memory is overwritten, until caches hold nothing else
@@ -36,8 +36,8 @@ struct TimingRequest {
 
 /// How long calls took, in microseconds.
 struct CallTimes {
-  std::vector<double> device;  ///< of a call in a graph: one figure for each replay
-  std::vector<double> host;    ///< of one outside of graphs, on a rank's host: one for each replay
+  std::vector<double> device;  ///< time of a call in a graph: one figure for each replay
+  std::vector<double> host;    ///< time of a call outside of graphs, on a rank's host: likewise
 };
 
 /// A team of ranks in this process.
@@ -145,7 +145,7 @@ class Platform {
   virtual Result<std::unique_ptr<RankCommunicator>> create_communicator(
       int device, Bootstrap& bootstrap, const CommunicatorOptions& options) const = 0;
 
-  /// Of make_group.
+  /// The devices that make_group() takes for so many ranks.
   std::vector<int> devices_of_group(int ranks) const;
 
   /// Rank r is on device r modulo the number of devices.

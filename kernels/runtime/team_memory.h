@@ -17,8 +17,8 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Of a team in one process. The last communicator of the team frees it, so that no rank ever
-/// writes to a buffer that is gone.
+/// The memory of a team in one process. The last communicator of the team frees it, so that no rank
+/// ever writes to a buffer that is gone.
 class TeamMemory {
  public:
   TeamMemory() = default;
@@ -151,7 +151,7 @@ inline LamportSlots lamport_slots_of(const BufferLayout& layout) {
   return {(two_shot_sentinel_of(layout).end() + 255) / 256 * 256,
           layout.sentinels ? layout.blocks : 0, layout.ranks};
 }
-/// Of a communication buffer.
+/// How long a communication buffer is.
 inline std::size_t buffer_bytes(const BufferLayout& layout) {
   return lamport_slots_of(layout).end();
 }

@@ -97,8 +97,8 @@ Status synchronize(std::span<const RankStream> ranks) {
 
 namespace {
 
-/// Of so many times what is enqueued, in microseconds: once for each replay of a graph, on the
-/// slowest rank.
+/// How long what is enqueued takes so many times, in microseconds on the slowest rank: one figure
+/// for each replay of a graph.
 Result<std::vector<double>> time_graph(std::span<const RankStream> ranks, int times, int replays,
                                        const std::function<Status()>& enqueue) {
   std::vector<RankGraph> graphs;

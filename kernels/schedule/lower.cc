@@ -257,16 +257,17 @@ class Lowering {
     return kNoChunk;
   }
 
-  struct Stay {
+  /// From when until when a value waits in the output, in phases.
+  struct Lifetime {
     int from;
     int until;
     ValueId value;
   };
 
-  /// Every value that waits gets a place for as long as it does: where it ends, or that of its own
-  /// chunk, or of another one of that size.
+  /// Every value that waits gets a place in the output for as long as it does: where it ends, or
+  /// that of its own chunk, or of another one of that size.
   void find_places() {
-    stays_.assign(s_.world_size, std::vector<std::vector<Stay>>(lowered_.chunks.size()));
+    lifetimes_.assign(s_.world_size, std::vector<std::vector<Lifetime>>(lowered_.chunks.size()));
     for (const Output& output : s_.outputs) {
       if (!is_wanted(output.chunk)) continue;
       if (place_of(output) == kNoChunk) {
@@ -277,7 +278,7 @@ class Lowering {
       }
       // Where the output is the input, what stays as it was is there from the start.
       const int from = output.value == kOwnInput ? 0 : stored_in(output);
-      stays_[output.rank][place_of(output)].push_back({from, phases_, output.value});
+      lifetimes_[output.rank][place_of(output)].push_back({from, phases_, output.value});
     }
     for (ValueId v = 0; v < s_.ops.size() && !refusal_; ++v) {
       if (!is_wanted(op(v).chunk)) continue;
@@ -315,15 +316,15 @@ class Lowering {
 
   ChunkId free_place(ValueId value, int from, int until) {
     const ChunkId own = number_[op(value).chunk];
-    auto& stays = stays_[rank_of(value)];
+    auto& lifetimes = lifetimes_[rank_of(value)];
     const auto is_free = [&](ChunkId at) {
       return lowered_.chunks[at].size() == lowered_.chunks[own].size() &&
-             std::none_of(stays[at].begin(), stays[at].end(), [&](const Stay& stay) {
+             std::none_of(lifetimes[at].begin(), lifetimes[at].end(), [&](const Lifetime& other) {
                // What ends in a phase is read before something else is stored; and before what it
                // is made into.
-               if (stay.from == from) return !is_made_of(stay.value, value);
-               return (stay.from < from && from < stay.until) ||
-                      (from < stay.from && stay.from < until);
+               if (other.from == from) return !is_made_of(other.value, value);
+               return (other.from < from && from < other.until) ||
+                      (from < other.from && other.from < until);
              });
     };
     ChunkId place = own;
@@ -331,7 +332,7 @@ class Lowering {
     if (!is_free(place)) {
       refuse(fmt::format("the sum of op {} has no place in the output to wait at", value));
     }
-    stays[place].push_back({from, until, value});
+    lifetimes[place].push_back({from, until, value});
     return place;
   }
 
@@ -619,10 +620,10 @@ class Lowering {
   std::vector<ChunkId> number_;  // of each chunk among those that are lowered
   std::vector<Fact> facts_;
   int phases_ = 1;
-  std::map<std::pair<ValueId, int>, std::uint32_t> wires_;  // by value and exchange
-  std::vector<std::vector<std::vector<Stay>>> stays_;       // by rank and place
-  std::vector<std::optional<CodecRole>> codec_of_phase_;    // of what is encoded there
-  bool mixes_codecs_ = false;                               // in a phase
+  std::map<std::pair<ValueId, int>, std::uint32_t> wires_;     // by value and exchange
+  std::vector<std::vector<std::vector<Lifetime>>> lifetimes_;  // by rank and place
+  std::vector<std::optional<CodecRole>> codec_of_phase_;       // of what is encoded there
+  bool mixes_codecs_ = false;                                  // in a phase
   std::optional<Refusal> refusal_;
   Lowered lowered_;
 };

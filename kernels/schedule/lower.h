@@ -21,10 +21,10 @@ struct Lowered {
   /// Phases with steps that encode, on some rank. A two-pass codec needs a pass over what they
   /// encode ahead of each; the phases up to the next are one kernel.
   std::vector<int> encoding_phases;
-  /// With two passes, by which codec, in each of these phases.
+  /// With two passes, the codec of each of these kernels.
   std::vector<CodecRole> codecs;
-  /// No wire is read in another such kernel than the one that it arrived in, and each works with
-  /// one codec.
+  /// Whether each of these kernels stands for itself: it reads no wire that arrived in another one,
+  /// and needs no second codec. Otherwise a call with two codecs, or of several rounds, is refused.
   bool kernels_are_whole = true;
 };
 

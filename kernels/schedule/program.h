@@ -19,11 +19,12 @@
 namespace arlab::kernels {
 
 inline constexpr int kMaxProgramRanks = 8;
-/// Of one rank. Programs are arguments of kernels, which may have 4 KiB in all.
+/// What a program of one rank has at most. Programs are arguments of kernels, which may have 4 KiB
+/// in all.
 inline constexpr int kMaxSteps = 128;
 inline constexpr int kMaxOperands = 256;
 inline constexpr int kMaxPhases = 48;
-/// Of the tensor.
+/// Most chunks of the tensor.
 inline constexpr int kMaxChunks = 64;
 
 /// Where a step finds a value of its chunk.
@@ -43,7 +44,7 @@ class Operand {
   }
 
   constexpr Source source() const { return static_cast<Source>(bits_ & 3); }
-  /// Of a wire: 0 came with the last exchange, 1 with the one before.
+  /// When a wire came: 0 with the last exchange, 1 with the one before.
   constexpr unsigned age() const { return bits_ >> 2 & 3; }
   constexpr unsigned rank() const { return bits_ >> 4 & 15; }
   constexpr unsigned index() const { return bits_ >> 8; }
@@ -75,7 +76,7 @@ struct Step {
 
 struct Program {
   std::uint16_t phases = 0;
-  /// Of each phase; that of the phase behind the last is the number of steps.
+  /// The first step of each phase; that of the phase behind the last is the number of steps.
   std::uint8_t first_step[kMaxPhases + 1] = {};
   /// In each phase, where steps begin that encode (first) or pass on. Those before store what has
   /// arrived.

@@ -18,13 +18,13 @@ struct ProgramCall {
   Team team;
   const void* input;
   void* output;                    ///< may be the input, if the program allows it
-  ElementRange chunk[kMaxChunks];  ///< of the tensor, or of the part that is worked through
+  ElementRange chunk[kMaxChunks];  ///< chunks of the tensor, or of the part that is worked through
   int first_phase;
   int last_phase;
   bool begins_with_sends;  ///< another kernel has stored what arrived in the first phase
   int blocks;
   int rounds;
-  int tiles_per_slot;   ///< of one wire; a multiple of tiles_per_unit
+  int tiles_per_slot;   ///< tiles of one wire; a multiple of tiles_per_unit
   unsigned tile_bytes;  ///< between tiles of a wire, a multiple of 16
   bool aligned;        ///< input, output, and where chunks begin in them, are multiples of 16 bytes
   int tiles_per_unit;  ///< two passes: tiles that one block works on together, of a transform
@@ -36,14 +36,15 @@ struct ProgramCall {
 };
 static_assert(sizeof(ProgramCall) < 4096 - 256, "a kernel's parameters have 4 KiB in all");
 
-/// Of codecs that encode a tile as soon as it is there.
+/// Runs a program with a codec that encodes a tile as soon as it is there.
 hipError_t launch_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
                           hipStream_t stream);
-/// Of codecs whose groups have been measured, for the steps of first_phase that encode.
+/// The same with a codec whose groups have been measured, for the steps of first_phase that encode.
 hipError_t launch_program(const ProgramCall& call, const TwoPassChoice& codec, DType dtype,
                           hipStream_t stream);
 
-/// Of codecs with a scale of the message (codecs/message_scale.h), which the same kernel measures.
+/// The same with a codec that has a scale of the message (codecs/message_scale.h), which this
+/// kernel measures itself.
 hipError_t launch_measured_program(const ProgramCall& call, const TwoPassChoice& codec, DType dtype,
                                    hipStream_t stream);
 /// How that kernel works best, if there is one.
@@ -52,8 +53,8 @@ std::optional<Tuning> measured_tuning(const TwoPassChoice& codec, DType dtype);
 /// How messages of at most so many elements are cut.
 struct MessageTiles {
   int per_unit;       ///< tiles that one block must have together
-  std::size_t bytes;  ///< of a tile in a slot
-  std::size_t tiles;  ///< of the message
+  std::size_t bytes;  ///< bytes of a tile in a slot
+  std::size_t tiles;  ///< tiles of the message
 };
 MessageTiles message_tiles(const TwoPassChoice& codec, DType dtype, std::size_t elements);
 

@@ -73,7 +73,7 @@ class ProgramRunner {
   }
 
  private:
-  /// Of a wire in a slot.
+  /// Where a wire begins in its slot.
   ARLAB_DEVICE std::size_t offset(unsigned number) const {
     // mutant: wires_on_each_other
     return std::size_t{number} * static_cast<unsigned>(call_.tiles_per_slot) * call_.tile_bytes;

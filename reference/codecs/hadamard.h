@@ -7,9 +7,9 @@
 
 namespace arlab {
 
-/// In place, Sylvester order, x.size() a power of two: butterflies with strides 1, 2, 4, ..., one
-/// rounding per addition, then one multiplication by RN(1 / sqrt(size), fp32). Its own inverse, but
-/// for the roundings.
+/// Transforms x in place, in Sylvester order; x.size() is a power of two: butterflies with strides
+/// 1, 2, 4, ..., one rounding per addition, then one multiplication by RN(1 / sqrt(size), fp32).
+/// Its own inverse, but for the roundings.
 inline void hadamard(std::span<float> x) {
   for (std::size_t stride = 1; stride < x.size(); stride *= 2) {
     for (std::size_t first = 0; first < x.size(); first += 2 * stride) {

@@ -11,9 +11,9 @@
 namespace arlab {
 
 inline constexpr std::size_t kKernelTileElements = 2048;
-/// Of a tile, in the sentinel slots of two_shot, at most.
+/// Most wire bytes of a tile for which the sentinel slots of two_shot have room.
 inline constexpr std::size_t kTwoShotSentinelBytes = 2176;
-/// Ranks of two_shot that have some, at most; one_shot has some of two ranks.
+/// Most ranks of two_shot that have sentinel slots; of one_shot it is two ranks.
 inline constexpr unsigned kTwoShotSentinelRanks = 4;
 
 /// What kernels can do with a codec and a dtype.
@@ -28,7 +28,8 @@ struct CodecInKernels {
   std::size_t most_sentinel_tile_bytes = 0;  ///< what these have room for
 };
 
-/// By name; an abstract codec is taken as one that kernels were made for. `small` is left to the machine.
+/// What kernels can do with the codec of this name; an abstract one is taken as one that kernels
+/// were made for. `small` is left to the machine.
 CodecInKernels codec_in_kernels(std::string_view codec, DType dtype);
 
 /// Wire bytes of a tile, a multiple of 16.
@@ -41,7 +42,7 @@ struct KernelCall {
   int ranks = 0;
   bool has_sentinels = false;      ///< there are some for the algorithm
   bool has_lamport = false;        ///< there are Lamport slots
-  std::size_t tiles = 0;           ///< of the longest chunk
+  std::size_t tiles = 0;           ///< tiles of the longest chunk
   std::size_t blocks = 0;          ///< at most
   std::size_t lamport_blocks = 0;  ///< likewise, of kernels with Lamport slots
   std::size_t tile_bytes = 0;      ///< on the wire
@@ -59,8 +60,8 @@ struct KernelRule {
 };
 std::span<const KernelRule> kernel_rules();
 
-/// Of an algorithm, the first rule that is for the call, or null: such a call, as one of other algorithms and options, is run as
-/// a program (kernels/schedule/run.h).
+/// The first rule of an algorithm that is for the call, or null: such a call, as one of other
+/// algorithms and options, is run as a program (kernels/schedule/run.h).
 const KernelRule* find_kernel_rule(std::string_view algorithm, const KernelCall& call);
 
 }  // namespace arlab

@@ -269,7 +269,7 @@ std::uint16_t extreme(const std::uint16_t (&x)[kBlock]) {
 }
 
 /// Steps 1 to 5. Writes code i to codes[2 * i], since two blocks interleave; returns the scale d.
-/// Of the elements, the first `real` are not padding; only they are counted.
+/// Encodes a block. The first `real` elements are not padding; only they are counted.
 template <class Arithmetic, class Code>
 std::uint16_t encode_block(const std::uint16_t (&x)[kBlock], std::size_t real, std::uint8_t* codes,
                            std::uint64_t& clamped_count) {

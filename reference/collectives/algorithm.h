@@ -42,7 +42,7 @@ struct ScheduleSize {
 struct ScheduleRequest {
   Rank world_size = 1;
   std::uint64_t elements = 1;   ///< per rank
-  std::uint64_t alignment = 1;  ///< of the codecs; see Schedule::alignment
+  std::uint64_t alignment = 1;  ///< what the codecs need; see Schedule::alignment
   AlgorithmOptions options = {};
   /// Writes only what concerns this rank: its ops and outputs, and the sends to it, whose operands
   /// are kElsewhere. Such a part can be looked at and timed, not checked or run; that of a rank

@@ -172,19 +172,19 @@ std::optional<std::string> malformed(const Schedule& s) {
 // ---------------------------------------------------------------- contributions
 
 /// Ranks first .. last contribute `count` times each.
-struct Run {
+struct RankRange {
   Rank first;
   Rank last;
   std::uint64_t count;
 };
 /// A multiset of ranks, in ascending runs; neighbouring runs of equal count are joined.
-using Contributions = std::vector<Run>;
+using Contributions = std::vector<RankRange>;
 
 /// Adds multisets: sweep over all run boundaries, keeping the current count.
 Contributions sum(const std::vector<const Contributions*>& addends) {
   std::vector<std::pair<Rank, std::int64_t>> changes;  // of the count, at this rank and after
   for (const Contributions* addend : addends) {
-    for (const Run& run : *addend) {
+    for (const RankRange& run : *addend) {
       // Far more than once is wrong however often; a bound keeps repeated doubling from
       // overflowing.
       const auto count = static_cast<std::int64_t>(std::min<std::uint64_t>(run.count, 1U << 16));
@@ -245,7 +245,7 @@ class ContributionTable {
 /// What is wrong with contributions that should hold every rank once.
 std::optional<std::string> not_all_once(const Contributions& contributions, Rank world_size) {
   Rank next = 0;
-  for (const Run& run : contributions) {
+  for (const RankRange& run : contributions) {
     if (run.first != next) break;
     if (run.count != 1) {
       return fmt::format("holds the contribution of rank {} {} times", run.first, run.count);
@@ -388,7 +388,7 @@ class ExpressionTable {
   }
 
  private:
-  /// Of ops that are no sends: what they do, to values of which numbers.
+  /// A hash of what an op that is no send does, and to values of which numbers.
   struct Hash {
     const ExpressionTable& table;
     std::size_t operator()(ValueId id) const {
@@ -425,7 +425,7 @@ class ExpressionTable {
     return number_of(op.rank, op.chunk, id);
   }
 
-  /// Of an input: as it is, and encoded by each codec.
+  /// Forms of an input: as it is, and encoded by each codec.
   static constexpr std::uint64_t kForms = 3;
 
   const Schedule& s_;

@@ -12,7 +12,7 @@ namespace arlab {
 /// They must outlive it.
 class Codecs {
  public:
-  /// One codec for all messages. Implicit: most calls have one.
+  /// One codec for all messages. The conversion is implicit because most calls have one codec.
   Codecs(const Codec& codec) : Codecs(codec, codec) {}
   Codecs(const Codec& outer, const Codec& inner) : outer_(&outer), inner_(&inner) {}
 

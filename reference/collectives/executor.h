@@ -32,8 +32,8 @@ struct ExecuteOptions {
 /// What the codecs did to the values, over all encode ops of all ranks.
 struct ExecuteCounts {
   std::uint64_t encoded = 0;  ///< elements that went through an encode
-  std::uint64_t clamped = 0;  ///< of these: their rounded code lay outside the code range
-  std::uint64_t flushed = 0;  ///< of these: not zero before, zero after decoding
+  std::uint64_t clamped = 0;  ///< elements of these whose rounded code lay outside the code range
+  std::uint64_t flushed = 0;  ///< elements of these that were not zero, and are after decoding
 };
 
 /// `outputs` holds the tensors of all ranks one after the other, world_size * elements elements of
@@ -42,7 +42,7 @@ struct ExecuteCounts {
 /// Throws InvalidInput when sizes, dtype, alignment or schedule do not fit.
 ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
                       std::span<std::byte> outputs, const ExecuteOptions& options = {});
-/// Likewise, of inputs that lie as the outputs do.
+/// The same, of inputs that lie one after the other, as the outputs do.
 ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtype,
                       std::span<const std::byte> inputs, std::span<std::byte> outputs,
                       const ExecuteOptions& options = {});
@@ -52,8 +52,8 @@ ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtyp
 using ProduceInput =
     std::function<void(Rank rank, std::uint64_t begin, std::span<std::byte> elements)>;
 
-/// Likewise, of inputs that are never there as a whole: what makes them hands them over tile by tile,
-/// as the epilogue of a matrix product does that encodes what it has in registers. Same bits.
+/// The same, of inputs that are never there as a whole: what makes them hands them over tile by
+/// tile, as the epilogue of a matrix product does that encodes what it has in registers. Same bits.
 ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtype,
                       const ProduceInput& produce, std::span<std::byte> outputs,
                       const ExecuteOptions& options = {});

@@ -11,7 +11,7 @@ namespace arlab {
 void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank group_size,
                               const AlgorithmOptions& options, std::uint32_t first_step);
 
-/// Of both; own is the first.
+/// The options of hierarchical and of hierarchical_pipelined; `own` is the first.
 const std::vector<Field>& hierarchical_options();
 
 /// Shifts of groups and of members, when every member owns as much as the others.

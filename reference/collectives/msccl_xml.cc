@@ -17,7 +17,7 @@
 namespace arlab {
 namespace {
 
-/// Of one rank and buffer; chunks are fractions of a tensor with such a denominator.
+/// Most pieces of a rank's buffer; chunks are fractions of a tensor with such a denominator.
 constexpr std::uint32_t kMostPieces = 1 << 16;
 /// Pieces that move, over all steps: each is at most three ops.
 constexpr std::size_t kMostMoves = std::size_t{1} << 18;

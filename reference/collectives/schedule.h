@@ -73,9 +73,9 @@ constexpr bool ends_alike(Collective collective) {
          collective == Collective::broadcast;
 }
 
-/// As in JSON: all_reduce.
+/// The collective's name as it stands in JSON: all_reduce.
 std::string_view name_of(Collective collective);
-/// As in a sentence: an all-reduce.
+/// The collective as it stands in a sentence: an all-reduce.
 std::string_view words_for(Collective collective);
 
 /// Elements [begin, end) of the tensor.
@@ -96,7 +96,7 @@ enum class OpKind : std::uint8_t {
 /// stay inside a group, or which go back (AlgorithmOptions::inner_codec).
 enum class CodecRole : std::uint8_t { outer, inner };
 
-/// As in JSON: outer.
+/// The role's name as it stands in JSON: outer.
 std::string_view name_of(CodecRole role);
 
 /// What a sum starts from: +0, or its first addend (reference/codecs/SPEC.md, "Accumulation").
@@ -165,8 +165,8 @@ struct Volume {
   std::uint64_t total_elements = 0;
   std::uint64_t cross_group_elements = 0;  ///< between groups, both directions together
   std::uint64_t messages = 0;              ///< (step, sender, receiver) triples
-  /// In multiples of one rank's payload. cross_group is one direction, that is half of what crosses
-  /// in both, as Flash Communication V2 table 5 counts.
+  /// Volumes are multiples of one rank's payload. cross_group is one direction, that is half of
+  /// what crosses in both, as Flash Communication V2 table 5 counts.
   double total = 0;
   double cross_group = 0;
 };

@@ -37,7 +37,7 @@ Json head_to_json(const Schedule& schedule, ChunksAs chunks = ChunksAs::elements
   return head;
 }
 
-/// Of a tensor.
+/// So many elements as a fraction of a tensor.
 std::string fraction_text(std::uint64_t elements, const Schedule& schedule) {
   const std::uint64_t common = std::gcd(elements, schedule.elements);
   return fmt::format("{}/{}", elements / common, schedule.elements / common);

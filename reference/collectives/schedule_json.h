@@ -36,19 +36,20 @@ class WrittenSchedule {
   };
 
   WrittenSchedule() = default;
-  /// Of any size: `chunks` for those of the schedule, which are empty, `begins` for its outputs.
+  /// A schedule for tensors of any size: `chunks` take the place of the schedule's, which are
+  /// empty, `begins` that of its outputs.
   WrittenSchedule(Schedule schedule, std::vector<std::pair<Fraction, Fraction>> chunks,
                   std::vector<Fraction> begins)
       : schedule_(std::move(schedule)), fractions_(std::move(chunks)), begins_(std::move(begins)) {}
 
   bool has_size() const { return fractions_.empty(); }
-  /// Without chunks, elements and alignment if it has no size.
+  /// The schedule as the file has it: without chunks, elements and alignment if it has no size.
   const Schedule& as_written() const { return schedule_; }
 
-  /// For tensors of `elements` per rank. A fraction p/q stands for ceil(units p / q) units of
-  /// `alignment` elements, out of those that the tensor has (where it has slots: that the slot has);
-  /// chunks without elements are left out, with what is done to them. Throws InvalidInput when the
-  /// schedule has another size, or the tensor no equal slots.
+  /// The schedule for tensors of `elements` per rank. A fraction p/q stands for ceil(units p / q)
+  /// units of `alignment` elements, out of those that the tensor has (where it has slots: that the
+  /// slot has); chunks without elements are left out, with what is done to them. Throws
+  /// InvalidInput when the schedule has another size, or the tensor no equal slots.
   Schedule at(std::uint64_t elements, std::uint64_t alignment) const;
 
  private:
@@ -68,7 +69,7 @@ class WrittenSchedule {
 /// check() to say.
 WrittenSchedule written_schedule_from_json(std::string_view text);
 
-/// Likewise, of a schedule that has a size.
+/// The same where only a schedule that has a size is allowed.
 Schedule schedule_from_json(std::string_view text);
 
 /// Reads a file; one that ends with .xml is an algorithm of MSCCL (msccl_xml.h). Throws InvalidInput

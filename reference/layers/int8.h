@@ -19,7 +19,8 @@ struct Int8Scale {
   constexpr bool operator==(const Int8Scale&) const = default;
 };
 
-/// Of elements and 0. `highest` is an infinity where one of them is not finite.
+/// The lowest and the highest of some elements and 0. `highest` is an infinity where one of them is
+/// not finite.
 struct Extremes {
   float lowest = 0;
   float highest = 0;
@@ -49,7 +50,7 @@ constexpr Int8Scale int8_scale(const Extremes& of, bool asymmetric) {
 
 constexpr std::int32_t int8_lowest_code(bool asymmetric) { return asymmetric ? -128 : -127; }
 
-/// Of a finite element. A scale of 0 or NaN has the code of 0 for all.
+/// The code of a finite element. A scale of 0 or NaN has the code of 0 for all.
 constexpr std::int8_t int8_code(float x, const Int8Scale& of, bool asymmetric) {
   if (!(of.scale > 0)) return static_cast<std::int8_t>(of.zero);
   const float code = round_to_even(x / of.scale) + static_cast<float>(of.zero);

@@ -44,7 +44,7 @@ Extremes extremes_of(std::span<const float> values) {
   return e;
 }
 
-/// Of each row, whether it shares a scale with all or not.
+/// The scale of each row, also where all share one.
 std::vector<Int8Scale> scales_of(const FloatRows& values, const OperandFormat& format,
                                  const std::optional<Int8Scale>& given) {
   require_given(format, given);

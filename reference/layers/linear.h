@@ -24,7 +24,7 @@ struct FloatRows {
   std::span<const float> row(std::size_t r) const { return {data + r * stride, columns}; }
 };
 
-/// Of all elements.
+/// The extremes of all elements.
 Extremes extremes_of(const FloatRows& values);
 
 // ---------------------------------------------------------------- int8
@@ -34,8 +34,8 @@ struct Int8Matrix {
   std::size_t columns = 0;
   bool asymmetric = false;
   std::vector<std::int8_t> codes = {};  ///< [rows, columns]
-  std::vector<Int8Scale> scales = {};   ///< of each row
-  std::vector<std::int32_t> sums = {};  ///< of each row's codes
+  std::vector<Int8Scale> scales = {};   ///< one for each row
+  std::vector<std::int32_t> sums = {};  ///< for each row, the sum of its codes
 
   /// Some of the columns, with the scales of all.
   Int8Matrix part(std::size_t begin, std::size_t end) const;
@@ -97,7 +97,7 @@ struct FloatOperand {
   std::size_t rows = 0;
   std::size_t columns = 0;
   std::vector<float> values = {};  ///< [rows, columns]
-  std::vector<float> scales = {};  ///< of each row; empty: 1
+  std::vector<float> scales = {};  ///< one for each row; empty: 1
 };
 
 /// fp8: the values of the codes, and scales.
@@ -118,12 +118,12 @@ bool multiplies_codes(const OperandFormat& x, const OperandFormat& w);
 /// y [x.rows, w.rows]: sums are chains of fused multiply-adds over ascending inputs, from +0.
 std::vector<float> linear_fp32_scalar(const FloatOperand& x, const FloatOperand& w);
 
-/// All of it.
+/// The whole layer: both operands quantized, multiplied, scaled.
 std::vector<float> linear_scalar(const FloatRows& x, const OperandFormat& x_format,
                                  const FloatRows& w, const OperandFormat& w_format,
                                  std::optional<Int8Scale> given = std::nullopt);
 
-/// Of a result in fp32.
+/// What an element of the result is in fp32.
 constexpr float scaled_output(float sum, float x_scale, float w_scale) {
   return sum * w_scale * x_scale;
 }

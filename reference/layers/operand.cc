@@ -42,7 +42,7 @@ bool allowed(Operand operand, const OperandFormat& f) {
   if (operand == Operand::weights) {
     return !f.given && f.kind != Kind::fp16 && f.kind != Kind::bf16;
   }
-  // Of a token nothing is known before.
+  // Nothing is known of a token in advance, so no scales of its own can be given.
   return f.kind != Kind::int4 && (!f.given || f.per_tensor);
 }
 

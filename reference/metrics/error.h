@@ -19,7 +19,7 @@ namespace arlab {
 struct ErrorMetrics {
   std::uint64_t elements = 0;           ///< compared: target finite
   std::uint64_t non_finite_target = 0;  ///< not compared
-  std::uint64_t non_finite_result = 0;  ///< of all elements; NaN or infinite
+  std::uint64_t non_finite_result = 0;  ///< elements, of all, that are NaN or infinite
   std::uint64_t lost = 0;               ///< result not finite although the target is
   std::optional<double> max_abs_error;
   std::optional<double> rmse;
@@ -27,7 +27,7 @@ struct ErrorMetrics {
   /// 0.
   std::optional<double> sqnr_db;
   std::optional<double> finite_sqnr_db;
-  std::optional<double> cosine;  ///< of the angle between result and target, finite elements
+  std::optional<double> cosine;  ///< cosine of the angle between result and target; finite elements
   bool exact = false;            ///< every compared element equals its target
 };
 

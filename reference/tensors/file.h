@@ -34,7 +34,7 @@ class InputFile {
   void read(std::span<std::byte> into);
   void read(std::span<char> into) { read(std::as_writable_bytes(into)); }
 
-  /// All that is left, as text.
+  /// Reads all that is left, as text.
   std::string read_rest();
 
   /// Leaves out the next `bytes` bytes. Throws InvalidInput when there are fewer.
@@ -65,7 +65,7 @@ enum class Durable { no, yes };
 void write_file(const std::filesystem::path& path,
                 std::initializer_list<std::span<const std::byte>> pieces,
                 Durable durable = Durable::no);
-/// Likewise of a text.
+/// The same with a text in place of pieces.
 inline void write_file(const std::filesystem::path& path, std::string_view text,
                        Durable durable = Durable::no) {
   write_file(path, {std::as_bytes(std::span(text))}, durable);

@@ -32,7 +32,7 @@ constexpr double polynomial(const double (&c)[N], double x) {
 /// x = 2^k * m with m in [sqrt(1/2), sqrt(2)), and with s = (m - 1) / (m + 1)
 /// ln(m) = 2 artanh(s) = 2 s (1 + s^2/3 + s^4/5 + ...), where s^2 < 0.0295.
 ///
-/// Of its two parts, the second: x = 2^exponent m.
+/// The second of the two parts of portable_log: the logarithm of x = 2^exponent m.
 inline double portable_log_of(double m, double exponent) {
   constexpr double kLn2High = 0x1.62e42feep-1;  // 32 bits: its product with k is exact
   constexpr double kLn2Low = 0x1.a39ef35793c76p-33;

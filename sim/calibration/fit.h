@@ -37,7 +37,7 @@ class CellSimulator {
   std::size_t size() const { return cells_.size(); }
   const Measurement& cell(std::size_t index) const { return cells_[index]; }
 
-  /// On machines that differ from machines() in quantities only.
+  /// The latency of a cell on a machine that differs from machines() in quantities only.
   double latency_us(std::size_t index, const Topology& machine) const;
   SimulatedCell simulate_cell(std::size_t index, const Topology& machine) const;
   std::vector<SimulatedCell> simulate_all(const Machines& machines) const;

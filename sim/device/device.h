@@ -1,5 +1,6 @@
 // What a device and its software need for their part of a collective: the constants of the kernel
-// model (kernel_model.h says what it makes of them).
+// model (kernel_model.h says what it makes of them). A struct is a section of machine files, a
+// member a key of it; the reference of keys is made of the comments beside the members.
 #pragma once
 
 #include <optional>
@@ -20,160 +21,166 @@ inline bool is_given(const Quantity& quantity) { return quantity.note != "not gi
 struct Stores {
   Quantity tile_bytes;      ///< payload that one workgroup moves at a time
   Quantity resident_tiles;  ///< workgroups that run at the same time
-  /// Release of a tile (write-back, flag), per stage; the device does one after the other ...
+  /// per stage: release of a tile (write-back, flag); the device does one after the other
   Quantity release_us;
-  /// ... until so many are under way that they coalesce: from there the cost grows as the root.
+  /// releases under way that coalesce: beyond so many the cost grows as the root
   Quantity release_coalescing_tiles;
-  /// Contention of stores to several peers, in shares of the time that the packets take: with a
-  /// codec (stores interleaved with QDQ, all workgroups at the same peer), and plain.
+  /// contention of stores to several peers in a kernel with a codec, in shares of the time that the
+  /// packets take: all workgroups store to the same peer, between encoding and decoding
   Quantity contention_codec;
-  Quantity contention_plain;
-  /// Packets per peer and stage that travel without contention: with a codec, whose work spaces the
-  /// stores out, and plain, what queues take.
+  Quantity contention_plain;  ///< the same in a kernel without a codec
+  /// packets per peer and stage that travel without contention where a codec's work spaces them out
   Quantity free_packets_codec;
-  Quantity free_packets_plain;
-  /// Packets after which peers no longer meet in lock-step: contention grows as the root.
+  Quantity free_packets_plain;  ///< the same without a codec: what queues take
+  /// packets after which peers no longer meet in lock-step: from there contention grows as the root
   Quantity decorrelation_packets;
   bool operator==(const Stores&) const = default;
 };
 
 /// How a fused kernel cuts its work, where the kernel is known: blocks that each work through tiles
-/// of every message, in rounds, as kernels/README.md says of arlab's own.
+/// of every message, in rounds, as kernels/README.md says of arlab's own. It takes the place of
+/// [stores]; device.decode_cost is then of what is received only, and device.codec_tile_fixed_ops
+/// has no effect.
 struct Blocks {
   Quantity resident;       ///< most blocks of a kernel: what the device holds at the same time
-  Quantity tile_elements;  ///< that a block works on at a time
-  Quantity slot_bytes;     ///< of the wire, that a block sends a peer before it waits for others
-  Quantity load_us;        ///< latency of a load: of the input, or of what a peer has stored
-  Quantity release_us;     ///< per block and exchange: stores that must be done before the flag
-  /// What an operation costs that is not of packed 16-bit pairs (CodecCost), in those that are.
+  Quantity tile_elements;  ///< elements that a block works on at a time
+  Quantity slot_bytes;     ///< bytes of the wire that a block sends a peer in one round
+  Quantity load_us;        ///< latency of a load of the input, or of what a peer has stored
+  Quantity release_us;     ///< per block and stage that sends: finish stores, then set the flag
+  /// what an operation of a codec costs that does not calculate on packed pairs of 16 bits, in
+  /// operations of one that does
   Quantity unpacked_cost;
-  /// And more, of codecs that reserve spikes, or that convert to 8-bit floats.
-  Quantity spikes_cost = unless_given(1);
-  Quantity fp8_cost = unless_given(1);
-  /// And of codecs that are not packed, with bf16 tensors.
+  Quantity spikes_cost = unless_given(1);  ///< factor on operations of codecs that reserve spikes
+  Quantity fp8_cost = unless_given(1);     ///< factor on operations of qr-fp8
+  /// factor on operations with bf16 tensors, of codecs that are not packed
   Quantity bf16_cost = unless_given(1);
   bool operator==(const Blocks&) const = default;
 };
 
-/// Kernels for small tensors, of one tile per block (rounds_kernel.h). With Blocks only.
+/// Kernels that arlab has for small tensors, of one tile per block (rounds_kernel.h); only beside
+/// [blocks].
 struct Small {
-  Quantity launch_us;
+  Quantity launch_us;       ///< once per collective: start the kernel and see it end
   Quantity step_us;         ///< per stage that sends
-  Quantity message_us;      ///< and for each peer but the first
-  Quantity spread_blocks;   ///< that have a multiprocessor of their own
-  Quantity crowding_us;     ///< per stage and peer, where blocks share multiprocessors
-  Quantity tile_us_per_op;  ///< latency of a tile, per operation
-  Quantity wire_cost;       ///< how much longer bytes take that nothing follows
+  Quantity message_us;      ///< per stage, for each peer but the first
+  Quantity spread_blocks;   ///< blocks that have a multiprocessor of their own
+  Quantity crowding_us;     ///< per stage and peer, where twice as many share multiprocessors
+  Quantity tile_us_per_op;  ///< latency of a tile, per operation and element
+  Quantity wire_cost;       ///< factor: how much longer bytes take that nothing follows
   bool operator==(const Small&) const = default;
 };
 
-/// Kernels with sentinel slots (sentinel_kernel.h). With Blocks only.
+/// Kernels with sentinel slots, whose wires need no flags (sentinel_kernel.h); only beside
+/// [blocks].
 struct Sentinels {
-  Quantity launch_us;
-  Quantity step_us;         ///< per stage: until the first of its wires has come, without the link
+  Quantity launch_us;       ///< once per collective: start the kernel and see it end
+  Quantity step_us;         ///< per stage: until its first wires have come, without the link
   Quantity access_us;       ///< per stage, for each access of a thread in a turn but the first
-  Quantity tile_us_per_op;  ///< latency of a tile, per operation
+  Quantity tile_us_per_op;  ///< latency of a tile, per operation and element
   Quantity fill_us;         ///< per stage: to fill and to empty the pipeline of many turns
-  Quantity fill_turns;      ///< turns after which it is full to all but 1/e
+  Quantity fill_turns;      ///< turns beyond the first after which it is full to all but 1/e
   bool operator==(const Sentinels&) const = default;
 };
 
 /// The vendor's collective library (NCCL, RCCL) on this machine: uncompressed, by one of two
-/// protocols, over several channels at once (sim/channels.h).
+/// protocols (LL for short messages, Simple for long ones), over several channels at once
+/// (channels.h). Only all-reduces were measured.
 struct Library {
-  /// The all-reduces (of arlab list algorithms) that it has and that these numbers are of; it takes
-  /// the fastest. See sim/library.h.
+  /// the all-reduces (of arlab list algorithms) that the library has and that these numbers are of;
+  /// of others they say little. --library without --algorithm takes the fastest of them (library.h)
   std::vector<std::string> algorithms = {"ring", "tree"};
-  Quantity channels;          ///< most; each is a block on every GPU, with flags of its own
-  Quantity channel_bytes;     ///< payload of a rank from which one channel more is worth while
-  Quantity channel_gb_per_s;  ///< what the block of one channel can send, to all of its peers
+  /// most channels, 1 to 1024; each is a block on every GPU, with flags of its own
+  Quantity channels;
+  Quantity channel_bytes;     ///< payload of a rank from which on one channel more is worth while
+  Quantity channel_gb_per_s;  ///< what the block of a channel can send, to all peers together
   Quantity low_latency_us;    ///< LL: fixed
-  Quantity low_latency_efficiency;  ///< LL: share of the bandwidth that is payload
-  Quantity low_latency_max_bytes;   ///< LL up to this payload per rank / world size
+  Quantity low_latency_efficiency;  ///< LL: share of the bandwidth that is payload, at most 1
+  Quantity low_latency_max_bytes;   ///< LL: most payload of a rank, over the world size
   Quantity simple_us;               ///< Simple: fixed
   Quantity simple_message_us;       ///< Simple: per stage and rank that takes part in it
-  /// Simple: a chunk, of payload / ranks, is waited for at this rate, 0: for none; of more bytes than
-  /// `fill_bytes` the root counts.
+  /// Simple: rate at which a chunk (payload over ranks) is waited for; 0: none is
   Quantity fill_gb_per_s = unless_given(0);
+  /// Simple: bytes of a chunk beyond which that wait grows as the root
   Quantity fill_bytes = unless_given(1);
   bool operator==(const Library&) const = default;
 };
 
-/// LL128, the protocol of NCCL that only goes over NVLink.
+/// LL128, a protocol of NCCL that goes over NVLink only. Optional.
 struct NcclLl128 {
-  Quantity fixed_us;
-  Quantity efficiency;  ///< share of the links' bandwidth that is payload
+  Quantity fixed_us;    ///< fixed
+  Quantity efficiency;  ///< share of the links' bandwidth that is payload, at most 1
   bool operator==(const NcclLl128&) const = default;
 };
 
-/// NVLS, NCCL's all-reduce that a switch adds up and spreads (Topology::in_switch).
+/// NVLS, NCCL's all-reduce that a switch adds up and spreads. Optional; needs both abilities of
+/// [switch].
 struct NcclNvls {
-  // Its choice: what it takes the bandwidth for.
-  Quantity port_gb_per_s;  ///< of every rank that takes part, at most
-  Quantity expected_efficiency;
-  Quantity fixed_us;
-  Quantity chunk_bytes;  ///< of a rank: what is added before it is spread
+  Quantity port_gb_per_s;        ///< what NCCL takes a rank's port for when it chooses, at most
+  Quantity expected_efficiency;  ///< share of it that NCCL expects of the switch, at most 1
+  Quantity fixed_us;             ///< fixed
+  Quantity chunk_bytes;          ///< bytes of a rank's share that are added before they are spread
   bool operator==(const NcclNvls&) const = default;
 };
 
-/// NCCL on this machine, all of its collectives; see device/nccl.h.
+/// NCCL on this machine: four collectives of one server, with the choices that its source says it
+/// makes (nccl.h). Beside [library] or in its place; --library takes this one where both are there,
+/// but for the algorithm ring.
 struct Nccl {
-  Quantity channels;  ///< most
-  // Its choice: what it takes the bandwidth for, not what it is.
+  Quantity channels;  ///< most channels, 1 to 1024
+  /// what NCCL takes the bandwidth of its rings for when it chooses, not what they reach
   Quantity ring_gb_per_s;
-  Quantity low_latency_ring_gb_per_s;  ///< LL: at most
-  // Rings.
-  Quantity low_latency_us;  ///< LL: fixed
+  Quantity low_latency_ring_gb_per_s;  ///< the same with LL, at most
+  Quantity low_latency_us;             ///< rings, LL: fixed
+  /// rings, LL: share of the bandwidth that is payload, at most 1
   Quantity low_latency_efficiency;
-  Quantity low_latency_channel_gb_per_s;  ///< LL: what the block of a channel sends
-  Quantity simple_us;                     ///< Simple: fixed
-  Quantity simple_hop_us;                 ///< Simple: per step, beyond the latency of the link
-  Quantity drift_us;  ///< Simple: how far its channels are apart after 10^9 bytes
-  // Sends and receives.
-  Quantity exchange_low_latency_us;
-  Quantity exchange_low_latency_gb_per_s;  ///< to each peer
-  Quantity exchange_us;
-  Quantity exchange_drift_us;  ///< as drift_us
+  Quantity low_latency_channel_gb_per_s;  ///< rings, LL: what the block of a channel sends
+  Quantity simple_us;                     ///< rings, Simple: fixed
+  Quantity simple_hop_us;  ///< rings, Simple: per step, beyond the latency of the link; may be 0
+  /// rings, Simple: how far channels are apart when a rank has sent 10^9 bytes; grows as the root
+  Quantity drift_us;
+  Quantity exchange_low_latency_us;        ///< all-to-all of up to 32 KiB to a peer: fixed
+  Quantity exchange_low_latency_gb_per_s;  ///< all-to-all of up to 32 KiB to a peer: rate to each
+  Quantity exchange_us;                    ///< all-to-all of more: fixed
+  Quantity exchange_drift_us;              ///< all-to-all of more: as drift_us
   std::optional<NcclLl128> ll128;
   std::optional<NcclNvls> nvls;
   bool operator==(const Nccl&) const = default;
 };
 
-/// What the device makes of the layers of a model (workload/model_time.h). Rates are peaks,
-/// efficiencies what is left of them inside a layer.
+/// How fast the device works through the layers of a model between collectives, for arlab model
+/// time alone (workload/model_time.h). Rates are peaks, efficiencies what is left of them inside a
+/// layer.
 struct Compute {
-  Quantity bf16_tflops;           ///< matrix units, dense, 16-bit inputs; 10^12 per second
+  Quantity bf16_tflops;           ///< matrix units, dense, 16-bit inputs; 10^12 per second, at most
   Quantity gemm_efficiency;       ///< share of it that the matrix products of a layer get
-  Quantity attention_efficiency;  ///< the same of fused attention over a prompt
-  Quantity memory_efficiency;     ///< share of hbm_gb_per_s that kernels bound by memory get
+  Quantity attention_efficiency;  ///< share of it that fused attention over a prompt gets
+  Quantity memory_efficiency;     ///< share of device.hbm_gb_per_s that kernels bound by memory get
   Quantity kernel_us;             ///< per kernel: what its beginning and end cost in a CUDA graph
   bool operator==(const Compute&) const = default;
 };
 
+/// The device and its software, in two sections of the file. Every machine has them.
 struct Device {
-  std::string name;
+  std::string name;     ///< the accelerator
   Quantity launch_us;   ///< once per collective: start the kernel and see it end
   Quantity step_us;     ///< per stage that sends: enter it, load the first tile
-  Quantity message_us;  ///< per stage and peer: signal it, wait for it
+  Quantity message_us;  ///< per stage and peer: signal it, wait for it; may be 0
 
   Quantity hbm_gb_per_s;  ///< the device's own memory, reading and writing together
-  /// Element-operations of codecs and sums (CodecCost); 10^9 per second.
+  /// operations on elements, of codecs (CodecCost) and sums; 10^9 per second
   Quantity codec_gops_per_s;
-  /// Throughput: what a counted operation of decode costs in operations of encode. An encoder
-  /// reduces over blocks and waits for the result; a decoder streams. With Blocks only of what is
-  /// received: it must be loaded and taken apart.
+  /// throughput: what a counted operation of decode costs in operations of encode; an encoder
+  /// reduces over blocks and waits for the result, a decoder streams
   Quantity decode_cost;
-  /// Latency of one tile through the codec, per stage: this times the operations per element of
-  /// encode and decode, plus those of shuffles and of the scale's round trip (not with Blocks).
+  /// latency of one tile through the codec, per stage and per operation and element
   Quantity codec_tile_us_per_op;
+  /// operations that count for that latency beside the codec's: shuffles, the scale's round trip
   Quantity codec_tile_fixed_ops;
-
-  /// How well two times overlap: the p of (a^p + b^p)^(1/p); 1: one after the other, large: the
-  /// longer one alone.
-  Quantity latency_overlap;  ///< latency of the first tile with the throughput of the others
-  Quantity codec_overlap;    ///< throughput of the codec with that of the wire
-
-  /// Share of the links' bandwidth that an all-to-all gets where an all-reduce gets all.
+  /// how the latency of the first tile overlaps with the throughput of the others, 1 to 100: the p
+  /// of (a^p + b^p)^(1/p), 1: one after the other, 100: the longer alone
+  Quantity latency_overlap;
+  Quantity codec_overlap;  ///< the same of the codec's throughput with that of the wire, 1 to 100
+  /// share of the links' bandwidth that an all-to-all gets where an all-reduce gets all, at most 1
   Quantity all_to_all_efficiency;
 
   std::optional<Stores> stores;

@@ -89,18 +89,18 @@ class KernelModel {
     return work_us(output_stage(elements, inner));
   }
 
-  /// From the last arrival in exchange for the stage's messages until the output that they make up
-  /// is written; 0 where that is hidden.
+  /// How long it takes from the last arrival in exchange for the stage's messages until the output
+  /// that they make up is written; 0 where that is hidden.
   virtual double gather_us(const Stage&) const { return 0; }
 
   /// Whether the time of a message depends on the bandwidth of its link beyond what the network
   /// says.
   virtual bool knows_contention() const { return false; }
-  /// From the begin of the stage until a message of it has left, given how long the network took
-  /// for it, on a link of this bandwidth. Not before the network is done.
+  /// The time from the begin of the stage until a message of it has left, given how long the
+  /// network took for it, on a link of this bandwidth. Not before the network is done.
   TimeParts message_time(const Stage& stage, const StageCost& cost, const PlannedMessage& message,
                          double network_us, double link_gb_per_s) const;
-  /// From the begin of the stage until its own work is done.
+  /// The time from the begin of the stage until its own work is done.
   virtual TimeParts stage_time(const StageCost& cost) const = 0;
 
  protected:
@@ -110,7 +110,7 @@ class KernelModel {
   virtual TimeParts time_without_measuring(const Stage& stage, const StageCost& cost,
                                            const PlannedMessage& message, double network_us,
                                            double link_gb_per_s) const = 0;
-  /// Of what one codec does in a stage.
+  /// Operations of what one codec does in a stage.
   virtual double operations(const CodecCost& cost, const CodecWork& work) const;
   /// The library sends values as they are.
   virtual bool measures() const { return true; }

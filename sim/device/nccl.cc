@@ -11,7 +11,7 @@ constexpr std::uint64_t kMostExchangedByLl = 32768;  // to a peer
 constexpr double kNvlsUs = 25;
 constexpr double kLlBytesPerChannel = 4096;  // 512 threads, 8 bytes each
 
-/// Of NCCL's own guess how long a ring takes, by protocol.
+/// What NCCL itself takes a ring's times for, by protocol.
 struct Guess {
   double fixed_us;
   double hop_us;

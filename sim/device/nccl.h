@@ -33,7 +33,7 @@ struct NcclChoice {
   bool operator==(const NcclChoice&) const = default;
 };
 
-/// In words: "NCCL, ring, LL128".
+/// The choice in words: "NCCL, ring, LL128".
 std::string describe(const NcclChoice& choice);
 
 /// What NCCL takes for `bytes` of a rank, of which an all-gather sends and a reduce-scatter keeps

@@ -20,7 +20,7 @@ namespace arlab {
 
 class NcclKernel final : public KernelModel {
  public:
-  /// Of a plan that nccl_plan() has made.
+  /// `plan` is one that nccl_plan() has made.
   NcclKernel(const Device& device, const Plan& plan);
 
   double launch_us() const override;

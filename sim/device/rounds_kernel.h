@@ -41,7 +41,7 @@ class OwnKernelModel : public KernelModel {
   using KernelModel::operations;
 
   double largest_message_ = 1;  ///< elements
-  double tiles_ = 1;            ///< of it
+  double tiles_ = 1;            ///< tiles of that message
 
  private:
   double cost_of_an_operation(const std::string& codec, const CodecCost& cost) const;
@@ -64,7 +64,7 @@ class RoundsKernel final : public OwnKernelModel {
                                    double link_gb_per_s) const override;
   double first_tile_us(const Stage& stage) const;
 
-  double blocks_;                        ///< of the kernel
+  double blocks_;                        ///< blocks of the kernel
   std::vector<double> rounds_;           ///< by rank
   std::vector<double> work_us_by_byte_;  ///< by rank: all of its work / bytes that it sends
 };

@@ -25,7 +25,7 @@ inline void scale(double& a, double& b, double total) {
   b *= factor;
 }
 
-/// Of two overlapped times the longer one in full, the other one with what it adds.
+/// Books two times that overlap: the longer one in full, the other one with what it adds.
 inline void book(double a, double b, double total, double& part_a, double& part_b) {
   part_a += a >= b ? a : total - b;
   part_b += a >= b ? total - a : b;

@@ -74,7 +74,7 @@ class NetworkTrace {
 
 /// What a link or a sharing domain did until now.
 struct ResourceUsage {
-  /// Of messages that have been sent (max-min) or have arrived at it (FIFO), once per crossing.
+  /// Bytes of messages that were sent (max-min) or have arrived at it (FIFO), once per crossing.
   std::uint64_t bytes = 0;
   Picoseconds busy = 0;    ///< time with at least one message on it
   double utilisation = 0;  ///< bytes / (capacity * now); 0 at time 0
@@ -102,7 +102,7 @@ class NetworkEngine {
   /// a message would take longer than kNever.
   void run(Picoseconds until = kNever - 1);
 
-  /// Of a link or, as network.resource_of(domain), of a sharing domain.
+  /// The usage of a link or, as network.resource_of(domain), of a sharing domain.
   ResourceUsage usage(ResourceId resource) const;
   /// ResourceUsage::bytes alone: quicker, of a million links.
   std::uint64_t bytes_on(ResourceId resource) const { return counters_until_now(resource).bytes; }
@@ -120,7 +120,7 @@ class NetworkEngine {
   static constexpr std::uint32_t kTimer = 0;  ///< Event::kind; the others are the engine's own
   static constexpr std::uint32_t kFirstOwnKind = 1;
 
-  /// Of a resource; engines keep them beside what else they know of it.
+  /// What is counted of a resource; engines keep it beside what else they know of it.
   struct Counters {
     std::uint64_t bytes;
     Picoseconds busy;
@@ -180,7 +180,7 @@ class NetworkEngine {
   GrowingArray<Batch> batches_;  ///< by Event::subject
   std::vector<std::uint32_t> free_batches_;
   std::uint32_t last_batch_ = 0;
-  Picoseconds last_batch_time_ = -1;   ///< of last_batch_, while it may grow
+  Picoseconds last_batch_time_ = -1;   ///< the time of last_batch_, while it may grow
   std::size_t pushed_with_batch_ = 0;  ///< as EventQueue::pushed(), when last_batch_ began
 };
 

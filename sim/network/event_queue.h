@@ -131,7 +131,7 @@ class EventQueue {
     Chunk* first = nullptr;
     Chunk* last = nullptr;
     std::size_t size = 0;       ///< events; all chunks but the last are full
-    std::size_t last_size = 0;  ///< of them in the last chunk
+    std::size_t last_size = 0;  ///< how many of them are in the last chunk
   };
 
   Bucket& bucket_of(Picoseconds time) {
@@ -205,7 +205,7 @@ class EventQueue {
     });
   }
 
-  /// Behind all that are not later; there must be room.
+  /// Puts the event behind all that are not later; there must be room.
   void place_in_run(const Event& event) {
     std::size_t place = run_last_++;
     for (; place > run_first_ && run_[place - 1].time > event.time; --place) {

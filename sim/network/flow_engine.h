@@ -69,7 +69,7 @@ class FlowEngine final : public NetworkEngine {
 
   enum class State : std::uint32_t {
     sharing,  ///< in rates_
-    in_lane,  ///< of the link Flow::limit
+    in_lane,  ///< it is in the lane of the link Flow::limit
     sent,
     arrived,  ///< in arrived_, or its slot is free
     waiting   ///< for its turn
@@ -85,7 +85,7 @@ class FlowEngine final : public NetworkEngine {
     Picoseconds started = 0;
     std::uint64_t bytes = 0;
     std::uint64_t tag = 0;
-    ResourceId limit = kNoLimit;             ///< of its last rate
+    ResourceId limit = kNoLimit;             ///< what limited its last rate
     std::uint32_t number : kNumberBits = 0;  ///< in the order of starts; wraps
     std::uint32_t state : 3 = 0;             ///< a State
     std::uint32_t event_pending : 1 = 0;     ///< there is an event for `end`
@@ -95,24 +95,24 @@ class FlowEngine final : public NetworkEngine {
   struct Lane {
     /// The beginning of a busy span is subtracted when it begins, its end added when it ends.
     Counters counters;
-    FlowSlot first;  ///< of those in the lane
+    FlowSlot first;  ///< the first flow in the lane
     std::uint32_t users : 30;
     std::uint32_t is_shared : 1;  ///< by messages in rates_; then nobody is in the lane
     /// Others have waited for their turn: from then on each end has an event of its own.
     std::uint32_t is_awaited : 1;
-    // Of the messages of one stream that begin with the link:
-    std::uint32_t turn;             ///< of those that leave now
+    // About the messages of one stream that begin with the link:
+    std::uint32_t turn;             ///< the turn of those that leave now
     std::uint32_t leaving : 31;     ///< how many they are; 0 between turns
-    std::uint32_t any_waiting : 1;  ///< of other turns
+    std::uint32_t any_waiting : 1;  ///< whether some wait for other turns
   };
   static_assert(sizeof(Lane) == 32);
   static constexpr FlowSlot kNobody = 0xFFFFFFFF;
   static constexpr std::uint64_t kBackground = UINT64_MAX;  ///< Flow::bytes
-  /// Of a message that waits for its turn.
+  /// What is known of a message that waits for its turn.
   struct Waiting {
     std::uint32_t turn = 0;
     FlowSlot next = kNobody;
-    std::uint32_t first_resource = 0;  ///< of paths_
+    std::uint32_t first_resource = 0;  ///< index in paths_
     std::uint32_t resources = 0;
   };
   /// More go to rates_. That keeps simultaneous starts on one link linear.
@@ -126,7 +126,7 @@ class FlowEngine final : public NetworkEngine {
     std::array<Member, kMostInLane> members;
     std::uint32_t size = 0;
     double bandwidth_gb_per_s = 0;
-    double cap_gb_per_s = kNoRateCap;  ///< of a single one
+    double cap_gb_per_s = kNoRateCap;  ///< cap of each message
 
     double rate() const { return std::min(cap_gb_per_s, bandwidth_gb_per_s / size); }
     Picoseconds first_end() const;
@@ -144,37 +144,37 @@ class FlowEngine final : public NetworkEngine {
 
   FlowSlot acquire();
   FlowSlot acquire(std::uint64_t bytes, std::uint64_t tag);
-  /// With the domains of the links; valid until the next call.
+  /// The links of a route with their domains; valid until the next call.
   std::span<const ResourceId> path_of(std::span<const LinkId> route);
   void leave_shared(FlowSlot slot, std::uint64_t bytes);
   static bool is_background(const Flow& flow) { return flow.bytes == kBackground; }
-  /// Its turn has come: it flows from now on.
+  /// A message's turn has come: it flows from now on.
   void begin(FlowSlot slot, std::span<const ResourceId> path);
   void share(FlowSlot slot, std::span<const ResourceId> path);
 
   std::uint32_t stream_of(FlowSlot slot) const {
     return slot < streams_.size() ? streams_[slot] : 0;
   }
-  /// Of lanes_: the place where messages of a stream that begin with the link take turns.
+  /// The index in lanes_ at which messages of a stream that begin with the link take turns.
   std::size_t queue_of(LinkId first_link, std::uint32_t stream) const {
     if (stream == 0) return first_link;
     return network_.resources() + (stream - std::size_t{1}) * network_.links() + first_link;
   }
   void wait(FlowSlot slot, std::span<const ResourceId> path, std::uint32_t turn, std::size_t queue);
-  /// All of a stream that leave over the link wait again.
+  /// All messages of a stream that leave over the link wait again.
   void pause(LinkId link, std::uint32_t stream);
   void pause_in_lane(LinkId link, std::uint32_t stream);
   void stop(Flow& flow, double rate);
   /// A message that began with the link has left it.
   void leave_queue(FlowSlot slot, LinkId first_link);
-  /// Of all queues that are between turns, those whose turn is next begin.
+  /// Begins the next turn of every queue that is between turns.
   void take_turns();
 
   /// Puts it into the link's lane, if it may go there.
   bool enter_lane(FlowSlot slot, LinkId link, const LinkProperties& properties);
   /// The last one of a link in rates_ becomes the first in its lane.
   void return_to_lane(FlowSlot slot, LinkId link);
-  /// All that are in the lane go to rates_.
+  /// All messages that are in the lane go to rates_.
   void close_lane(LinkId link);
   Crowd crowd_of(LinkId link);
   /// Lets go what has been sent before now; and now, if asked or if its rate was not set now.
@@ -194,7 +194,7 @@ class FlowEngine final : public NetworkEngine {
   void mark_sent(FlowSlot slot, Picoseconds latency);
   void solve_changed();
   void change_rate(FlowSlot slot, double gb_per_s, ResourceId limit);
-  /// With its number, so that sorting need not look at the flows.
+  /// A flow that has arrived, with its number, so that sorting need not look at the flows.
   struct Arrived {
     FlowSlot slot;
     std::uint32_t number;
@@ -220,11 +220,11 @@ class FlowEngine final : public NetworkEngine {
   std::vector<FlowSlot> ending_;        ///< scratch
   std::vector<ResourceId> path_;        ///< scratch
   std::vector<std::uint32_t> streams_;  ///< by slot; empty while all are of the first
-  std::unordered_map<FlowSlot, Picoseconds> tree_latencies_;  ///< of those that are sent over trees
+  std::unordered_map<FlowSlot, Picoseconds> tree_latencies_;  ///< of messages sent over trees
   std::vector<Waiting> waiting_;                              ///< by slot; empty until one waits
   std::unordered_map<std::size_t, FlowSlot> lines_;  ///< by queue_of(): the first that waits
   std::vector<std::size_t> between_turns_;           ///< queue_of(): some wait, nobody leaves
-  BlockPool<ResourceId> paths_;                      ///< of those that wait
+  BlockPool<ResourceId> paths_;                      ///< paths of messages that wait
   std::vector<ResourceId> waiting_path_;             ///< scratch
   std::vector<FlowSlot> pausing_;                    ///< scratch
   std::uint32_t next_number_ = 0;

@@ -45,7 +45,7 @@ namespace arlab {
 using FlowSlot = std::uint32_t;
 
 inline constexpr double kNoRateCap = std::numeric_limits<double>::infinity();
-/// Of a message that no resource limits.
+/// What limits a message that no resource limits.
 inline constexpr ResourceId kNoLimit = 0xFFFFFFFF;
 
 /// Sums of rates, in units of 2^-90 GB/s.
@@ -63,7 +63,7 @@ class MaxMinRates {
   /// Calls visit(resource, became_idle) for every use, in the order of insert().
   template <class Visit>
   void remove(FlowSlot flow, Visit visit);
-  /// Of a slot, before insert(); > 0.
+  /// Caps the rate of a slot's next flow; called before insert(), with more than 0.
   void set_cap(FlowSlot flow, double gb_per_s) {
     if (gb_per_s != kNoRateCap && flow >= caps_.size()) caps_.resize(flow + 1, kNoRateCap);
     if (flow < caps_.size()) caps_[flow] = gb_per_s;
@@ -88,7 +88,7 @@ class MaxMinRates {
   /// How many uses by flows a resource has.
   std::uint32_t users(ResourceId resource) const { return resources_[resource].users; }
 
-  /// Its capacity may have changed.
+  /// To be called when a resource's capacity may have changed.
   void mark_changed(ResourceId resource) {
     if (resources_[resource].changed) return;
     resources_[resource].changed = true;
@@ -119,7 +119,7 @@ class MaxMinRates {
   /// What all solving has cost so far: how many uses of resources by flows were looked at or changed.
   std::uint64_t work() const { return work_; }
 
-  /// Of the resources of a flow, as insert() had them.
+  /// The first of the resources of a flow, as insert() had them.
   ResourceId first_of(FlowSlot flow) const { return uses_[flows_[flow].first_use].resource; }
   /// What limits a flow that has been solved for.
   ResourceId limit_of(FlowSlot flow) const { return flows_[flow].limit; }
@@ -149,11 +149,10 @@ class MaxMinRates {
   };
   struct FlowUses {
     std::uint32_t first_use = 0;
-    std::uint32_t uses = 0;  ///< 0: not there
-    std::uint32_t room = 0;  ///< for uses at first_use; stays with the slot
-    ResourceId limit =
-        kNoLimit;         ///< of its rate, or of the one that it had before it began to rise
-    double gb_per_s = 0;  ///< 0: it rises
+    std::uint32_t uses = 0;       ///< 0: not there
+    std::uint32_t room = 0;       ///< for uses at first_use; stays with the slot
+    ResourceId limit = kNoLimit;  ///< what limits its rate, or did before it began to rise
+    double gb_per_s = 0;          ///< 0: it rises
   };
   /// All zero: nobody has used it yet.
   struct ResourceUses {
@@ -166,7 +165,7 @@ class MaxMinRates {
     std::array<std::uint32_t, kLists> first;  ///< use of a list, from 1 on; 0: empty
 
     // While rates are being solved for:
-    double key;           ///< of its entry in the heap that counts
+    double key;           ///< key of that entry in the heap which counts
     double floor;         ///< if above 0, it does not fill below; at this level or below ...
     std::uint32_t slope;  ///< ... what it takes grows at least that many times as fast as the level
     bool is_queued : 1;
@@ -187,7 +186,7 @@ class MaxMinRates {
   struct Members {
     ResourceId limit;
     double gb_per_s;
-    std::size_t first;  ///< of flows_in_groups_
+    std::size_t first;  ///< index in flows_in_groups_
     std::size_t count;
   };
 

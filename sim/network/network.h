@@ -1,6 +1,6 @@
 // A network: devices and switches, directed links between them, and capacities that links share.
 //
-// It knows nothing of what is sent. A driver builds it once; a Router finds ways through it, an
+// It knows nothing of what is sent. A driver builds it once; a Router finds routes through it, an
 // engine (flow_engine.h, fifo_engine.h) says how long messages take on them. It must not change
 // while one of these uses it; any number of them, in any threads, may use the same one.
 #pragma once
@@ -49,7 +49,7 @@ class Network {
   static constexpr double kMinBandwidth = 1e-6;  ///< GB/s
   static constexpr double kMaxBandwidth = 1e9;   ///< GB/s
   static constexpr double kMaxLatency = 1e9;     ///< us
-  /// Of nodes, of links and of domains.
+  /// Most nodes, most links and most domains.
   static constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 30;
 
   /// Nodes are numbered in the order in which they are added. Returns the first of `count`.
@@ -71,8 +71,8 @@ class Network {
   /// The links of a large mesh are not stored: they take a few bytes together.
   LinkId add_full_mesh(NodeId first, std::uint32_t count, const LinkSpec& spec);
 
-  /// Of a link that is stored by itself, not one of a large mesh. An engine that is at work on the
-  /// network must know before (FlowEngine::before_change()).
+  /// Changes a link that is stored by itself, not one of a large mesh. An engine that is at work on
+  /// the network must know before (FlowEngine::before_change()).
   void set_bandwidth(LinkId link, double gb_per_s);
 
   std::uint32_t nodes() const { return static_cast<std::uint32_t>(nodes_.size()); }
@@ -96,9 +96,9 @@ class Network {
   /// Throws InvalidInput unless all links exist and each begins where the one before it ends.
   void require_path(std::span<const LinkId> links) const;
 
-  /// In words: "device 3", "switch 9".
+  /// A node in words: "device 3", "switch 9".
   std::string describe_node(NodeId node) const;
-  /// In words: "link 0->1", "domain 2".
+  /// A resource in words: "link 0->1", "domain 2".
   std::string describe_resource(ResourceId resource) const;
 
   /// A mesh whose links are not stored but follow from the numbers of their nodes.
@@ -139,7 +139,7 @@ class Network {
     std::uint32_t count = 0;
     std::uint32_t mesh = 0;          ///< index into meshes_, or kSingleLinks
     std::uint32_t first_single = 0;  ///< index into single_links_
-    LinkProperties properties;       ///< of every link of the mesh
+    LinkProperties properties;       ///< what holds of every link of the mesh
   };
   static constexpr std::uint32_t kSingleLinks = 0xFFFFFFFF;
   /// Smaller meshes are stored link by link. Thousands of servers with a mesh of 8 each would

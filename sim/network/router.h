@@ -1,4 +1,4 @@
-// Ways through a network.
+// Shortest routes through a network.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ class Router {
   // Single links by the node that they leave or enter; a node's are at [first[n], first[n + 1]).
   std::vector<std::uint32_t> first_out_;
   std::vector<std::uint32_t> first_in_;
-  std::vector<Edge> out_;  ///< of a node: in the order of targets, then of link numbers
+  std::vector<Edge> out_;  ///< out of each node, in the order of targets, then of link numbers
   std::vector<Edge> in_;
   // Full meshes by node.
   std::vector<std::uint32_t> first_mesh_;

@@ -15,13 +15,14 @@ using Picoseconds = std::int64_t;
 /// An instant that never comes. Simulations end before it: 2^62 ps are 53 days.
 inline constexpr Picoseconds kNever = Picoseconds{1} << 62;
 
-/// To the nearest, ties up; of what is not negative and below 2^63. std::llround is a library call.
+/// Rounds to the nearest, ties up, what is not negative and below 2^63. std::llround would be a
+/// call of the library.
 inline Picoseconds round_to_picoseconds(double ps) {
   const auto whole = static_cast<Picoseconds>(ps);
   return whole + (ps - static_cast<double>(whole) >= 0.5 ? 1 : 0);
 }
 
-/// Not negative.
+/// `us` is not negative.
 inline Picoseconds picoseconds_from_us(double us) { return round_to_picoseconds(us * 1e6); }
 inline double us_from_picoseconds(Picoseconds ps) { return static_cast<double>(ps) * 1e-6; }
 

@@ -31,7 +31,7 @@ class Arrivals {
 
   StageId stages() const { return static_cast<StageId>(awaited_.size()); }
   bool awaits_nothing(StageId id) const { return awaited_[id] == 0; }
-  /// All of it has come, and is there.
+  /// Whether all that the stage waits for has come, and is there.
   bool is_complete(StageId id) const;
 
   /// A message for the stage has been delivered. Says whether the stage is complete with it; unless

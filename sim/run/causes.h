@@ -32,7 +32,7 @@ class Causes {
   /// What a collective ends with.
   struct End {
     CauseId last = 0;
-    Picoseconds time = 0;  ///< of `last`, or of what has no cause yet, if that is later
+    Picoseconds time = 0;  ///< the time of `last`, or of what has no cause yet, if that is later
   };
 
   /// Cause 0 is the beginning.

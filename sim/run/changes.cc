@@ -4,10 +4,11 @@
 
 namespace arlab {
 
-Changes::Changes(const Topology& topology, const Fabric& fabric, Ways& ways, FlowEngine& engine)
+Changes::Changes(const Topology& topology, const Fabric& fabric, MessageRoutes& routes,
+                 FlowEngine& engine)
     : topology_(topology),
       fabric_(fabric),
-      ways_(ways),
+      routes_(routes),
       engine_(engine),
       background_(topology.background.size()) {
   for (std::size_t i = 0; i < topology.link_events.size(); ++i) {
@@ -68,7 +69,7 @@ void Changes::begin_flow(std::size_t index) {
   const BackgroundFlow& flow = topology_.background[index];
   try {
     background_[index] = engine_.start_background(
-        ways_.real_route_of_nodes(node_of(flow.from), node_of(flow.to)), flow.gb_per_s);
+        routes_.real_route_of_nodes(node_of(flow.from), node_of(flow.to)), flow.gb_per_s);
   } catch (const InvalidInput&) {
     fail("{}: key 'background' {}: there is no way from {} to {}", topology_.name, index,
          arlab::describe(flow.from), arlab::describe(flow.to));
@@ -82,7 +83,7 @@ std::vector<FlowEngine::Withdrawn> Changes::change_links(std::size_t index) {
   for (const auto& [link, gb_per_s] : event_links_[index]) {
     if (event.bandwidth_factor > 0) {
       engine_.before_change(link);
-      ways_.set_bandwidth(link, gb_per_s * event.bandwidth_factor);
+      routes_.set_bandwidth(link, gb_per_s * event.bandwidth_factor);
       dead_.erase(link);
       continue;
     }
@@ -94,7 +95,7 @@ std::vector<FlowEngine::Withdrawn> Changes::change_links(std::size_t index) {
     return fault.from == event.from && fault.to == event.to;
   });
   if (event.bandwidth_factor == 0) failed_.push_back({event.from, event.to, 0, event.note});
-  if (dead_.size() != dead_before) ways_.avoid(dead_, failed_);
+  if (dead_.size() != dead_before) routes_.avoid(dead_, failed_);
   return withdrawn;
 }
 

@@ -1,7 +1,7 @@
 // Links that change in mid-run, and traffic of others (Topology::link_events, background).
 //
-// Changes bandwidths and ways, starts and stops flows of others. Of the run's own messages it knows
-// nothing: those that have lost their way it hands back.
+// Changes bandwidths and routes, starts and stops flows of others. It knows nothing of the run's own
+// messages: those that have lost their route it hands back.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "sim/network/flow_engine.h"
-#include "sim/run/ways.h"
+#include "sim/run/message_routes.h"
 
 namespace arlab {
 
@@ -21,7 +21,8 @@ class Changes {
   }
 
   /// Throws InvalidInput when a link or node of them is not there.
-  Changes(const Topology& topology, const Fabric& fabric, Ways& ways, FlowEngine& engine);
+  Changes(const Topology& topology, const Fabric& fabric, MessageRoutes& routes,
+          FlowEngine& engine);
 
   std::size_t size() const { return changes_.size(); }
   Picoseconds time_of(std::size_t change) const { return changes_[change].time; }
@@ -33,7 +34,7 @@ class Changes {
   /// What happens at an instant to links, or to a flow of others.
   struct Change {
     enum Kind : std::uint8_t { links, begin, end } kind;
-    std::size_t index;  ///< of the topology's link_events or background
+    std::size_t index;  ///< index in the topology's link_events or background
     Picoseconds time;
   };
 
@@ -44,7 +45,7 @@ class Changes {
 
   const Topology& topology_;
   const Fabric& fabric_;
-  Ways& ways_;
+  MessageRoutes& routes_;
   FlowEngine& engine_;
   std::vector<Change> changes_;
   std::vector<std::vector<std::pair<LinkId, double>>> event_links_;  ///< by event, with GB/s

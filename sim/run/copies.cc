@@ -3,7 +3,7 @@
 namespace arlab {
 
 StageId Copies::stage_on(StageId listed, Rank rank) const {
-  return plan_.is_alike ? listed * copies_ + rank : listed;
+  return plan_.repeats_rank_0 ? listed * copies_ + rank : listed;
 }
 
 void Copies::move_up(PlannedMessage& message, Rank by) const {

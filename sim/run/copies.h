@@ -1,9 +1,9 @@
 // The symmetry view of a plan: which stages and messages are simulated, whatever few it lists.
 //
-// A plan that lists rank 0 alone may stand for copies of it on every rank (Plan::is_alike). Numbers
-// of what is simulated are those of the plan, or run over the copies: stages of all ranks stand
-// together, as in a plan that lists them; of messages those of one rank, which are sent one after
-// the other. Knows the plan, and nothing of times.
+// A plan that lists rank 0 alone may stand for copies of it on every rank (Plan::repeats_rank_0).
+// Numbers of what is simulated are those of the plan, or run over the copies: stages of all ranks
+// stand together, as in a plan that lists them; of messages those of one rank, which are sent one
+// after the other. Knows the plan, and nothing of times.
 #pragma once
 
 #include "reference/wide_count.h"
@@ -17,7 +17,7 @@ class Copies {
   explicit Copies(const Plan& plan)
       : plan_(plan),
         ranks_(plan.folded() ? 1 : plan.world_size),
-        copies_(plan.is_alike ? plan.world_size : 1),
+        copies_(plan.repeats_rank_0 ? plan.world_size : 1),
         messages_per_copy_(static_cast<std::uint32_t>(plan.messages.size())) {}
 
   const Plan& plan() const { return plan_; }
@@ -28,28 +28,28 @@ class Copies {
   WideCount times() const { return WideCount{plan_.ranks_per_rank} * copies_; }
   Rank copies() const { return copies_; }
 
-  /// Of the plan, that this is or is a copy of.
+  /// The stage of the plan that this is or is a copy of.
   StageId listed(StageId id) const { return id / copies_; }
   const Stage& stage(StageId id) const { return plan_.stages[listed(id)]; }
   Rank rank_of(StageId id) const { return stage(id).rank + id % copies_; }
-  /// Of a stage of the plan, on this rank.
+  /// The copy of a stage of the plan on this rank.
   StageId stage_on(StageId listed, Rank rank) const;
 
   MessageId first_message_of(StageId id) const {
     return stage(id).first_message + id % copies_ * messages_per_copy_;
   }
   PlannedMessage message(MessageId id) const {
-    const Rank rank = plan_.is_alike ? id / messages_per_copy_ : 0;
+    const Rank rank = plan_.repeats_rank_0 ? id / messages_per_copy_ : 0;
     return message_on(id - rank * messages_per_copy_, rank);
   }
-  /// Of a message of the plan, as this rank sends it.
+  /// A message of the plan as this rank sends it.
   PlannedMessage message_on(std::uint32_t listed, Rank rank) const {
     PlannedMessage message = plan_.messages[listed];
-    if (plan_.is_alike) move_up(message, rank);
+    if (plan_.repeats_rank_0) move_up(message, rank);
     return message;
   }
 
-  /// Where it is delivered, among the ranks that are simulated.
+  /// Where the message is delivered, among the ranks that are simulated.
   Rank receiver_of(const PlannedMessage& message) const {
     if (plan_.folded()) return 0;
     return message.reach == Reach::reduction ? message.from : message.to;

@@ -4,8 +4,8 @@
 
 namespace arlab {
 
-Costs::Costs(const Copies& copies, const Jobs& jobs, Ways& ways, double efficiency)
-    : copies_(copies), jobs_(jobs), ways_(ways), efficiency_(efficiency) {
+Costs::Costs(const Copies& copies, const Jobs& jobs, MessageRoutes& routes, double efficiency)
+    : copies_(copies), jobs_(jobs), routes_(routes), efficiency_(efficiency) {
   const std::vector<Stage>& listed = copies.plan().stages;
   costs_.reserve(listed.size());
   for (std::uint32_t j = 0; j < jobs.size(); ++j) {
@@ -21,7 +21,7 @@ const TimeParts& Costs::message_parts(const PlannedMessage& message, Picoseconds
   const KernelModel& kernel = jobs_.kernel_of(stage, message.from);
   // As the topology says it, not the share of it that is wire bytes.
   const double link_gb_per_s =
-      kernel.knows_contention() ? ways_.first_link_gb_per_s(message) / efficiency_ : 0;
+      kernel.knows_contention() ? routes_.first_link_gb_per_s(message) / efficiency_ : 0;
   // Messages of a stage are mostly alike, and delivered one after the other.
   const PartsOfMessage like{copies_.listed(message.stage), message.bytes, message.inner_bytes,
                             network, link_gb_per_s};

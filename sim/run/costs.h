@@ -7,14 +7,14 @@
 
 #include "sim/run/copies.h"
 #include "sim/run/jobs.h"
-#include "sim/run/ways.h"
+#include "sim/run/message_routes.h"
 
 namespace arlab {
 
 class Costs {
  public:
   /// `efficiency`: the share of their bandwidth that links of the fabric have.
-  Costs(const Copies& copies, const Jobs& jobs, Ways& ways, double efficiency);
+  Costs(const Copies& copies, const Jobs& jobs, MessageRoutes& routes, double efficiency);
 
   const KernelModel& kernel_of(StageId id) const {
     return jobs_.kernel_of(copies_.stage(id), copies_.rank_of(id));
@@ -22,7 +22,8 @@ class Costs {
   const StageCost& of(StageId id) const { return costs_[copies_.listed(id)].stage; }
   TimeParts stage_parts(StageId id) const { return kernel_of(id).stage_time(of(id)); }
 
-  /// From the begin of its stage until it has left, given what the network took; until the next call.
+  /// Where a message's time goes from the begin of its stage until it has left, given what the
+  /// network took; valid until the next call.
   const TimeParts& message_parts(const PlannedMessage& message, Picoseconds network);
   /// What the network moves for it on its links, `efficiency` considered.
   std::uint64_t link_bytes(const PlannedMessage& message, double reduction_efficiency) const;
@@ -37,7 +38,7 @@ class Costs {
   };
   /// What the time of a message depends on.
   struct PartsOfMessage {
-    StageId stage = 0;  ///< of the plan
+    StageId stage = 0;  ///< the stage of the plan
     std::uint64_t bytes = 0;
     std::uint64_t inner_bytes = 0;
     Picoseconds network = -1;
@@ -47,7 +48,7 @@ class Costs {
 
   const Copies& copies_;
   const Jobs& jobs_;
-  Ways& ways_;
+  MessageRoutes& routes_;
   double efficiency_;
   std::vector<Cost> costs_;  ///< by stage of the plan
   PartsOfMessage parts_of_;  ///< what parts_ are of

@@ -126,7 +126,7 @@ std::string CriticalPath::name_of(Part part, std::uint32_t limit, std::size_t li
       return "synchronisation: flags and latency of links";
     case Part::wire:
       if (limit == kNoLimit) return "blocks of the library's channels";
-      return fmt::format("bandwidth of {}{}", ways_.describe(limit), others);
+      return fmt::format("bandwidth of {}{}", routes_.describe(limit), others);
     case Part::contention:
       return fmt::format("contention of stores of {}", rank);
     case Part::codec:

@@ -20,19 +20,19 @@ enum class CodecLimit : std::uint8_t { throughput, memory, first_tile };
 class CriticalPath {
  public:
   CriticalPath(const Causes& causes, const Copies& copies, const Jobs& jobs, Costs& costs,
-               const Ways& ways, const Topology& topology)
+               const MessageRoutes& routes, const Topology& topology)
       : causes_(causes),
         copies_(copies),
         jobs_(jobs),
         costs_(costs),
-        ways_(ways),
+        routes_(routes),
         topology_(topology) {}
 
   /// Sets breakdown and bottleneck: the largest part of it, with what makes most of that part.
   void explain(SimulationResult& result, std::uint32_t job);
 
  private:
-  /// As in LatencyBreakdown.
+  /// The parts of LatencyBreakdown.
   enum class Part : std::uint8_t { launch, synchronisation, wire, contention, codec, release };
   /// Time in us by part and by what limits it. That is a resource of the network (wire), or, of a
   /// rank, 3 * rank + CodecLimit.
@@ -44,7 +44,7 @@ class CriticalPath {
   std::uint32_t codec_limit(StageId id) const;
   std::string bottleneck(const Shares& shares, Part worst, double worst_us) const;
   static std::string_view name_of(CodecLimit codec);
-  /// In words. `limits`: how many there are of that part, this one included.
+  /// A limit in words. `limits`: how many there are of that part, this one included.
   std::string name_of(Part part, std::uint32_t limit, std::size_t limits) const;
   std::string name_of_launch(Rank rank) const;
 
@@ -52,7 +52,7 @@ class CriticalPath {
   const Copies& copies_;
   const Jobs& jobs_;
   Costs& costs_;
-  const Ways& ways_;
+  const MessageRoutes& routes_;
   const Topology& topology_;
 };
 

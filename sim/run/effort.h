@@ -20,8 +20,8 @@ class Effort {
   /// Links that the messages cross, all together.
   std::uint64_t crossings() const { return crossings_; }
 
-  /// After every delivery: NetworkEngine::solved(), and how many there have been. Throws InvalidInput
-  /// when that is too much, or is going to be.
+  /// To be called after every delivery, with NetworkEngine::solved() and the number of deliveries.
+  /// Throws InvalidInput when that is too much, or is going to be.
   void look(std::uint64_t solved, std::uint64_t delivered) {
     if (solved > next_look_) look_at_progress(solved, delivered);
   }

@@ -5,7 +5,7 @@
 namespace arlab {
 namespace {
 
-/// Of the chances of launches; those of messages are their numbers.
+/// Where the numbers of launches' chances begin; those of messages are the messages' own.
 constexpr std::uint64_t kLaunches = std::uint64_t{1} << 63;
 
 /// A number from 0 to below 1 that follows from what it is for.
@@ -20,7 +20,7 @@ double chance(std::uint64_t seed, std::uint64_t what) {
   return static_cast<double>(mix(mix(seed) ^ what) >> 11) * 0x1p-53;
 }
 
-/// Of an exponential distribution.
+/// A time of an exponential distribution.
 double exponential(double mean, std::uint64_t seed, std::uint64_t what) {
   return mean > 0 ? -mean * std::log1p(-chance(seed, what)) : 0;
 }

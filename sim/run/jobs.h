@@ -16,7 +16,7 @@ namespace arlab {
 struct Job {
   const Plan* plan = nullptr;  ///< as its kernels know it: with its own ranks
   std::vector<std::unique_ptr<const KernelModel>> kernels;  ///< by class of device
-  std::vector<Rank> ranks;  ///< of the topology, by its own; empty: the same
+  std::vector<Rank> ranks;  ///< for each rank of the plan the one of the topology; empty: the same
   double start_us = 0;
   Rank first_channel = 0;
   StageId first_stage = 0;
@@ -30,8 +30,8 @@ class Jobs {
   /// The topology must outlive it.
   explicit Jobs(const Topology& topology);
 
-  /// Its stages and channels follow those of the jobs before it. `plan` must outlive this. Throws
-  /// InvalidInput when its devices would run kernels of two kinds.
+  /// Adds a plan, whose stages and channels follow those of the jobs before it. `plan` must outlive
+  /// this. Throws InvalidInput when its devices would run kernels of two kinds.
   const Job& add(const Plan& plan, Implementation implementation, std::vector<Rank> ranks = {},
                  double start_us = 0);
 

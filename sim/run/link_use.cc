@@ -9,8 +9,9 @@ void LinkUse::take(std::span<const LinkId> route, std::uint64_t bytes, std::uint
   for (const LinkId link : route) more_bytes_[link] += bytes - wire_bytes;
 }
 
-std::vector<LinkClassUse> LinkUse::by_class(const NetworkEngine& engine, const Ways& ways,
-                                            const Fabric& fabric, Picoseconds duration) const {
+std::vector<LinkClassUse> LinkUse::by_class(const NetworkEngine& engine,
+                                            const MessageRoutes& routes, const Fabric& fabric,
+                                            Picoseconds duration) const {
   std::vector<LinkClassUse> by_class(fabric.classes().size());
   const auto add = [&](LinkId link, std::uint64_t alike, WideCount bytes, WideCount taken) {
     LinkClassUse& use = by_class[fabric.class_index(link)];
@@ -24,7 +25,7 @@ std::vector<LinkClassUse> LinkUse::by_class(const NetworkEngine& engine, const W
       use.busiest = fabric.describe(link);
     }
   };
-  ways.for_each_used(engine, more_bytes_, add);
+  routes.for_each_used(engine, more_bytes_, add);
   std::vector<LinkClassUse> list;
   for (std::size_t i = 0; i < by_class.size(); ++i) {
     if (by_class[i].links == 0) continue;

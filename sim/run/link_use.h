@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sim/network/engine.h"
-#include "sim/run/ways.h"
+#include "sim/run/message_routes.h"
 #include "sim/simulation.h"
 
 namespace arlab {
@@ -17,8 +17,8 @@ class LinkUse {
  public:
   /// A message takes more than its wire bytes there, or fewer: codecs pack theirs differently.
   void take(std::span<const LinkId> route, std::uint64_t bytes, std::uint64_t wire_bytes);
-  /// Of the links that carried anything until now, `duration` after the beginning.
-  std::vector<LinkClassUse> by_class(const NetworkEngine& engine, const Ways& ways,
+  /// How the links were used that carried anything until now, `duration` after the beginning.
+  std::vector<LinkClassUse> by_class(const NetworkEngine& engine, const MessageRoutes& routes,
                                      const Fabric& fabric, Picoseconds duration) const;
 
  private:

@@ -18,8 +18,8 @@ Run::Run(const Plan& plan, const Jobs& jobs, const Topology& topology, const Fab
       fifo_(options.sharing == Sharing::fifo),
       copies_(plan),
       effort_(copies_, topology, fabric, options),
-      ways_(fabric, topology, copies_, effort_.crossings(), Changes::any(topology)),
-      costs_(copies_, jobs, ways_, jobs.link_efficiency()),
+      routes_(fabric, topology, copies_, effort_.crossings(), Changes::any(topology)),
+      costs_(copies_, jobs, routes_, jobs.link_efficiency()),
       jitter_(topology.jitter, options.seed),
       causes_(jobs.size()),
       arrivals_(copies_),
@@ -27,14 +27,14 @@ Run::Run(const Plan& plan, const Jobs& jobs, const Topology& topology, const Fab
       last_messages_(jobs.size()) {
   if (fifo_) {
     if (Changes::any(topology)) fail("link_events and background need --sharing max_min");
-    engine_ = std::make_unique<FifoEngine>(ways_.network(), *this);
+    engine_ = std::make_unique<FifoEngine>(routes_.network(), *this);
   } else {
-    auto flows = std::make_unique<FlowEngine>(ways_.network(), *this, plan_.channels);
-    if (Changes::any(topology)) changes_.emplace(topology, fabric, ways_, *flows);
+    auto flows = std::make_unique<FlowEngine>(routes_.network(), *this, plan_.channels);
+    if (Changes::any(topology)) changes_.emplace(topology, fabric, routes_, *flows);
     engine_ = std::move(flows);
   }
   if (options.trace == nullptr) return;
-  timeline_.emplace(*options.trace, copies_, ways_, fabric, options.sharing);
+  timeline_.emplace(*options.trace, copies_, routes_, fabric, options.sharing);
   engine_->set_trace(&*timeline_);
 }
 
@@ -49,11 +49,11 @@ std::vector<SimulationResult> Run::results() {
     add_last_message(job);
     end = std::max(end, causes_.time_of(causes_.last_of(job)));
   }
-  CriticalPath path(causes_, copies_, jobs_, costs_, ways_, topology_);
+  CriticalPath path(causes_, copies_, jobs_, costs_, routes_, topology_);
   std::vector<SimulationResult> results;
   for (std::uint32_t job = 0; job < jobs_.size(); ++job) {
     results.push_back(result_of(job));
-    results.back().links = link_use_.by_class(*engine_, ways_, fabric_, end);
+    results.back().links = link_use_.by_class(*engine_, routes_, fabric_, end);
     path.explain(results.back(), job);
   }
   return results;
@@ -217,19 +217,19 @@ void Run::finish(StageId id) {
 // ---------------------------------------------------------------- messages leave
 
 void Run::send(MessageId id, const PlannedMessage& message, double rate_cap_gb_per_s) {
-  const std::span<const LinkId> route = ways_.route(message);
+  const std::span<const LinkId> route = routes_.route(message);
   if (message.output_elements > 0) decode_while_arriving(message, route);
   const std::uint64_t bytes =
       costs_.link_bytes(message, topology_.in_switch.reduction_efficiency.value);
-  // Of two ways that are as good each takes half.
-  const bool is_split = bytes > 1 && !ways_.other_route(message).empty();
+  // Where two routes are as good, each takes half of the message.
+  const bool is_split = bytes > 1 && !routes_.other_route(message).empty();
   const std::uint64_t other = is_split ? bytes / 2 : 0;
   const std::uint64_t other_wire = is_split ? message.bytes / 2 : 0;
   const std::uint64_t halves = is_split ? kHalf : 0;
   link_use_.take(route, bytes - other, message.bytes - other_wire);
   send(message, route, id | halves, bytes - other, rate_cap_gb_per_s);
   if (!is_split) return;
-  const std::span<const LinkId> other_route = ways_.other_route(message);
+  const std::span<const LinkId> other_route = routes_.other_route(message);
   link_use_.take(other_route, other, other_wire);
   send(message, other_route, id | halves | kOtherWay, other, rate_cap_gb_per_s);
 }
@@ -245,7 +245,7 @@ void Run::send(const PlannedMessage& message, std::span<const LinkId> route, std
                  .turn = stage.step / jobs_.of(stage).steps,  // one of steps side by side
                  .stream = stage.channel,
                  .is_tree = is_tree,
-                 .tree_latency = is_tree ? ways_.latency_of_tree(message) : 0});
+                 .tree_latency = is_tree ? routes_.latency_of_tree(message) : 0});
 }
 
 void Run::decode_while_arriving(const PlannedMessage& message, std::span<const LinkId> route) {
@@ -253,7 +253,7 @@ void Run::decode_while_arriving(const PlannedMessage& message, std::span<const L
       KernelModel::output_stage(message.output_elements, message.inner_output_elements);
   const Stage& stage = copies_.stage(message.stage);
   const std::uint32_t job = jobs_.index_of(stage);
-  const Picoseconds first_byte = engine_->now() + ways_.latency_of(message, route);
+  const Picoseconds first_byte = engine_->now() + routes_.latency_of(message, route);
   copies_.for_each_receiver(message, [&](Rank to) {
     const KernelModel& kernel = jobs_.kernel_of(stage, to);
     const double work_us = kernel.output_us(decoded.decoded, decoded.inner.decoded);
@@ -278,7 +278,7 @@ void Run::change(std::size_t change) {
     const PlannedMessage message = copies_.message(static_cast<MessageId>(rest.tag));
     const Stage& stage = copies_.stage(message.stage);
     restarted_.try_emplace(rest.tag, rest.started);
-    send(message, ways_.route(message), rest.tag, rest.bytes,
+    send(message, routes_.route(message), rest.tag, rest.bytes,
          jobs_.kernel_of(stage, message.from).rate_cap_gb_per_s(stage));
   }
 }
@@ -326,8 +326,9 @@ void Run::on_delivered(const Delivery& delivered) {
 Arrival Run::arrival_of(MessageId id, const PlannedMessage& message, const Delivery& delivery) {
   const Picoseconds network = delivery.sent - delivery.started;
   const std::uint32_t steps = jobs_.of(copies_.stage(message.stage)).steps;
-  const Picoseconds way = fifo_ || steps > 1 ? ways_.latency_of(message, ways_.route(message)) : 0;
-  // Of steps side by side, the last wire takes such a way in each.
+  const Picoseconds way =
+      fifo_ || steps > 1 ? routes_.latency_of(message, routes_.route(message)) : 0;
+  // Where steps run side by side, the last wire takes such a way in each.
   Picoseconds latency = delivery.delivered - delivery.sent + (steps - 1) * way;
   if (jitter_.delays_messages()) latency = later_by(latency, jitter_.message_us(id));
   const Picoseconds gone = std::max(

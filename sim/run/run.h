@@ -25,8 +25,8 @@
 #include "sim/run/jitter.h"
 #include "sim/run/jobs.h"
 #include "sim/run/link_use.h"
+#include "sim/run/message_routes.h"
 #include "sim/run/timeline.h"
-#include "sim/run/ways.h"
 #include "sim/simulation.h"
 
 namespace arlab {
@@ -39,12 +39,12 @@ class Run final : public NetworkClient {
   Run(const Plan& plan, const Jobs& jobs, const Topology& topology, const Fabric& fabric,
       const SimulateOptions& options);
 
-  /// Once. By job. Throws InvalidInput when it costs too much, takes too long, or a message has no
-  /// way.
+  /// Runs the plan, once: a result for each job. Throws InvalidInput when it costs too much, takes
+  /// too long, or a message has no way.
   std::vector<SimulationResult> results();
 
  private:
-  /// Of a rank in a channel.
+  /// What a rank does in a channel.
   struct Worker {
     CauseId ready = 0;  ///< launched
     CauseId free = 0;   ///< done with the codec work so far
@@ -53,7 +53,7 @@ class Run final : public NetworkClient {
     std::set<std::pair<Picoseconds, StageId>> waiting = {};
     bool is_called = false;  ///< when it is free
   };
-  /// Of what a collective ends with, if it is a message.
+  /// What a collective ends with, if that is a message.
   struct LastMessage {
     Arrival arrival = {};
     Picoseconds gathered = 0;
@@ -82,10 +82,11 @@ class Run final : public NetworkClient {
   void change(std::size_t change);
 
   void on_delivered(const Delivery& delivery) override;
-  /// Of a message that goes two ways the last half; says whether it was that.
+  /// Joins the halves of a message that takes two routes; says whether this was the last one.
   bool join(Delivery& half);
   Arrival arrival_of(MessageId id, const PlannedMessage& message, const Delivery& delivery);
-  /// At the stages of all that the message reaches, which a plan that lists them names one by one.
+  /// The message arrives at the stages of all that it reaches, which a plan that lists them names
+  /// one by one.
   void arrive_at_all(StageId consumer, const PlannedMessage& message, const Arrival& arrival);
   void arrive(StageId id, const Arrival& arrival);
   CauseId add_causes_of(const Arrival& arrival);
@@ -98,7 +99,7 @@ class Run final : public NetworkClient {
   bool fifo_;
   Copies copies_;
   Effort effort_;
-  Ways ways_;
+  MessageRoutes routes_;
   Costs costs_;
   RunJitter jitter_;
   std::unique_ptr<NetworkEngine> engine_;

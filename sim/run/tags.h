@@ -6,7 +6,8 @@
 namespace arlab {
 
 // Messages: their number, and
-inline constexpr std::uint64_t kHalf = std::uint64_t{1} << 32;      ///< it goes two ways
+inline constexpr std::uint64_t kHalf = std::uint64_t{1}
+                                       << 32;  ///< one of two that take different routes
 inline constexpr std::uint64_t kOtherWay = std::uint64_t{1} << 33;  ///< this is the second
 
 /// Timers: of a stage to begin, of its own work to be done, of its last message to be there; of a

@@ -25,7 +25,7 @@ void Timeline::stage(StageId id, double flags_us, Picoseconds start, Picoseconds
 void Timeline::message(const PlannedMessage& message, Picoseconds started, const Arrival& arrival,
                        Picoseconds gathered) {
   const std::uint32_t step = copies_.stage(message.stage).step;
-  const std::span<const LinkId> found = ways_.real_route(message);
+  const std::span<const LinkId> found = routes_.real_route(message);
   const std::vector<LinkId> route(found.begin(), found.end());  // of a tree it is made anew
   trace_.on_message(message, step, route, started, arrival.there);
   if (sharing_ != Sharing::fifo) {  // on_service() has said it
@@ -35,7 +35,7 @@ void Timeline::message(const PlannedMessage& message, Picoseconds started, const
     for (const LinkId link : route) {
       trace_.on_link(message, step, link, begin, arrival.gone);
     }
-    for (const LinkId link : ways_.real_other_route(message)) {
+    for (const LinkId link : routes_.real_other_route(message)) {
       if (std::find(route.begin(), route.end(), link) != route.end()) continue;
       trace_.on_link(message, step, link, begin, arrival.gone);
     }
@@ -47,9 +47,10 @@ void Timeline::message(const PlannedMessage& message, Picoseconds started, const
 
 void Timeline::on_service(std::uint64_t tag, ResourceId resource, Picoseconds begin,
                           Picoseconds end) {
-  if (resource >= ways_.network().links()) return;  // a domain
+  if (resource >= routes_.network().links()) return;  // a domain
   const PlannedMessage message = copies_.message(static_cast<MessageId>(tag));
-  trace_.on_link(message, copies_.stage(message.stage).step, ways_.real_link(resource), begin, end);
+  trace_.on_link(message, copies_.stage(message.stage).step, routes_.real_link(resource), begin,
+                 end);
 }
 
 void Timeline::on_rate(std::uint64_t tag, double gb_per_s, Picoseconds now) {
@@ -57,10 +58,11 @@ void Timeline::on_rate(std::uint64_t tag, double gb_per_s, Picoseconds now) {
   const PlannedMessage message = copies_.message(id);
   flowing_since_.try_emplace(id, now);
   const bool other = (tag & kOtherWay) != 0;
-  for (const LinkId link : other ? ways_.real_other_route(message) : ways_.real_route(message)) {
+  for (const LinkId link :
+       other ? routes_.real_other_route(message) : routes_.real_route(message)) {
     const double bandwidth = fabric_.network().properties(link).bandwidth_gb_per_s;
     double share = gb_per_s / bandwidth;
-    if ((tag & kHalf) != 0) {  // two ways may end with the same links
+    if ((tag & kHalf) != 0) {  // two routes may end with the same links
       std::array<double, 2>& halves = shares_[{id, link}];
       halves[other ? 1 : 0] = share;
       share = halves[0] + halves[1];

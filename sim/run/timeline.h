@@ -1,7 +1,7 @@
 // Tells a SimulationTrace what happens in a run, in its terms: messages and real links in place of
 // tags and links of the run's own network.
 //
-// Reads plan, ways and costs; whoever has no trace has no timeline, and does not pay for it.
+// Reads plan, routes and costs; whoever has no trace has no timeline, and does not pay for it.
 #pragma once
 
 #include <array>
@@ -12,16 +12,16 @@
 #include "sim/network/engine.h"
 #include "sim/run/arrivals.h"
 #include "sim/run/copies.h"
-#include "sim/run/ways.h"
+#include "sim/run/message_routes.h"
 #include "sim/simulation.h"
 
 namespace arlab {
 
 class Timeline final : public NetworkTrace {
  public:
-  Timeline(SimulationTrace& trace, const Copies& copies, Ways& ways, const Fabric& fabric,
-           Sharing sharing)
-      : trace_(trace), copies_(copies), ways_(ways), fabric_(fabric), sharing_(sharing) {
+  Timeline(SimulationTrace& trace, const Copies& copies, MessageRoutes& routes,
+           const Fabric& fabric, Sharing sharing)
+      : trace_(trace), copies_(copies), routes_(routes), fabric_(fabric), sharing_(sharing) {
     trace.on_fabric(fabric);
   }
 
@@ -46,12 +46,13 @@ class Timeline final : public NetworkTrace {
 
   SimulationTrace& trace_;
   const Copies& copies_;
-  Ways& ways_;
+  MessageRoutes& routes_;
   const Fabric& fabric_;
   Sharing sharing_;
   std::set<Rank> launched_;
   std::map<MessageId, Picoseconds> flowing_since_;
-  std::map<std::pair<MessageId, LinkId>, std::array<double, 2>> shares_;  ///< of halves
+  /// The shares of both halves of messages that take two routes.
+  std::map<std::pair<MessageId, LinkId>, std::array<double, 2>> shares_;
 };
 
 }  // namespace arlab

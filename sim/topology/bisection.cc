@@ -144,7 +144,7 @@ class Halves {
 
  private:
   Rank half() const { return ranks_ / 2; }
-  /// Of devices.
+  /// Whether a device is in the half from which the flow comes.
   bool in_source(NodeId node, bool upwards) const { return (node < half()) == upwards; }
 
   /// A flow that no domain forbids is possible as it is. Otherwise no more passes than the links of

@@ -24,7 +24,7 @@ struct Bisection {
     return upwards_gb_per_s < downwards_gb_per_s ? upwards_gb_per_s : downwards_gb_per_s;
   }
 };
-/// In words.
+/// The method in words.
 std::string_view words_for(Bisection::Method method);
 
 /// Over the halving of the ranks by number, whatever ways messages take. `ranks` are those of the

@@ -378,7 +378,7 @@ Fabric::Fabric(const Topology& topology, double efficiency)
 std::size_t Fabric::span_of(LinkId link) const {
   const auto after = std::upper_bound(spans_.begin(), spans_.end(), link,
                                       [](LinkId id, const Span& span) { return id < span.first; });
-  // Of spans without links the last one begins where the next one does.
+  // A span without links begins where the next one does; upper_bound() leaves the last one.
   return static_cast<std::size_t>(after - spans_.begin()) - 1;
 }
 

@@ -38,9 +38,9 @@ class Fabric {
   std::size_t class_index(LinkId link) const { return spans_[span_of(link)].class_index; }
   const std::vector<std::string>& classes() const { return classes_; }
 
-  /// In words: "link 0->1", "port out of 3", "uplink switch4->switch9".
+  /// A link in words: "link 0->1", "port out of 3", "uplink switch4->switch9".
   std::string describe(LinkId link) const;
-  /// In words: "rank 3", "switch 0".
+  /// A node in words: "rank 3", "switch 0".
   std::string describe_node(NodeId node) const;
 
   /// The link that stands for all that a shift makes of this one, when it lies on a route from rank
@@ -59,7 +59,7 @@ class Fabric {
   bool find_other_route(Rank from, Rank to, std::vector<LinkId>& path) const;
   /// How many links those are, in no time; no more than that where it takes a search.
   std::uint64_t hops_between(Rank from, Rank to) const;
-  /// Of ranks on two routers of a dragonfly: these, and the only links from and to them.
+  /// Two routers of a dragonfly on which ranks hang, and the only links from and to them.
   struct RouterPair {
     LinkId port_out = 0;
     LinkId port_in = 0;

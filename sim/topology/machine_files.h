@@ -11,7 +11,7 @@ struct MachineFile {
   std::string_view toml;  ///< its text
 };
 
-/// In alphabetical order.
+/// The machines that the library carries, in alphabetical order.
 std::span<const MachineFile> machine_files();
 
 }  // namespace arlab

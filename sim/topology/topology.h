@@ -52,16 +52,17 @@ std::string_view name_of(ServerInside inside);
 inline constexpr Rank kMaxTopologyRanks = 65536;
 /// The number of links of a full mesh grows with the square.
 inline constexpr Rank kMaxFullMeshRanks = 32768;
-/// Of a kind with links from every group or router to every other; switches of any kind are fewer.
+/// Most links of a kind with links from every group or router to every other; switches of any kind
+/// are fewer.
 inline constexpr std::uint32_t kMaxSwitchLinks = 1 << 22;
 
 /// Quantities lie between, in whatever unit: nothing is free, and no time overflows.
 inline constexpr double kSmallestQuantity = 1e-6;
 inline constexpr double kLargestQuantity = 1e9;
-/// Of the overlaps of the kernel model.
+/// The largest of the overlaps of the kernel model, which says: the longer time alone.
 inline constexpr double kLargestOverlap = 100;
 
-/// Of the vendor's library; NCCL allows 64 itself.
+/// Most channels of the vendor's library; NCCL itself allows 64.
 inline constexpr double kMostChannels = 1024;
 
 /// Links of one type have the same figures, in each direction.
@@ -88,8 +89,8 @@ std::string describe(NodeName node);
 struct Edge {
   NodeName from;
   NodeName to;
-  std::string type;    ///< of LinkType::name
-  std::string domain;  ///< of SharingDomain::name; empty for none
+  std::string type;    ///< a LinkType::name
+  std::string domain;  ///< a SharingDomain::name; empty for none
   bool duplex = true;  ///< false: no link back
   bool operator==(const Edge&) const = default;
 };
@@ -105,7 +106,7 @@ struct SharingDomain {
 struct LinkFault {
   NodeName from;
   NodeName to;
-  double bandwidth_factor = 1;  ///< of the bandwidth of its type; 0: it does not work at all
+  double bandwidth_factor = 1;  ///< share of the bandwidth of its type; 0: it does not work at all
   std::string note;
   bool operator==(const LinkFault&) const = default;
 };
@@ -164,11 +165,11 @@ struct Jitter {
 
 /// What a fit says of constants of the machine, by their keys (uncertainty.h).
 struct Uncertainty {
-  double scatter_percent = 0;  ///< of the fit's cells about it, one standard deviation
-  std::string note;            ///< of which fit
+  double scatter_percent = 0;  ///< how far the fit's cells lie about it, one standard deviation
+  std::string note;            ///< which fit it is
   std::vector<std::string> constants;
   std::vector<double> sigma_percent;             ///< one standard deviation each
-  std::vector<std::vector<double>> correlation;  ///< row i: with those before it
+  std::vector<std::vector<double>> correlation;  ///< row i: that of i with those before it
   bool operator==(const Uncertainty&) const = default;
 };
 
@@ -292,7 +293,7 @@ inline bool varies(const Topology& t) {
 /// world size, the largest part that does. Where no rank is farther than another, and groups of
 /// neighbours are no larger than one rank: arlab::default_group_size(world_size).
 Rank default_group_size(const Topology& topology, Rank world_size);
-/// Of these ranks of the topology, in this order.
+/// The same for a collective of these ranks of the topology, in this order.
 Rank default_group_size(const Topology& topology, const std::vector<Rank>& ranks);
 
 /// Group sizes that are worth a try: the default, then divisors of the world size that cut no group

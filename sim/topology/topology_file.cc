@@ -1,4 +1,5 @@
-// Reads a topology from TOML. The schema is in sim/topology/machines/README.md.
+// Reads a topology from TOML. What the keys mean: sim/topology/machines/README.md, and of the device
+// the comments in sim/device/device.h.
 
 #include <fmt/ranges.h>
 
@@ -185,7 +186,7 @@ toml::table read_table(std::string_view text, std::string_view origin,
   if (own.contains("kind") && text_of(own, "kind") != text_of(base, "kind")) {
     for (const char* key : kShapeKeys) base.erase(key);
     if (text_of(own, "kind") == "graph") base.erase("link");
-    // Of one server with these links.
+    // What holds of one server with these links only.
     for (const char* section : {"nccl", "nccl_ll128", "nccl_nvls", "uncertainty"}) {
       base.erase(section);
     }

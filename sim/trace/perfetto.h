@@ -83,7 +83,7 @@ class PerfettoTrace final : public SimulationTrace {
     double share = 0;
   };
   struct LinkLoad {
-    std::map<MessageId, double> shares;  ///< of messages on it now
+    std::map<MessageId, double> shares;  ///< what each message that is on it now gets
     double share = 0;
     std::vector<Load> history;
   };

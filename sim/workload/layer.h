@@ -27,7 +27,7 @@ std::string_view name_of(Kernels kernels);
 struct InferenceStep {
   Phase phase = Phase::prefill;
   std::uint64_t batch = 1;   ///< sequences
-  std::uint64_t tokens = 1;  ///< of each prompt; in decode those that are there already
+  std::uint64_t tokens = 1;  ///< tokens of each prompt; in decode those that are there already
   Rank ranks = 1;            ///< that share each layer
   DType dtype = DType::bf16;
   Kernels kernels = Kernels::fused;
@@ -41,12 +41,12 @@ struct InferenceStep {
 enum class OperationKind : std::uint8_t { gemm, attention, elementwise, communication };
 std::string_view name_of(OperationKind kind);
 
-/// Of one rank.
+/// An operation between collectives, as one rank does it.
 struct Operation {
   std::string name;
   OperationKind kind = OperationKind::elementwise;
   double flop = 0;            ///< a multiplication and an addition are two
-  double bytes = 0;           ///< of the device's memory, read and written, each operand once
+  double bytes = 0;           ///< read from and written to the device's memory, each operand once
   std::uint32_t kernels = 1;  ///< that it takes
   /// Communication: what, of how many elements of a rank, and whether the codec encodes them or
   /// they go as they are.

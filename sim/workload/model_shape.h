@@ -16,7 +16,7 @@ struct ModelShape {
   std::uint32_t layers = 0;
   std::uint32_t hidden = 0;  ///< elements of a token between layers
   std::uint32_t heads = 0;
-  std::uint32_t kv_heads = 0;  ///< of keys and of values
+  std::uint32_t kv_heads = 0;  ///< heads of keys and of values
   std::uint32_t head_size = 0;
   std::uint32_t ffn = 0;  ///< width of the feed-forward part, or of one expert
   std::uint32_t vocabulary = 0;

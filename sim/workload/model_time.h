@@ -30,7 +30,7 @@ std::string_view name_of(Overlap overlap);
 
 /// How values travel.
 struct Communication {
-  std::string algorithm = "two_shot";  ///< of all-reduces
+  std::string algorithm = "two_shot";  ///< of the all-reduces between layers
   CodecPtr codec = nullptr;
   bool library = false;  ///< as NCCL or RCCL do it; the codec sends values as they are
 };
@@ -39,7 +39,7 @@ struct TimedOperation {
   Operation operation;
   bool of_layer = true;     ///< or of what follows the last one
   std::uint32_t count = 1;  ///< how often the model does it
-  std::uint32_t batch = 0;  ///< of two that overlap: 0 or 1
+  std::uint32_t batch = 0;  ///< which of two that overlap: 0 or 1
   double us = 0;            ///< once
   std::string bound = {};   ///< what it waits for: compute, memory, links
 };
@@ -56,9 +56,9 @@ struct ModelTime {
   double total_us = 0;          ///< compute_us + communication_us
   double compute_us = 0;        ///< in which the device calculates
   double communication_us = 0;  ///< in which it waits for communication
-  double hidden_us = 0;         ///< of communication, while it calculates
+  double hidden_us = 0;         ///< time of communication while it calculates
   std::vector<TimedOperation> operations;
-  std::vector<OperationSpan> spans;  ///< of all layers, by resource in the order of time
+  std::vector<OperationSpan> spans;  ///< operations of all layers, by resource in the order of time
 };
 
 /// Throws InvalidInput when the topology has no [compute] or too few ranks, the dtype has not 16

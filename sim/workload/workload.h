@@ -22,7 +22,7 @@ using PairBytes = std::vector<std::vector<std::uint64_t>>;
 /// One collective of one group.
 struct GroupCollective {
   std::string name;
-  std::vector<Rank> ranks;  ///< of the topology, in the order of the collective's own
+  std::vector<Rank> ranks;  ///< ranks of the topology, in the order of the collective's own
   std::string algorithm;
   std::string codec;
   std::string dtype = {};   ///< empty: fp16, if the codec takes it

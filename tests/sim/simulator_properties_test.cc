@@ -872,7 +872,7 @@ TEST(AlikeRanks, AreAsIfListed) {
                                         .elements = 2048 * 5 * n,
                                         .alignment = codec->info().alignment,
                                         .options = options};
-          if (!alike_plan_of(algorithm, request, *codec, DType::fp16)) continue;
+          if (!repeated_plan_of(algorithm, request, *codec, DType::fp16)) continue;
           ++by_algorithm[algorithm.name];
           const Schedule schedule = make_schedule(algorithm.name, request);
           for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
@@ -921,11 +921,11 @@ TEST(AlikeRanks, RunAsALibraryRunsThem) {
 TEST(AlikeRanks, AreNotWrittenDown) {
   const CodecPtr codec = find_codec("qr-q4");
   const auto plan = [&](const char* algorithm, Rank ranks) {
-    return alike_plan_of(find_algorithm(algorithm),
-                         {.world_size = ranks,
-                          .elements = std::uint64_t{1} << 25,
-                          .alignment = codec->info().alignment},
-                         *codec, DType::fp16);
+    return repeated_plan_of(find_algorithm(algorithm),
+                            {.world_size = ranks,
+                             .elements = std::uint64_t{1} << 25,
+                             .alignment = codec->info().alignment},
+                            *codec, DType::fp16);
   };
   const std::optional<Plan> two_shot = plan("two_shot", 1024);
   ASSERT_TRUE(two_shot.has_value());

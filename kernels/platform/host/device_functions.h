@@ -23,7 +23,7 @@ struct LaneIndices {
   dim3 grid_size;
 };
 
-/// Of the lane that runs; set by the scheduler.
+/// The indices of the lane that runs; the scheduler sets them.
 extern const LaneIndices* current_lane_indices;
 inline const LaneIndices& current_lane() { return *current_lane_indices; }
 

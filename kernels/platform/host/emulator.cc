@@ -31,7 +31,7 @@ const LaneIndices* current_lane_indices = nullptr;
 namespace {
 
 constexpr int kMaxWave = 64;
-/// Of a launch, in blocks, under ThreadSanitizer, which knows 8000 threads at a time.
+/// Spare stacks of a launch, in blocks, under ThreadSanitizer, which knows 8000 threads at a time.
 constexpr std::size_t kMostSpareStacks = 2;
 /// In blocks, once nothing is left to run.
 constexpr std::size_t kMostFreeStacks = 32;
@@ -482,7 +482,7 @@ bool start_more_blocks() {
   return any;
 }
 
-/// Of launches for whose next block there is no memory.
+/// Cancels launches for whose next block there is no memory.
 bool cancel_what_finds_no_memory() {
   bool any = false;
   for (Device& device : machine().devices) {

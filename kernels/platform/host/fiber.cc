@@ -68,7 +68,7 @@ std::size_t page_size() {
   return size;
 }
 
-/// Of all stacks that are there.
+/// How many stacks have a guard page, of all that are there.
 std::size_t guarded_stacks = 0;
 
 }  // namespace

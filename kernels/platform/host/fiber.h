@@ -74,10 +74,10 @@ class Fiber {
   /// Saves the running fiber, which must be this one, and runs `next`.
   void switch_to(Fiber& next);
 
-  /// As switch_to, for the last time.
+  /// Switches to the other fiber for the last time.
   [[noreturn]] void leave_to(Fiber& next);
 
-  /// To be called first thing in `entry`.
+  /// To be called before anything else in `entry`.
   static void entered();
 
  private:

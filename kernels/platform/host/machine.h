@@ -11,7 +11,7 @@
 
 namespace arlab::emulator {
 
-/// That a launch has ended: what others are ordered after.
+/// The end of a launch, after which others are ordered.
 struct Completion;
 using CompletionPtr = std::shared_ptr<Completion>;
 struct Completion {
@@ -42,7 +42,7 @@ struct Launch {
   unsigned ended = 0;
   char enqueued = 0;  ///< its address stands for what the host did before, in ThreadSanitizer
   char* on_device = nullptr;          ///< likewise, for all that the device's kernels have done
-  std::uint64_t number = 0;           ///< of the launches of the device
+  std::uint64_t number = 0;           ///< which of the launches of the device it is
   hipError_t cancelled = hipSuccess;  ///< why none of its blocks starts any more
 
   unsigned blocks() const { return grid.x * grid.y * grid.z; }
@@ -53,7 +53,7 @@ void add_launch(int device, std::unique_ptr<Launch> launch);
 /// True when nothing is left to run on the device, but what was launched after the launch of that
 /// number.
 bool is_idle(int device, std::uint64_t after = UINT64_MAX);
-/// Of the launches of the device so far.
+/// The number of the device's last launch so far.
 std::uint64_t last_launch(int device);
 
 /// The host sees what the device's ended kernels wrote: for ThreadSanitizer.
@@ -61,7 +61,7 @@ void see_ended_kernels(int device);
 
 /// Why the device cannot be used any more.
 hipError_t failure_of(int device);
-/// That launches of the device failed, if nobody knew; from then on it is known.
+/// The error of launches of the device that failed, if nobody knew it; from then on it is known.
 hipError_t take_error(int device);
 
 /// Runs all devices until `finished`. When no lane can ever run again, what is unfinished fails.

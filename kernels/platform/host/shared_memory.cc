@@ -43,7 +43,7 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-/// Of the file for an allocation.
+/// How long the file for an allocation is.
 std::size_t file_size(std::size_t bytes) { return round_up(round_up(bytes, 256), page_size()); }
 
 /// Null when it cannot be mapped.

@@ -9,10 +9,10 @@
 
 namespace arlab {
 
-/// As the decoder uses it.
+/// The scale of a group as the decoder uses it.
 struct AnyBitScale {
   float value = 0;  ///< a bf16 value, scale_of(code), or one that is given
-  float zero = 0;   ///< of the code 0: a bf16 value, with integer scales a zero point, or given
+  float zero = 0;   ///< what code 0 means: a bf16 value, with integer scales a zero point, or given
   int code = 0;     ///< integer scales only
 };
 

@@ -10,12 +10,12 @@
 
 namespace arlab {
 
-/// Of a block, as it travels: fp16 patterns.
+/// The range of a block as it travels: fp16 patterns.
 struct LogRange {
   std::uint16_t lo = 0;
   std::uint16_t step = 0;
 
-  /// Of a block with a NaN or an infinity.
+  /// What stands for a block with a NaN or an infinity.
   static constexpr LogRange nan() { return {0x7E00, 0}; }
   constexpr bool is_finite() const { return (lo & 0x7C00) != 0x7C00 && (step & 0x7C00) != 0x7C00; }
 };
@@ -38,7 +38,7 @@ struct LogCodes {
 
   constexpr std::uint32_t sign_bit() const { return 1u << (bits - 1); }
 
-  /// Of finite elements whose magnitudes, but for zeros, are from `smallest` to `largest`.
+  /// The range of finite elements whose magnitudes, but for zeros, lie in `smallest` to `largest`.
   constexpr LogRange range_of(float smallest, float largest) const {
     if (largest == 0) return {};
     const float hi = log2_fp32(largest);

@@ -17,7 +17,7 @@ struct AnyMinifloat {
   constexpr Minifloat element() const { return format; }
 };
 
-/// One of the five that is a constant.
+/// One of the five element formats as a constant.
 template <int kExponentBits, int kMantissaBits>
 struct FixedMinifloat {
   static constexpr unsigned kBits = 1 + kExponentBits + kMantissaBits;

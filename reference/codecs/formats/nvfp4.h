@@ -17,7 +17,8 @@ struct NvFp4Blocks {
   float tensor_scale = 1;
   bool vllm = false;  ///< roundings in the order of vLLM's kernel
 
-  /// Of a message with elements that are not zero; the bound keeps what is divided by a scale finite.
+  /// The scale of a message from its largest magnitude; the bound keeps what is divided by a scale
+  /// finite.
   static constexpr float tensor_scale_of(float largest) {
     if (largest == 0) return 1;
     const float wanted = 448.0f * 6.0f / largest;

@@ -79,14 +79,14 @@ HWY_INLINE void pack_vector(const std::uint8_t* codes, unsigned shift, std::uint
   }
 }
 
-HWY_INLINE ByteVector spread_nibbles(const std::uint8_t* from) {
+HWY_INLINE ByteVector spread_4_bit(const std::uint8_t* from) {
   const hn::Rebind<std::uint8_t, U16> half;
   const Uint16Vector v = hn::PromoteTo(U16(), hn::LoadU(half, from));
   const Uint16Vector spread = hn::Or(v, hn::ShiftLeft<4>(v));
   return hn::BitCast(U8(), hn::And(spread, hn::Set(U16(), 0x0F0F)));
 }
 
-HWY_INLINE ByteVector spread_crumbs(const std::uint8_t* from) {
+HWY_INLINE ByteVector spread_2_bit(const std::uint8_t* from) {
   Uint32Vector v = hn::PromoteTo(U32(), hn::LoadU(QuarterU8(), from));
   v = hn::And(hn::Or(v, hn::ShiftLeft<12>(v)), hn::Set(U32(), 0x000F000F));
   v = hn::And(hn::Or(v, hn::ShiftLeft<6>(v)), hn::Set(U32(), 0x03030303));
@@ -152,14 +152,14 @@ HWY_INLINE void unpack_plane(const std::uint8_t* in, std::size_t count, unsigned
     std::memcpy(codes, in, count);
     std::memset(codes + count, 0, kBytes);
   } else if (width == 4) {
-    unpack([](const std::uint8_t* from) HWY_ATTR { return spread_nibbles(from); });
+    unpack([](const std::uint8_t* from) HWY_ATTR { return spread_4_bit(from); });
   } else if (width == 1) {
     unpack([&](const std::uint8_t* from) HWY_ATTR { return spread_bits(from, bit); });
   } else if (shift == 0) {
-    unpack([](const std::uint8_t* from) HWY_ATTR { return spread_crumbs(from); });
+    unpack([](const std::uint8_t* from) HWY_ATTR { return spread_2_bit(from); });
   } else {  // above four bits
     unpack([](const std::uint8_t* from) HWY_ATTR {
-      return hn::BitCast(U8(), hn::ShiftLeft<4>(hn::BitCast(U16(), spread_crumbs(from))));
+      return hn::BitCast(U8(), hn::ShiftLeft<4>(hn::BitCast(U16(), spread_2_bit(from))));
     });
   }
 }

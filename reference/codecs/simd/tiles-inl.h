@@ -127,7 +127,7 @@ HWY_INLINE bool for_each_tile(std::span<const typename Payload::Element> x, std:
 
 // ---------------------------------------------------------------- extremes of blocks
 
-/// Of a block: one number in every lane, or many.
+/// The least and the largest element of a block: one number in every lane, or many.
 struct Extremes {
   FloatVector low;
   FloatVector high;

@@ -1,11 +1,11 @@
-#include "sim/run/ways.h"
+#include "sim/run/message_routes.h"
 
 #include <algorithm>
 
 namespace arlab {
 
-Ways::Ways(const Fabric& fabric, const Topology& topology, const Copies& copies,
-           std::uint64_t crossings, bool changes)
+MessageRoutes::MessageRoutes(const Fabric& fabric, const Topology& topology, const Copies& copies,
+                             std::uint64_t crossings, bool changes)
     : fabric_(fabric),
       topology_(topology),
       routes_(fabric),
@@ -17,8 +17,8 @@ Ways::Ways(const Fabric& fabric, const Topology& topology, const Copies& copies,
   if (kind_ == Kind::part) keep_links_of(copies);
 }
 
-Ways::Kind Ways::kind_of(const Plan& plan, const Network& network, std::uint64_t crossings,
-                         bool changes) {
+MessageRoutes::Kind MessageRoutes::kind_of(const Plan& plan, const Network& network,
+                                           std::uint64_t crossings, bool changes) {
   /// Fewer crossings than links / this: then the engine is better off without the other links.
   constexpr std::uint64_t kSparse = 4;
   if (changes) return Kind::changing;
@@ -26,7 +26,7 @@ Ways::Kind Ways::kind_of(const Plan& plan, const Network& network, std::uint64_t
   return crossings < network.links() / kSparse ? Kind::part : Kind::whole;
 }
 
-void Ways::fold(const Plan& plan) {
+void MessageRoutes::fold(const Plan& plan) {
   network_.add_devices(1);
   for (const PlannedMessage& message : plan.messages) {
     announce(real_route(message));
@@ -34,7 +34,7 @@ void Ways::fold(const Plan& plan) {
   }
 }
 
-void Ways::announce(std::span<const LinkId> route) {
+void MessageRoutes::announce(std::span<const LinkId> route) {
   for (const LinkId link : route) {
     const Fabric::Orbit orbit = orbit_of(link);
     if (folded_links_.contains(orbit.representative)) continue;
@@ -46,13 +46,13 @@ void Ways::announce(std::span<const LinkId> route) {
   }
 }
 
-Fabric::Orbit Ways::orbit_of(LinkId link) const {
+Fabric::Orbit MessageRoutes::orbit_of(LinkId link) const {
   Fabric::Orbit orbit = fabric_.orbit_of(link);
   orbit.size = orbit.size * ranks_ / topology_.ranks.value;
   return orbit;
 }
 
-void Ways::keep_links_of(const Copies& copies) {
+void MessageRoutes::keep_links_of(const Copies& copies) {
   for (std::uint64_t id = 0; id < copies.messages(); ++id) {
     const PlannedMessage message = copies.message(static_cast<MessageId>(id));
     const std::span<const LinkId> route = real_route(message);
@@ -75,12 +75,12 @@ void Ways::keep_links_of(const Copies& copies) {
   }
 }
 
-LinkId Ways::real_link(LinkId link) const {
+LinkId MessageRoutes::real_link(LinkId link) const {
   if (kind_ == Kind::part) return kept_[link];
   return kind_ == Kind::folded ? orbits_[link].representative : link;
 }
 
-std::string Ways::describe(ResourceId resource) const {
+std::string MessageRoutes::describe(ResourceId resource) const {
   if (resource < network().links()) return fabric_.describe(real_link(resource));
   const std::size_t domain = resource - network().links();
   return fmt::format("sharing domain {}", topology_.domains[domain].name);
@@ -88,7 +88,7 @@ std::string Ways::describe(ResourceId resource) const {
 
 // ---------------------------------------------------------------- routes
 
-std::span<const LinkId> Ways::real_route_of_nodes(NodeId from, NodeId to) {
+std::span<const LinkId> MessageRoutes::real_route_of_nodes(NodeId from, NodeId to) {
   if (!left_) return routes_.route(from, to);
   left_path_.clear();
   for (const LinkId link : left_routes_->route(from, to)) {
@@ -97,7 +97,7 @@ std::span<const LinkId> Ways::real_route_of_nodes(NodeId from, NodeId to) {
   return left_path_;
 }
 
-std::span<const LinkId> Ways::real_route(Rank from, Rank to) {
+std::span<const LinkId> MessageRoutes::real_route(Rank from, Rank to) {
   try {
     return real_route_of_nodes(from, to);
   } catch (const InvalidInput&) {
@@ -106,11 +106,11 @@ std::span<const LinkId> Ways::real_route(Rank from, Rank to) {
   }
 }
 
-std::span<const LinkId> Ways::real_route(const PlannedMessage& message) {
+std::span<const LinkId> MessageRoutes::real_route(const PlannedMessage& message) {
   return message.reach == Reach::one ? real_route(message.from, message.to) : ports_of_all(message);
 }
 
-std::span<const LinkId> Ways::ports_of_all(const PlannedMessage& message) {
+std::span<const LinkId> MessageRoutes::ports_of_all(const PlannedMessage& message) {
   tree_.clear();
   const bool spreads = message.reach == Reach::multicast;
   const Rank other = message.from == 0 ? 1 : 0;
@@ -124,16 +124,17 @@ std::span<const LinkId> Ways::ports_of_all(const PlannedMessage& message) {
   return tree_;
 }
 
-std::span<const LinkId> Ways::real_other_route(const PlannedMessage& message) {
+std::span<const LinkId> MessageRoutes::real_other_route(const PlannedMessage& message) {
   if (message.reach != Reach::one || left_) return {};
   return routes_.other_route(message.from, message.to);
 }
 
-double Ways::first_link_gb_per_s(const PlannedMessage& message) {
+double MessageRoutes::first_link_gb_per_s(const PlannedMessage& message) {
   return fabric_.network().properties(real_route(message).front()).bandwidth_gb_per_s;
 }
 
-std::span<const LinkId> Ways::ours(std::span<const LinkId> real, std::vector<LinkId>& path) const {
+std::span<const LinkId> MessageRoutes::ours(std::span<const LinkId> real,
+                                            std::vector<LinkId>& path) const {
   if (kind_ != Kind::folded && kind_ != Kind::part) return real;
   path.clear();
   for (const LinkId link : real) {
@@ -147,14 +148,15 @@ std::span<const LinkId> Ways::ours(std::span<const LinkId> real, std::vector<Lin
   return path;
 }
 
-Picoseconds Ways::latency_of(const PlannedMessage& message, std::span<const LinkId> route) {
+Picoseconds MessageRoutes::latency_of(const PlannedMessage& message,
+                                      std::span<const LinkId> route) {
   if (message.reach != Reach::one) return latency_of_tree(message);
   Picoseconds latency = 0;
   for (const LinkId link : route) latency += network().properties(link).latency;
   return latency;
 }
 
-Picoseconds Ways::latency_of_tree(const PlannedMessage& message) {
+Picoseconds MessageRoutes::latency_of_tree(const PlannedMessage& message) {
   Picoseconds latency = 0;
   for (const LinkId link : real_route(message.from, message.from == 0 ? 1 : 0)) {
     latency += fabric_.network().properties(link).latency;
@@ -164,7 +166,7 @@ Picoseconds Ways::latency_of_tree(const PlannedMessage& message) {
 
 // ---------------------------------------------------------------- links that fail
 
-void Ways::avoid(const std::set<LinkId>& dead, const std::vector<LinkFault>& faults) {
+void MessageRoutes::avoid(const std::set<LinkId>& dead, const std::vector<LinkFault>& faults) {
   left_routes_.reset();
   left_.reset();
   if (dead.empty()) return;

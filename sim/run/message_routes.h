@@ -1,4 +1,4 @@
-// The ways that messages of a run take through the fabric, and the network that they share.
+// The routes of a run's messages through the fabric, and the network that they share.
 //
 // Knows topology, fabric and routes; nothing of stages and times. Owns the network where that is not
 // the fabric's own:
@@ -28,11 +28,11 @@
 namespace arlab {
 
 /// For one run. Spans that it returns are valid until the next call that returns one of that kind.
-class Ways {
+class MessageRoutes {
  public:
   /// For the messages of `copies`, which cross so many links. `changes`: links will change.
-  Ways(const Fabric& fabric, const Topology& topology, const Copies& copies,
-       std::uint64_t crossings, bool changes);
+  MessageRoutes(const Fabric& fabric, const Topology& topology, const Copies& copies,
+                std::uint64_t crossings, bool changes);
 
   const Network& network() const { return kind_ == Kind::whole ? fabric_.network() : network_; }
   /// A link of the whole fabric that this one is, or stands for.
@@ -47,24 +47,25 @@ class Ways {
   std::span<const LinkId> real_route(const PlannedMessage& message);
   std::span<const LinkId> real_other_route(const PlannedMessage& message);
   std::span<const LinkId> real_route_of_nodes(NodeId from, NodeId to);
-  /// Of the first link, as the fabric has it.
+  /// The bandwidth of the first link, as the fabric has it.
   double first_link_gb_per_s(const PlannedMessage& message);
 
-  /// On network().
+  /// The links of network() over which the message goes.
   std::span<const LinkId> route(const PlannedMessage& message) {
     return ours(real_route(message), path_);
   }
-  /// For the other half of the message; empty where all of it goes one way.
+  /// The same for the other half of the message; empty where all of it goes one way.
   std::span<const LinkId> other_route(const PlannedMessage& message) {
     return ours(real_other_route(message), other_path_);
   }
-  /// From when its last byte leaves until that arrives; with a tree, as on the way to any.
+  /// The time from when a message's last byte leaves until that arrives; with a tree, as on the way
+  /// to any.
   Picoseconds latency_of(const PlannedMessage& message, std::span<const LinkId> route);
   Picoseconds latency_of_tree(const PlannedMessage& message);
 
   // With links that change:
   void set_bandwidth(LinkId link, double gb_per_s) { network_.set_bandwidth(link, gb_per_s); }
-  /// From now on ways are those of the fabric that is left without `dead` links, which are what
+  /// From now on routes are those of the fabric that is left without `dead` links, which are what
   /// `faults` say.
   void avoid(const std::set<LinkId>& dead, const std::vector<LinkFault>& faults);
 
@@ -100,8 +101,8 @@ class Ways {
   std::span<const LinkId> ports_of_all(const PlannedMessage& message);
   /// The links of this network that stand for those of the fabric; put into `path` if they differ.
   std::span<const LinkId> ours(std::span<const LinkId> real, std::vector<LinkId>& path) const;
-  /// Of the links that the ranks of the plan use. It may be run by a part of a mesh or of a switch,
-  /// whose other ranks then do nothing.
+  /// The link's orbit among the links that the ranks of the plan use. The plan may be run by a part
+  /// of a mesh or of a switch, whose other ranks then do nothing.
   Fabric::Orbit orbit_of(LinkId link) const;
 
   const Fabric& fabric_;

@@ -31,8 +31,8 @@ TABLE = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
 SPEEDS = "measured/h200_places_2026-11-22.csv"
 SPEEDS_BF16 = "measured/h200_allreduce_bf16_2026-11-23.csv"
 INSTRUCTIONS = "measured/codec_instructions_2026-11-24.csv"
-TWO_GPUS = "measured/h100_two_gpus_2026-11-24.csv"
-TWO_GPUS_ALLOW = "measured/h100_link_and_memory_bound_2026-11-24.csv"
+TWO_GPUS = "measured/h200_two_gpus_2026-11-26.csv"
+TWO_GPUS_ALLOW = "measured/h200_link_and_memory_bound_2026-11-21.csv"
 CODE_OBJECTS = "measured/gfx942_kernels_2026-11-23.csv"
 H200_ISSUES_PER_US = 132 * 4 * 1980  # an instruction of a warp per cycle on each scheduler of its multiprocessors, at their highest clock
 SMALL = "measured/h200_lamport_2026-11-23.csv"
@@ -167,7 +167,7 @@ def _of_two_shot(codec: str) -> float:
 
 
 def codec_bounds() -> str:
-    """Of every codec of one pass, what 2 H100 allow two_shot of 64 MiB of bf16, and what it takes, microseconds."""
+    """Of every codec of one pass, what 2 H200 allow two_shot of 64 MiB of bf16, and what it takes, microseconds."""
     allowed = [row for row in rows(TWO_GPUS_ALLOW) if (row["gpus"], row["bytes"]) == ("2", str(number("64M")))]
     links = sorted((float(row["wire_bits"]), float(row["time_us"])) for row in allowed if row["what"] == "links")
     memory = min(float(row["time_us"]) for row in allowed if row["what"] == "memory")
@@ -189,7 +189,7 @@ def codec_bounds() -> str:
 
 
 def budget() -> str:
-    """Microseconds of 64 MiB of bf16 on 2 H100 by N multiprocessors, beside NCCL with N channels; in brackets over NCCL's."""
+    """Microseconds of 64 MiB of bf16 on 2 H200 by N multiprocessors, beside NCCL with N channels; in brackets over NCCL's."""
     codecs = ("bf16", "qr-q8", "int4-g32", "qr-q4")
     lines = [f"| N | NCCL | {' | '.join(f'`{codec}`' for codec in codecs)} |", "| --- " * (2 + len(codecs)) + "|"]
     for sms in ("8", "16", "32", ""):

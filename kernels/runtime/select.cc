@@ -45,7 +45,7 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
 
 CodecTraits traits_of(const TwoPassChoice& codec, DType dtype) {
   CodecTraits traits;
-  traits.measures = true;
+  traits.has_message_scale = true;
   traits.is_tuned =
       with_message_scale(codec, dtype, [&]<class Codec, class Element>(const Codec&, Element) {
         traits.tuning = Codec::kTuning;

@@ -112,7 +112,7 @@ std::span<const KernelRule> kernel_rules() { return kRules; }
 
 const KernelRule* find_kernel_rule(std::string_view algorithm, const KernelCall& call) {
   for (const KernelRule& rule : kRules) {
-    const bool takes_codec = !call.codec.measures || rule.measures;
+    const bool takes_codec = !call.codec.has_message_scale || rule.takes_message_scales;
     if (algorithm == rule.algorithm && takes_codec && rule.is_for(call)) return &rule;
   }
   return nullptr;

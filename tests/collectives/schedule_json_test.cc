@@ -12,6 +12,7 @@
 #include "reference/tensors/synthetic.h"
 #include "tests/collectives/oracle.h"
 #include "tests/collectives/variants.h"
+#include "tests/refusal.h"
 
 namespace arlab::testing {
 namespace {
@@ -154,26 +155,18 @@ TEST(ScheduleOfAnySize, CutsAtUnitsOfTheAlignment) {
 TEST(ScheduleOfAnySize, IsRefusedWhereItDoesNotFit) {
   const Json json = Json::parse(in_fractions(schedule_of({"all_to_all", {}}, 4, 4, 1)));
   const WrittenSchedule written = written_schedule_from_json(json.dump());
-  const auto refusal = [](auto&& call) -> std::string {
-    try {
-      (void)call();
-    } catch (const InvalidInput& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_NE(refusal([&] { return written.at(6, 1); }).find("multiples of 4"), std::string::npos);
-  EXPECT_NE(refusal([&] { return written.at(0, 1); }).find("out of range"), std::string::npos);
-  EXPECT_NE(refusal([&] { return written.at(4, 0); }).find("at least 1"), std::string::npos);
-  EXPECT_NE(refusal([&] { return schedule_from_json(json.dump()); }).find("elements is missing"),
+  EXPECT_NE(refusal_of([&] { return written.at(6, 1); }).find("multiples of 4"), std::string::npos);
+  EXPECT_NE(refusal_of([&] { return written.at(0, 1); }).find("out of range"), std::string::npos);
+  EXPECT_NE(refusal_of([&] { return written.at(4, 0); }).find("at least 1"), std::string::npos);
+  EXPECT_NE(refusal_of([&] { return schedule_from_json(json.dump()); }).find("elements is missing"),
             std::string::npos);
   const WrittenSchedule sized = written_schedule_from_json(tree_json().dump());
-  EXPECT_NE(refusal([&] { return sized.at(1, 1); }).find("elements per rank, not 1"),
+  EXPECT_NE(refusal_of([&] { return sized.at(1, 1); }).find("elements per rank, not 1"),
             std::string::npos);
   for (const char* wrong : {"2/1", "1/0", "-1/2", "1", "1/", "/2", "0.5", "1/2 ", "1/1048577"}) {
     Json changed = json;
     changed["chunks"][1]["end"] = wrong;
-    const std::string text = refusal([&] { return written_schedule_from_json(changed.dump()); });
+    const std::string text = refusal_of([&] { return written_schedule_from_json(changed.dump()); });
     EXPECT_NE(text.find("chunks[1].end"), std::string::npos) << wrong;
     EXPECT_NE(text.find("not a fraction"), std::string::npos) << wrong;
   }
@@ -239,12 +232,7 @@ TEST(Tree, WithAMistakeIsRefusedByTheChecker) {
 
 /// What is said of a file.
 std::string refusal_of_text(std::string_view text) {
-  try {
-    schedule_from_json(text);
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "accepted";
+  return refusal_of([&] { schedule_from_json(text); });
 }
 
 std::string refusal(const Json& json) { return refusal_of_text(json.dump()); }

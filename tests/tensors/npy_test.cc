@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "tests/refusal.h"
 #include "tests/tensors/temporary_directory.h"
 
 namespace arlab {

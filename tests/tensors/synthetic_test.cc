@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "tests/refusal.h"
 #include "tests/tensors/temporary_directory.h"
 
 namespace arlab {

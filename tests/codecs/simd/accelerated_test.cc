@@ -21,6 +21,7 @@
 #include "tests/codecs/round_trip.h"
 #include "tests/codecs/simd/on_target.h"
 #include "tests/codecs/simd/results.h"
+#include "tests/words.h"
 
 namespace arlab::testing {
 namespace {
@@ -40,9 +41,9 @@ std::vector<std::string> scaled_or_logarithmic_names() {
   for (const char* rule : {"", "-ceil", "-even"}) {
     for (const std::string& name : microscaling_names(rule)) list.push_back(name);
   }
-  for (const char* name : {"mxfp4-floor", "nvfp4", "logfmt2-g32", "logfmt3-g32", "logfmt4-g32",
-                           "logfmt5-g32", "logfmt6-g32", "logfmt8-g32", "logfmt4-g96",
-                           "logfmt7-g128", "logfmt3-g4128", "logfmt4-g8192", "logfmt2-g4096"}) {
+  for (const std::string& name : words("mxfp4-floor nvfp4 logfmt2-g32 logfmt3-g32 logfmt4-g32 "
+                                       "logfmt5-g32 logfmt6-g32 logfmt8-g32 logfmt4-g96 "
+                                       "logfmt7-g128 logfmt3-g4128 logfmt4-g8192 logfmt2-g4096")) {
     list.push_back(name);
   }
   return list;
@@ -50,44 +51,16 @@ std::vector<std::string> scaled_or_logarithmic_names() {
 
 /// Any-bit codecs: all numbers of bits, groups of every kind, all variants.
 std::vector<std::string> anybit_names() {
-  std::vector<std::string> list;
-  for (const char* name : {"int4-gtensor",
-                           "int8-gtensor",
-                           "int5-gtensor-sym",
-                           "int4-gtensor-static0.01:-0.07",
-                           "int8-gtensor-sym-static0.02",
-                           "int3-gtensor-static1e-30:1e-3",
-                           "int7-gtensor-static1e30:0",
-                           "int4-g4096",
-                           "int6-g8192",
-                           "int3-g12288-sym",
-                           "int4-g8",
-                           "int3-g16",
-                           "int5-g24",
-                           "int8-g40",
-                           "int2-g48",
-                           "int6-g96-sym",
-                           "int7-g136",
-                           "int4-g2048",
-                           "int4-g1000",
-                           "int2-g8-sr",
-                           "int4-g24-sr",
-                           "int3-g64-sr",
-                           "int5-g128-sym-sr",
-                           "int6-g4096-sr",
-                           "int8-g1000-sr",
-                           "int2-g16-sr-is",
-                           "int4-g40-sr-is",
-                           "int8-g128-sr-is",
-                           "int7-g256-sr-is",
-                           "had-int4-g8",
-                           "had-int3-g16-sym",
-                           "had-int5-g64",
-                           "had-int8-g128",
-                           "had-int6-g1024-sym",
-                           "had-int2-g4096"}) {
-    list.push_back(name);
-  }
+  std::vector<std::string> list = words(
+      "int4-gtensor int8-gtensor int5-gtensor-sym int4-gtensor-static0.01:-0.07 "
+      "int8-gtensor-sym-static0.02 "
+      "int3-gtensor-static1e-30:1e-3 int7-gtensor-static1e30:0 int4-g4096 int6-g8192 "
+      "int3-g12288-sym int4-g8 int3-g16 "
+      "int5-g24 int8-g40 int2-g48 int6-g96-sym int7-g136 int4-g2048 int4-g1000 int2-g8-sr "
+      "int4-g24-sr int3-g64-sr "
+      "int5-g128-sym-sr int6-g4096-sr int8-g1000-sr int2-g16-sr-is int4-g40-sr-is int8-g128-sr-is "
+      "int7-g256-sr-is "
+      "had-int4-g8 had-int3-g16-sym had-int5-g64 had-int8-g128 had-int6-g1024-sym had-int2-g4096");
   for (int bits = 2; bits <= 8; ++bits) {
     for (const int group : {32, 64, 128}) {
       list.push_back(fmt::format("int{}-g{}", bits, group));

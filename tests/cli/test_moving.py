@@ -76,7 +76,7 @@ def through(codec, slot, folder):
 
 
 @pytest.mark.parametrize("own", ["encoded", "exact"])
-@pytest.mark.parametrize("way", filter(exchanges, WAYS))
+@pytest.mark.parametrize("way", [*filter(exchanges, WAYS)])
 def test_slots_are_encoded_as_they_would_be_alone(tmp_path, way, own):
     inputs = np.random.default_rng(7).standard_normal((3, 3, 2048 + 77)).astype(np.float16)
     report, outputs = reduce(f"{way} --codec qr-q4 --own {own}", inputs, tmp_path)

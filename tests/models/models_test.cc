@@ -11,7 +11,6 @@
 #include "experiments/models/layers.h"
 #include "experiments/models/model_files.h"
 #include "experiments/models/perplexity.h"
-#include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/error.h"
@@ -170,38 +169,6 @@ RunCollective reference(const std::string& codec, Rank ranks) {
             {.world_size = ranks, .elements = elements, .alignment = found->info().alignment});
       },
       found, found, DType::fp16, {.threads = 2});
-}
-
-/// The last state of the tiny network for some tokens.
-std::vector<float> run_tiny(const LoadedModel& model, const RunCollective& collective,
-                            unsigned threads = 2) {
-  CompressedAllReduce split(4, model.network.shape.hidden, DType::fp16,
-                            {2, std::make_shared<const RunCollective>(collective)}, threads);
-  std::vector<TokenId> ids;
-  for (TokenId i = 0; i < 100; ++i) ids.push_back(i * i % 7);
-  return model.network.run(ids, &split, threads);
-}
-
-TEST_F(Files, KernelsOfEmulatedGpusGiveTheNetworkTheSameBits) {
-  const LoadedModel model = load_model(write("good.gguf", tiny_gguf()).string());
-  const auto host = kernels::find_platform("host");
-  if (!host.ok()) GTEST_SKIP() << "no emulated kernels were built";
-  const auto group = std::move(host.value()->make_group(4, {}).value());
-  for (const std::string codec : {"fp16", "qr-q4", "int5-g128", "int2-g32-sr"}) {
-    std::size_t flipped = 0;  // of the mutant: a bit of one element of one sum
-    const auto kernels = [&](bool mutant) -> RunCollective {
-      return [&, mutant](std::uint64_t elements, std::span<const std::byte> inputs,
-                         std::span<std::byte> outputs) {
-        const auto status =
-            group->run({.collective = {"two_shot", codec, DType::fp16, elements}}, inputs, outputs);
-        ASSERT_TRUE(status.ok()) << status.message();
-        if (mutant && flipped++ == 1) outputs[2 * 37] ^= std::byte{1};
-      };
-    };
-    const auto expected = run_tiny(model, reference(codec, 4));
-    EXPECT_EQ(run_tiny(model, kernels(false)), expected) << codec;
-    EXPECT_NE(run_tiny(model, kernels(true)), expected) << codec;
-  }
 }
 
 TEST_F(Files, LayersThatAreNotSplitTakeNoPart) {

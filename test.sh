@@ -70,7 +70,7 @@ uses=(test)
 configurations=()
 for word in "$@"; do
   case $word in
-    full) full=ON && uses+=(full) ;;
+    full) full=ON && uses+=(full) && export ARLAB_LONG_TESTS=1 ;;
     lint | release | asan-ubsan | tsan) configurations+=("$word") ;;
     *)
       printf 'error: unknown configuration %s; allowed are full, lint, release, asan-ubsan, tsan, --changed\n' "$word" >&2

@@ -609,11 +609,7 @@ def test_a_file_whose_rows_are_gone_meanwhile_is_written_again(folder, long):
         ('["fp16", "qr-q4"]', '["fp32"]', ["fp32", "fp16"]),
         ("gaussian:sigma=1,seed=1", "gauss", ["gauss", "gaussian"]),
         ("gaussian:sigma=1,seed=1", "gaussian:sigma=x", ["sigma", "x"]),
-        (
-            'synthetic = "gaussian:sigma=1,seed=1"\nelements = "4K"',
-            "",
-            ["input 1", "file", "synthetic"],
-        ),
+        ('synthetic = "gaussian:sigma=1,seed=1"\nelements = "4K"', "", ["input 1", "file", "synthetic"]),
         ('elements = "4K"', "", ["input 1", "elements"]),
         ('elements = "4K"', 'elements = "4X"', ["input 1", "elements", "4X"]),
         ('elements = "4K"', 'elements = "4K"\nseed = 1', ["input 1", "seed"]),

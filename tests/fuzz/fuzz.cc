@@ -693,7 +693,7 @@ std::vector<Format> all_formats() {
        import_damaged},
       {"msccl", 10'000, [](const Files&) { return seeds_in("tests/collectives/msccl"); },
        read_damaged_msccl, std::size_t{256} << 20},
-      {"bench", 5'000, only(kBench), read_damaged_bench},
+      {"bench", 1'000, only(kBench), read_damaged_bench},
       {"tables", 5'000, published, tables_reader("tables.toml")},
       {"table", 5'000, only(kTable), tables_reader("table.csv")},
       {"wire", 20'000, wire_seeds, decode_damaged}};

@@ -4,11 +4,22 @@
 
 #include <bit>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "reference/formats/half.h"
 #include "reference/formats/portable_log.h"
 
 namespace arlab {
+
+/// What a name of the family says.
+struct LogFmtName {
+  unsigned bits = 0;
+  std::size_t group = 0;
+};
+
+/// None if the name is of another family.
+std::optional<LogFmtName> parse_logfmt(std::string_view name);
 
 /// Of a block, as it travels: fp16 patterns.
 struct LogRange {

@@ -460,6 +460,7 @@ def test_paths_that_cannot_be(strange, path):
         f"{ENCODE} good.npy {path}.bin",
         f"{DECODE} good.npy {path}.npy",
         f"{REDUCE} {DATA} --out {path}.npy",
+        f"vectors --codec fp32 {path}",
         f"{SIMULATE} --trace {path}.json",
         f"topology show l40-8 --out {path}.png",
         f"select --topology l40-8 --out {path}.json",

@@ -12,15 +12,6 @@
 
 namespace arlab {
 
-/// What a name of the family says.
-struct LogFmtName {
-  unsigned bits = 0;
-  std::size_t group = 0;
-};
-
-/// None if the name is of another family.
-std::optional<LogFmtName> parse_logfmt(std::string_view name);
-
 /// Of a block, as it travels: fp16 patterns.
 struct LogRange {
   std::uint16_t lo = 0;
@@ -98,5 +89,14 @@ struct LogCodes {
     return first;
   }
 };
+
+/// What a name of the family says.
+struct LogFmtName {
+  unsigned bits = 0;
+  std::size_t group = 0;
+};
+
+/// None if the name is of another family.
+std::optional<LogFmtName> parse_logfmt(std::string_view name);
 
 }  // namespace arlab

@@ -6,8 +6,8 @@
 
 #include <cmath>
 
+#include "tests/refusal.h"
 #include "tests/sim/machine.h"
-#include "tests/sim/refusal.h"
 
 namespace arlab {
 namespace {

@@ -11,9 +11,9 @@
 #include <regex>
 #include <set>
 
+#include "tests/refusal.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/machine_file.h"
-#include "tests/sim/refusal.h"
 
 namespace arlab {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/formats/fp8_blocks.h"
+#include "reference/codecs/formats/logfmt.h"
 #include "reference/codecs/formats/mx.h"
 #include "reference/codecs/formats/mxint8.h"
 #include "reference/codecs/registry.h"
@@ -23,7 +24,7 @@ bool is_block_format_in_kernels(std::string_view codec) {
   if (const auto format = parse_anybit(codec)) {
     return !format->given && is_group_in_kernels(format->group);
   }
-  if (codec.starts_with("logfmt")) return is_group_in_kernels(find_codec(codec)->info().block);
+  if (const auto format = parse_logfmt(codec)) return is_group_in_kernels(format->group);
   return Mx::parse(codec) || MxInt8::parse(codec) || Fp8Blocks<128>::parse(codec);
 }
 

@@ -45,24 +45,39 @@ struct Blocks {
   Quantity slot_bytes;     ///< of the wire, that a block sends a peer before it waits for others
   Quantity load_us;        ///< latency of a load: of the input, or of what a peer has stored
   Quantity release_us;     ///< per block and exchange: stores that must be done before the flag
-  /// What an operation costs that is not of packed 16-bit pairs (CodecCost), in those that are.
-  Quantity unpacked_cost;
-  /// And more, of codecs that reserve spikes, or that convert to 8-bit floats.
-  Quantity spikes_cost = unless_given(1);
-  Quantity fp8_cost = unless_given(1);
-  /// And of codecs that are not packed, with bf16 tensors.
-  Quantity bf16_cost = unless_given(1);
+  Quantity phase_us;       ///< per stage that sends, of what is run as a program (kernels/schedule)
+  /// Until all blocks know the scale of a message (CodecCost::measures).
+  Quantity meet_us;
+  std::vector<std::string> measured = {};  ///< algorithms that were timed, with the codecs of Device::codecs
   bool operator==(const Blocks&) const = default;
 };
+
+/// What a codec takes in kernels with Blocks, of a thread for its eight elements of a tile.
+struct CodecTimes {
+  struct Instructions {
+    double encode = 0;
+    double decode = 0;  ///< and add
+    bool operator==(const Instructions&) const = default;
+  };
+  std::string codec;
+  Instructions fp16;
+  Instructions bf16;  ///< and of all other dtypes
+  double slots = 1;  ///< of the processor's issue slots, that an instruction takes on a full device
+  double cycles = 1;  ///< that it takes in a tile that is alone
+  bool operator==(const CodecTimes&) const = default;
+};
+
+/// Names of CodecTimes, per counted operation (CodecCost), of codecs that have none of their own.
+inline constexpr std::string_view kOperation = "operation";
+inline constexpr std::string_view kPackedOperation = "packed-operation";
 
 /// Kernels for small tensors, of one tile per block (rounds_kernel.h). With Blocks only.
 struct Small {
   Quantity launch_us;
   Quantity step_us;         ///< per stage that sends
   Quantity message_us;      ///< and for each peer but the first
-  Quantity spread_blocks;   ///< that have a multiprocessor of their own
-  Quantity crowding_us;     ///< per stage and peer, where blocks share multiprocessors
   Quantity tile_us_per_op;  ///< latency of a tile, per operation
+  Quantity work_cost;       ///< share of the work of all blocks that shows
   Quantity wire_cost;       ///< how much longer bytes take that nothing follows
   bool operator==(const Small&) const = default;
 };
@@ -75,6 +90,7 @@ struct Sentinels {
   Quantity tile_us_per_op;  ///< latency of a tile, per operation
   Quantity fill_us;         ///< per stage: to fill and to empty the pipeline of many turns
   Quantity fill_turns;      ///< turns after which it is full to all but 1/e
+  Quantity turn_cost;       ///< share of a turn's work that this takes as well
   bool operator==(const Sentinels&) const = default;
 };
 
@@ -177,7 +193,8 @@ struct Device {
   Quantity all_to_all_efficiency;
 
   std::optional<Stores> stores;
-  std::optional<Blocks> blocks;  ///< not together with stores
+  std::optional<Blocks> blocks;    ///< not together with stores
+  std::vector<CodecTimes> codecs;  ///< with blocks only; of others an operation is one
   std::optional<Small> small;
   std::optional<Sentinels> sentinels;
   std::optional<Library> library;
@@ -187,10 +204,7 @@ struct Device {
 };
 
 /// Whether a file may leave it out.
-inline bool is_optional_quantity(std::string_view key) {
-  return key == "blocks.spikes_cost" || key == "blocks.fp8_cost" || key == "blocks.bf16_cost" ||
-         key.starts_with("library.fill_");
-}
+inline bool is_optional_quantity(std::string_view key) { return key.starts_with("library.fill_"); }
 
 /// Round numbers, for what-if questions.
 Device generic_device();
@@ -228,19 +242,16 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("blocks.slot_bytes", blocks.slot_bytes);
     visit("blocks.load_us", blocks.load_us);
     visit("blocks.release_us", blocks.release_us);
-    visit("blocks.unpacked_cost", blocks.unpacked_cost);
-    visit("blocks.spikes_cost", blocks.spikes_cost);
-    visit("blocks.fp8_cost", blocks.fp8_cost);
-    visit("blocks.bf16_cost", blocks.bf16_cost);
+    visit("blocks.phase_us", blocks.phase_us);
+    visit("blocks.meet_us", blocks.meet_us);
   }
   if (device.small) {
     auto& small = *device.small;
     visit("small.launch_us", small.launch_us);
     visit("small.step_us", small.step_us);
     visit("small.message_us", small.message_us);
-    visit("small.spread_blocks", small.spread_blocks);
-    visit("small.crowding_us", small.crowding_us);
     visit("small.tile_us_per_op", small.tile_us_per_op);
+    visit("small.work_cost", small.work_cost);
     visit("small.wire_cost", small.wire_cost);
   }
   if (device.sentinels) {
@@ -251,6 +262,7 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("sentinels.tile_us_per_op", sentinels.tile_us_per_op);
     visit("sentinels.fill_us", sentinels.fill_us);
     visit("sentinels.fill_turns", sentinels.fill_turns);
+    visit("sentinels.turn_cost", sentinels.turn_cost);
   }
   if (device.library) {
     auto& library = *device.library;

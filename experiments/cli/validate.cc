@@ -494,7 +494,10 @@ struct CalibrateRequest {
         Uncertainty uncertainty = *like.uncertainty;
         uncertainty.note = note;
         const std::optional<Uncertainty> known = find_topology(name).uncertainty;
-        if (!only.empty() && known) uncertainty = updated(*known, uncertainty);
+        const bool says_more = known && std::ranges::any_of(known->constants, [&](const auto& key) {
+                                 return std::ranges::count(uncertainty.constants, key) == 0;
+                               });
+        if (says_more) uncertainty = updated(*known, uncertainty);
         text = with_uncertainty(text, uncertainty);
       }
       texts[name + ".toml"] = std::move(text);

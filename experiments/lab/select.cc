@@ -605,6 +605,7 @@ struct SelectRequest {
       for (const std::string& name : library_algorithms(t)) {
         all.push_back({&find_simulated_algorithm(name), uncompressed, find_codec(uncompressed),
                        true, 8.0 * static_cast<double>(size_of(type))});
+        if (is_known) all.back().measured = true;
       }
     }
     return all;

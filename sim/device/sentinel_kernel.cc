@@ -42,12 +42,15 @@ SentinelKernel::SentinelKernel(const Device& device, const Plan& plan)
     sum.written += stage.written;
   }
   for (const Stage& sum : all) {
+    const double work = work_us(sum);
+    const double tile_us =
+        sentinels.tile_us_per_op.value * tiles * tile_operations(sum) / largest_message_;
+    const double turn_us = sentinels.turn_cost.value * work / std::max(turns, 1.0);
     of_rank_.push_back({.flags_us = steps_ * (sentinels.step_us.value +
                                               sentinels.access_us.value * (accesses - 1) +
                                               sentinels.fill_us.value * filled),
-                        .first_tile_us = sentinels.tile_us_per_op.value * tiles * operations(sum) /
-                                         largest_message_,
-                        .hidden_us = work_us(sum)});
+                        .first_tile_us = tile_us + turn_us * filled,
+                        .hidden_us = work});
   }
 }
 

@@ -2,12 +2,12 @@
 // blocks never wait for what they have sent. Messages of all stages travel side by side, and blocks
 // take items, of k tiles of every chunk, in turn. Of a plan with S stages that send:
 //
-//   latency    S (step_us + access_us * (accesses - 1)) + tile_us_per_op * k * operations / m
+//   latency    S (step_us + access_us * (accesses - 1)) + tile_us_per_op * k * operations of a tile's latency / m
 //   accesses   of 16 bytes, of each of 256 threads in a turn: peers * k * bytes of a tile's wire
 //   wire       as the network says, of what all stages send together
 //   work       all operations of the rank / codec_gops_per_s
-//   fill       S * fill_us * (1 - exp(-(turns - 1) / fill_turns)), with more than one turn:
-//              items / resident blocks. What it takes to fill and to empty the pipeline.
+//   fill       (S * fill_us + turn_cost * work / turns) (1 - exp(-(turns - 1) / fill_turns)), with
+//              more than one turn: items / resident blocks. What it takes to fill and to empty the pipeline.
 //   message    latency + max(wire, work) + fill, and the latency of links S times
 //
 // The form was found with 2 and 4 H200 in view (sim/MODEL.md has its errors).

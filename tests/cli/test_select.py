@@ -128,6 +128,23 @@ def test_what_is_not_simulated_would_have_changed_nothing(tmp_path, options):
     assert select(options, tmp_path) == select(f"{options} --exhaustive", tmp_path)
 
 
+def test_what_nobody_timed_is_ranked_when_asked_for(tmp_path):
+    """Of a machine whose file says what was: kernels of two algorithms, with the codecs of its table."""
+    few = "--topology h200-2 --bytes 1M --synthetic gaussian --dtype bf16"
+    report = select(few, tmp_path)
+    rows = report["ranges"] + report["pareto"] + [report]
+    assert {row["measured"] for row in rows} == {True}
+    assert {row["algorithm"] for row in rows if row["implementation"] == "kernel"} <= {"one_shot", "two_shot"}
+    more = select(f"{few} --unmeasured", tmp_path)
+    assert more["candidate_count"] > 2 * report["candidate_count"]
+    for row in more["ranges"] + more["pareto"]:
+        if row["implementation"] == "kernel" and row["algorithm"] not in ("one_shot", "two_shot"):
+            assert row["measured"] is False
+    named = select(f"{few} --algorithms hierarchical --codecs qr-q4,int7-g64", tmp_path)
+    assert named["measured"] is False and named["candidate_count"] == 2
+    assert select(f"--topology mi300x-2 --bytes 1M --synthetic gaussian {FEW}", tmp_path)["measured"] is None
+
+
 def test_many_ranks_take_seconds(tmp_path):
     """Within the time limit of any one call, though 128 ranks have many uneven sizes."""
     few = "--algorithms two_shot,ring,tree --codecs fp16,qr-q8,qr-q4,int4-g32"

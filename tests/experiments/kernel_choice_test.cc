@@ -28,6 +28,7 @@ OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType
   call.has_sentinels = (algorithm == "one_shot" ? kernels::one_shot_sentinel_of(layout)
                                                 : kernels::two_shot_sentinel_of(layout))
                            .count != 0;
+  call.has_lamport = kernels::lamport_slots_of(layout).blocks != 0;
   call.all_tiles_whole = true;
   for (const Chunk& chunk : schedule.chunks) {
     call.tiles = std::max<std::size_t>(call.tiles, (chunk.size() + 2047) / 2048);
@@ -35,12 +36,14 @@ OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType
   }
   call.blocks = static_cast<std::size_t>(
       std::min(layout.blocks, kMultiprocessors * traits.tuning.resident_blocks));
+  call.lamport_blocks =
+      static_cast<std::size_t>(std::min(layout.blocks, kMultiprocessors * traits.lamport_blocks));
   call.tile_bytes = (find_codec(codec)->wire_bytes(dtype, 2048) + 15) / 16 * 16;
   const KernelRule* rule = find_kernel_rule(algorithm, call);
-  if (rule == nullptr) return OwnKernel::rounds;
-  return rule->kernel.ends_with("_sentinel") ? OwnKernel::sentinels
-         : rule->kernel.ends_with("_small")  ? OwnKernel::small
-                                             : OwnKernel::rounds;
+  if (rule == nullptr) return OwnKernel::program;
+  return rule->kernel.ends_with("_sentinel")  ? OwnKernel::sentinels
+         : rule->kernel.ends_with("_lamport") ? OwnKernel::small
+                                              : OwnKernel::rounds;
 }
 
 /// Room for sentinels and for ends of tiles counts only where there are such kernels.
@@ -108,7 +111,7 @@ TEST(KernelChoice, ASchedulesNameIsNotEnough) {
   Schedule ring = make_schedule("ring", request);
   ring.algorithm = "two_shot";
   EXPECT_EQ(own_kernel_of(h200.device, plan_of(ring, *find_codec("fp16"), DType::fp16)),
-            OwnKernel::rounds);
+            OwnKernel::program);
 }
 
 }  // namespace

@@ -147,7 +147,10 @@ Topology with_blocks(Topology t) {
                            .slot_bytes = assumed(5000),
                            .load_us = assumed(1),
                            .release_us = assumed(0.25),
-                           .unpacked_cost = assumed(2)};
+                           .phase_us = assumed(0),
+                           .meet_us = assumed(1)};
+  t.device.codecs = {{std::string(kOperation), {8, 8}, {8, 8}, 2, 2},
+                     {std::string(kPackedOperation), {8, 8}, {8, 8}, 1, 1}};
   return t;
 }
 
@@ -159,20 +162,20 @@ Topology with_sentinels(Topology t) {
                                  .access_us = assumed(0.5),
                                  .tile_us_per_op = assumed(0.1),
                                  .fill_us = assumed(3),
-                                 .fill_turns = assumed(1.5 / std::log(2.0))};
+                                 .fill_turns = assumed(1.5 / std::log(2.0)),
+                                 .turn_cost = assumed(0.5)};
   return t;
 }
 
-/// Tiles of 10000 elements, of which only the first has room of its own.
+/// Tiles of 10000 elements.
 Topology with_small(Topology t) {
   t = with_blocks(std::move(t));
   t.device.blocks->tile_elements = assumed(10000);
   t.device.small = Small{.launch_us = assumed(4),
                          .step_us = assumed(1.5),
                          .message_us = assumed(0.5),
-                         .spread_blocks = assumed(1),
-                         .crowding_us = assumed(0.75),
                          .tile_us_per_op = assumed(0.1),
+                         .work_cost = assumed(0.25),
                          .wire_cost = assumed(1.5)};
   return t;
 }
@@ -248,6 +251,14 @@ std::vector<HandCase> hand_cases() {
   add("blocks in one round", two_shot, one_byte(), one_round,
       5 + (3.5 + 5 + 40 + 1) + (3.5 + 10.5 + 40 + 1) + 4 + 6, {5, 9, 80, 0, 25.5, 0});
 
+  // As a program, half a microsecond more in each phase.
+  Topology by_phases = one_round;
+  by_phases.device.blocks->phase_us.value = 0.5;
+  Schedule program = two_shot;
+  program.algorithm = "a program";
+  add("blocks in one round, as a program", program, one_byte(), by_phases,
+      5 + (4 + 5 + 40 + 1) + (4 + 10.5 + 40 + 1) + 4 + 6, {5, 10, 80, 0, 25.5, 0});
+
   // Half the operations; fewer tiles than blocks could be there.
   Topology few_tiles = one_round;
   few_tiles.device.blocks->tile_elements.value = 10000;
@@ -257,22 +268,23 @@ std::vector<HandCase> hand_cases() {
 
   // ---- places: a rank has 580000 operations (as above, packed, with what is gathered) and 40000
   // additions, 15.5 us; two tiles of a chunk of 20000 elements take 0.1 * 2 * 29 us. 10 items in
-  // 2.5 turns fill half of the pipeline. Both steps together send 40000 bytes, 4 us, and the last
+  // 2.5 turns fill half of the pipeline, with half of a turn's work. Both steps together send 40000 bytes, 4 us, and the last
   // wire goes two ways.
   const CodecPtr packed = find_codec("bits=8,encode_ops=3,decode_ops=2,packed=1");
   add("places, codec longer", two_shot, packed, with_sentinels(machine(full_mesh, 2)),
-      6 + 2 * 2 + 2 * 1.5 + 5.8 + 15.5 + 2, {6, 9, 0, 0, 21.3, 0});
+      6 + 2 * 2 + 2 * 1.5 + 5.8 + 1.55 + 15.5 + 2, {6, 9, 0, 0, 22.85, 0});
 
   Topology narrow_places = with_sentinels(machine(full_mesh, 2));
   narrow_places.link_type("link").bandwidth_gb_per_s.value = 0.5;
-  add("places, wire longer", two_shot, packed, narrow_places, 6 + 2 * 2 + 2 * 1.5 + 5.8 + 80 + 2,
-      {6, 9, 80, 0, 5.8, 0});
+  add("places, wire longer", two_shot, packed, narrow_places,
+      6 + 2 * 2 + 2 * 1.5 + 5.8 + 1.55 + 80 + 2, {6, 9, 80, 0, 7.35, 0});
   add("places, a late rank", two_shot, packed, with_straggler(narrow_places, 1, 10),
-      16 + 2 * 2 + 2 * 1.5 + 5.8 + 80 + 2, {16, 9, 80, 0, 5.8, 0});
+      16 + 2 * 2 + 2 * 1.5 + 5.8 + 1.55 + 80 + 2, {16, 9, 80, 0, 7.35, 0});
 
   // Links first in, first out: the same 80 us.
   add("places, one message at a time", two_shot, packed, narrow_places,
-      6 + 2 * 2 + 2 * 1.5 + 5.8 + 80 + 2, {6, 9, 80, 0, 5.8, 0}, {.sharing = Sharing::fifo});
+      6 + 2 * 2 + 2 * 1.5 + 5.8 + 1.55 + 80 + 2, {6, 9, 80, 0, 7.35, 0},
+      {.sharing = Sharing::fifo});
 
   // 20 items in 5 turns: 1 - 2^(-4 / 1.5) of the pipeline. 600000 operations for 40000 elements.
   const double filled_us = 3 * (1 - std::exp2(-4 / 1.5));
@@ -284,10 +296,11 @@ std::vector<HandCase> hand_cases() {
       with_sentinels(machine(full_mesh, 2)), 6 + 2 + 3 * (1 - std::exp2(-4 / 1.5)) + 8 + 1,
       {6, 3 + filled_us, 8, 0, 0, 0});
 
-  // ---- small: 120000, 340000 and, gathered, 120000 operations for tiles of 20000 elements; half as
-  // long again for 2 us of wire; one block more than there is room for.
+  // ---- small: 120000, 340000 and, gathered, 120000 operations for tiles of 20000 elements, and with 20000 additions a quarter
+  // of what they take when blocks are many; half as long again for 2 us of wire, of which another step hides half.
   add("small", two_shot, packed, with_small(machine(full_mesh, 2)),
-      4 + (1.5 + 0.75 + 0.6 + 3 + 1) + (1.5 + 0.75 + 1.7 + 3 + 1) + 0.6, {4, 6.5, 6, 0, 2.9, 0});
+      4 + (1.5 + 0.6 + 0.75 + 1.5 + 1) + (1.5 + 1.7 + 2.25 + 1.5 + 1) + 0.6 + 0.75,
+      {4, 5, 3, 0, 6.65, 0});
 
   // Overlap of 1: codec and wire follow each other.
   add("one message, no overlap", messages(2, {{0, 1}}), one_byte(),

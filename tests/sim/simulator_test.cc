@@ -147,7 +147,7 @@ Topology with_blocks(Topology t) {
                            .slot_bytes = assumed(5000),
                            .load_us = assumed(1),
                            .release_us = assumed(0.25),
-                           .phase_us = assumed(0),
+                           .phase_us = assumed(0.5),
                            .meet_us = assumed(1)};
   t.device.codecs = {{std::string(kOperation), {8, 8}, {8, 8}, 2, 2},
                      {std::string(kPackedOperation), {8, 8}, {8, 8}, 1, 1}};
@@ -252,11 +252,9 @@ std::vector<HandCase> hand_cases() {
       5 + (3.5 + 5 + 40 + 1) + (3.5 + 10.5 + 40 + 1) + 4 + 6, {5, 9, 80, 0, 25.5, 0});
 
   // As a program, half a microsecond more in each phase.
-  Topology by_phases = one_round;
-  by_phases.device.blocks->phase_us.value = 0.5;
   Schedule program = two_shot;
   program.algorithm = "a program";
-  add("blocks in one round, as a program", program, one_byte(), by_phases,
+  add("blocks in one round, as a program", program, one_byte(), one_round,
       5 + (4 + 5 + 40 + 1) + (4 + 10.5 + 40 + 1) + 4 + 6, {5, 10, 80, 0, 25.5, 0});
 
   // Half the operations; fewer tiles than blocks could be there.
@@ -407,15 +405,15 @@ std::vector<HandCase> hand_cases() {
       5 + (3.5 + 4) + (5 + 2.5 + 20) + (3.5 + 2.25 + 4), {5, 12, 28, 0, 4.75, 0}, {}, fp16);
 
   // Two slots of 20000 elements; 60000 bytes to the peer are one round. There: 240000 operations, 5
-  // us for the first tiles, as in two_shot above. Back: the own slot is decoded, 3 * 2 operations,
+  // us for the first tiles, as in two_shot above, and half a microsecond more for a phase of a program. Back: the own slot is decoded, 3 * 2 operations,
   // encoded, 1, and decoded, 1: unpacked 320000, 8 us. Only then the other one: decoded and encoded,
   // 280000 operations, 1 + 3.5 and 7 us. What comes back is gathered: 3 * 1, 120000.
   Topology one_round_of_60000 = with_blocks(machine(full_mesh, 2));
   one_round_of_60000.device.blocks->slot_bytes.value = 20000;
   add("blocks, dispatch and combine",
       written("all_to_all", 2, {{"combine", "quantized"}, {"inner_codec", "inner"}}), one_byte(),
-      one_round_of_60000, 5 + (3.5 + 5 + 6) + 8 + (3.5 + 4.5 + 7 + 1) + 2.5 + 3,
-      {5, 8, 0, 0, 5 + 6 + 8 + 4.5 + 7 + 5.5, 0}, {},
+      one_round_of_60000, 5 + (4 + 5 + 6) + 8 + (4 + 4.5 + 7 + 1) + 2.5 + 3,
+      {5, 9, 0, 0, 5 + 6 + 8 + 4.5 + 7 + 5.5, 0}, {},
       std::make_shared<CountedCodec>(2, 1, CodecCost{1, 1}, "inner"));
 
   // Rank 1 decodes with the inner codec, 30 operations for each element, from the first byte on.

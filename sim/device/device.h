@@ -48,7 +48,8 @@ struct Blocks {
   Quantity phase_us;       ///< per stage that sends, of what is run as a program (kernels/schedule)
   /// Until all blocks know the scale of a message (CodecCost::measures).
   Quantity meet_us;
-  std::vector<std::string> measured = {};  ///< algorithms that were timed, with the codecs of Device::codecs
+  std::vector<std::string> measured =
+      {};  ///< algorithms that were timed, with the codecs of Device::codecs
   bool operator==(const Blocks&) const = default;
 };
 

@@ -154,12 +154,12 @@ def test_calibrate_only_some_constants(tmp_path):
         assert set(after["uncertainty"]["correlation"][at]) == {0}
         for sections in (before, after):
             del sections["small"]["step_us"], sections["uncertainty"]["note"]
-            assert sections["uncertainty"]["sigma_percent"].pop(at) < 10
+            assert sections["uncertainty"]["sigma_percent"].pop(at) < 20
             del sections["uncertainty"]["correlation"][at]
             for row in sections["uncertainty"]["correlation"][at:]:
                 del row[at]
         assert before == after
-    refused(f"{command},blocks.cost --out {out}", tmp_path, "--only", "blocks.cost", "sentinels.launch_us", timeout=60)
+    refused(f"{command},blocks.cost --out {out}", tmp_path, "--only", "blocks.cost", "sentinels.step_us", timeout=60)
 
 
 def test_tables_of_your_own(tmp_path):

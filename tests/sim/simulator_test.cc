@@ -147,7 +147,7 @@ Topology with_blocks(Topology t) {
                            .slot_bytes = assumed(5000),
                            .load_us = assumed(1),
                            .release_us = assumed(0.25),
-                           .phase_us = assumed(0),
+                           .phase_us = assumed(0.5),
                            .meet_us = assumed(1)};
   t.device.codecs = {{std::string(kOperation), {8, 8}, {8, 8}, 2, 2},
                      {std::string(kPackedOperation), {8, 8}, {8, 8}, 1, 1}};
@@ -252,11 +252,9 @@ std::vector<HandCase> hand_cases() {
       5 + (3.5 + 5 + 40 + 1) + (3.5 + 10.5 + 40 + 1) + 4 + 6, {5, 9, 80, 0, 25.5, 0});
 
   // As a program, half a microsecond more in each phase.
-  Topology by_phases = one_round;
-  by_phases.device.blocks->phase_us.value = 0.5;
   Schedule program = two_shot;
   program.algorithm = "a program";
-  add("blocks in one round, as a program", program, one_byte(), by_phases,
+  add("blocks in one round, as a program", program, one_byte(), one_round,
       5 + (4 + 5 + 40 + 1) + (4 + 10.5 + 40 + 1) + 4 + 6, {5, 10, 80, 0, 25.5, 0});
 
   // Half the operations; fewer tiles than blocks could be there.
@@ -286,21 +284,24 @@ std::vector<HandCase> hand_cases() {
       6 + 2 * 2 + 2 * 1.5 + 5.8 + 1.55 + 80 + 2, {6, 9, 80, 0, 7.35, 0},
       {.sharing = Sharing::fifo});
 
-  // 20 items in 5 turns: 1 - 2^(-4 / 1.5) of the pipeline. 600000 operations for 40000 elements.
-  const double filled_us = 3 * (1 - std::exp2(-4 / 1.5));
+  // 20 items in 5 turns: 1 - 2^(-4 / 1.5) of the pipeline, with half of a turn's work. 600000 operations for 40000 elements,
+  // and 40000 additions, 16 us in 5 turns.
+  const double filled = 1 - std::exp2(-4 / 1.5);
+  const double filled_us = 3 * filled;
   add("places, one step", make_schedule("one_shot", {.world_size = 2, .elements = kElements}),
-      packed, narrow_places, 6 + 2 + filled_us + 3 + 80 + 1, {6, 3 + filled_us, 80, 0, 3, 0});
+      packed, narrow_places, 6 + 2 + filled_us + 3 + 1.6 * filled + 80 + 1,
+      {6, 3 + filled_us, 80, 0, 3 + 1.6 * filled, 0});
 
-  // Values as they are take no time but the wire's 8 us.
+  // Values as they are take no time but the wire's 8 us, and the additions of half a turn.
   add("places, no codec", make_schedule("one_shot", {.world_size = 2, .elements = kElements}), fp16,
-      with_sentinels(machine(full_mesh, 2)), 6 + 2 + 3 * (1 - std::exp2(-4 / 1.5)) + 8 + 1,
-      {6, 3 + filled_us, 8, 0, 0, 0});
+      with_sentinels(machine(full_mesh, 2)), 6 + 2 + filled_us + 0.1 * filled + 8 + 1,
+      {6, 3 + filled_us, 8, 0, 0.1 * filled, 0});
 
-  // ---- small: 120000, 340000 and, gathered, 120000 operations for tiles of 20000 elements, and with 20000 additions a quarter
+  // ---- small: 120000, 340000 and, gathered, 120000 operations for tiles of 20000 elements, and with 40000 additions a quarter
   // of what they take when blocks are many; half as long again for 2 us of wire, of which another step hides half.
   add("small", two_shot, packed, with_small(machine(full_mesh, 2)),
-      4 + (1.5 + 0.6 + 0.75 + 1.5 + 1) + (1.5 + 1.7 + 2.25 + 1.5 + 1) + 0.6 + 0.75,
-      {4, 5, 3, 0, 6.65, 0});
+      4 + (1.5 + 0.6 + 0.75 + 1.5 + 1) + (1.5 + 1.7 + 2.375 + 1.5 + 1) + 0.6 + 0.75,
+      {4, 5, 3, 0, 6.775, 0});
 
   // Overlap of 1: codec and wire follow each other.
   add("one message, no overlap", messages(2, {{0, 1}}), one_byte(),
@@ -407,15 +408,15 @@ std::vector<HandCase> hand_cases() {
       5 + (3.5 + 4) + (5 + 2.5 + 20) + (3.5 + 2.25 + 4), {5, 12, 28, 0, 4.75, 0}, {}, fp16);
 
   // Two slots of 20000 elements; 60000 bytes to the peer are one round. There: 240000 operations, 5
-  // us for the first tiles, as in two_shot above. Back: the own slot is decoded, 3 * 2 operations,
+  // us for the first tiles, as in two_shot above, and half a microsecond more for a phase of a program. Back: the own slot is decoded, 3 * 2 operations,
   // encoded, 1, and decoded, 1: unpacked 320000, 8 us. Only then the other one: decoded and encoded,
   // 280000 operations, 1 + 3.5 and 7 us. What comes back is gathered: 3 * 1, 120000.
   Topology one_round_of_60000 = with_blocks(machine(full_mesh, 2));
   one_round_of_60000.device.blocks->slot_bytes.value = 20000;
   add("blocks, dispatch and combine",
       written("all_to_all", 2, {{"combine", "quantized"}, {"inner_codec", "inner"}}), one_byte(),
-      one_round_of_60000, 5 + (3.5 + 5 + 6) + 8 + (3.5 + 4.5 + 7 + 1) + 2.5 + 3,
-      {5, 8, 0, 0, 5 + 6 + 8 + 4.5 + 7 + 5.5, 0}, {},
+      one_round_of_60000, 5 + (4 + 5 + 6) + 8 + (4 + 4.5 + 7 + 1) + 2.5 + 3,
+      {5, 9, 0, 0, 5 + 6 + 8 + 4.5 + 7 + 5.5, 0}, {},
       std::make_shared<CountedCodec>(2, 1, CodecCost{1, 1}, "inner"));
 
   // Rank 1 decodes with the inner codec, 30 operations for each element, from the first byte on.

@@ -619,7 +619,7 @@ TEST(Base, IsAsUncertainWhereItsNumbersStand) {
 
 /// A number that is said to be another machine's is.
 TEST(Topologies, CopiesAreWhatTheyAreCopiesOf) {
-  const std::regex copy("as ([a-z0-9-]+), (fitted|measured)(: the same multiprocessors)?");
+  const std::regex copy("as ([a-z0-9-]+)(, fitted|, measured)?");
   std::size_t copies = 0;
   for (const std::string& name : listed_topologies()) {
     for (const NamedQuantity& named : quantities_of(find_topology(name))) {
@@ -633,7 +633,7 @@ TEST(Topologies, CopiesAreWhatTheyAreCopiesOf) {
       }
     }
   }
-  EXPECT_GT(copies, 500u);
+  EXPECT_GT(copies, 400u);
 }
 
 TEST(Base, IsAFileBesideTheOne) {

@@ -9,6 +9,7 @@
 #include "reference/codecs/formats/logfmt.h"
 #include "reference/codecs/formats/mx.h"
 #include "reference/codecs/formats/mxint8.h"
+#include "reference/codecs/formats/nvfp4.h"
 #include "reference/codecs/registry.h"
 
 namespace arlab {
@@ -26,6 +27,13 @@ bool is_block_format_in_kernels(std::string_view codec) {
   }
   if (const auto format = parse_logfmt(codec)) return is_group_in_kernels(format->group);
   return Mx::parse(codec) || MxInt8::parse(codec) || Fp8Blocks<128>::parse(codec);
+}
+
+/// What kernels have a scale of the message for: int<b>-gtensor and nvfp4.
+bool is_scaled_by_message(std::string_view codec) {
+  const auto integers = parse_anybit(codec);
+  return integers ? integers->group == 0 && !integers->given && !integers->hadamard
+                  : NvFp4Blocks::parse(codec).has_value();
 }
 
 /// Enough for blocks to have work in turn.
@@ -97,8 +105,12 @@ CodecInKernels codec_in_kernels(std::string_view codec, DType dtype) {
   const bool is_abstract = codec.find('=') != std::string_view::npos;
   CodecInKernels known;
   known.pads_tiles = is_plain || is_abstract || codec.starts_with("qr-");
-  known.is_tuned = known.pads_tiles || is_block_format_in_kernels(codec);
-  known.one_shot_sentinel = known.is_tuned;
+  known.has_message_scale = !known.pads_tiles && is_scaled_by_message(codec);
+  known.is_tuned = known.pads_tiles || known.has_message_scale || is_block_format_in_kernels(codec);
+  if (known.is_tuned) known.lamport_blocks = kKernelBlocks;
+  // Measuring takes registers.
+  if (known.has_message_scale) known.lamport_blocks = kKernelBlocks / 2;
+  known.one_shot_sentinel = known.is_tuned && !known.has_message_scale;
   known.two_shot_sentinel =
       known.is_tuned && kernel_tile_bytes(codec, dtype) <= kTwoShotSentinelBytes;
   known.most_sentinel_tile_bytes = known.pads_tiles ? SIZE_MAX : kTwoShotSentinelBytes;

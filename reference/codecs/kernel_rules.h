@@ -13,6 +13,8 @@ namespace arlab {
 /// The commit since which no change has made kernels faster or slower: what was measured of it holds.
 inline constexpr std::string_view kKernelsSince = "af80cff";
 
+/// Blocks of a kernel on one of NVIDIA's multiprocessors.
+inline constexpr int kKernelBlocks = 4;
 inline constexpr std::size_t kKernelTileElements = 2048;
 /// Most wire bytes of a tile for which the sentinel slots of two_shot have room.
 inline constexpr std::size_t kTwoShotSentinelBytes = 2176;
@@ -28,6 +30,8 @@ struct CodecInKernels {
   bool small = false;              ///< there are kernels with flags for small tensors
   bool one_shot_sentinel = false;  ///< there is one_shot with sentinel slots
   bool two_shot_sentinel = false;  ///< likewise two_shot
+  /// On a multiprocessor, of kernels with Lamport slots, on NVIDIA; other kernels have kKernelBlocks there.
+  int lamport_blocks = 0;
   std::size_t most_sentinel_tile_bytes = 0;  ///< what these have room for
 };
 

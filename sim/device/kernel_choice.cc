@@ -38,7 +38,9 @@ OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
   call.has_lamport = device.small.has_value() && is_16_bit;
   call.has_sentinels =
       device.sentinels && plan.world_size <= (is_two_shot ? kTwoShotSentinelRanks : 2);
-  call.blocks = call.lamport_blocks = static_cast<std::size_t>(device.blocks->resident.value);
+  call.blocks = static_cast<std::size_t>(device.blocks->resident.value);
+  call.lamport_blocks =
+      call.blocks * static_cast<std::size_t>(call.codec.lamport_blocks) / kKernelBlocks;
   call.tile_bytes = kernel_tile_bytes(plan.codec, plan.dtype, tile);
   call.all_tiles_whole = true;
   for (const PlannedMessage& message : plan.messages) {

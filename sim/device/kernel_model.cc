@@ -87,11 +87,9 @@ double KernelModel::measure_us(const Stage& stage) const {
       static_cast<double>((plan_.cost.measures ? stage.outer().encoded : 0) +
                           (plan_.inner_cost.measures ? stage.inner.encoded : 0));
   if (measured == 0) return 0;
-  // Input is read once more. Sums are complete when a kernel ends: written, measured, read.
-  const double passes = stage.added > 0 ? 3 : 1;
-  return fixed_measure_us(stage.added > 0) +
-         time_us(passes * measured * static_cast<double>(size_of(plan_.dtype)),
-                 device_.hbm_gb_per_s.value);
+  return fixed_measure_us(stage.added > 0) + time_us(passes_to_measure(stage.added > 0) * measured *
+                                                         static_cast<double>(size_of(plan_.dtype)),
+                                                     device_.hbm_gb_per_s.value);
 }
 
 StageCost KernelModel::cost_of(const Stage& stage) const {

@@ -119,6 +119,9 @@ class KernelModel {
     return (of_sums ? 2 : 1) * device_.launch_us.value;
   }
 
+  /// Passes over memory of what is measured. Sums are complete when a kernel ends: written, measured, read.
+  virtual double passes_to_measure(bool of_sums) const { return of_sums ? 3 : 1; }
+
   double operations(const Stage& stage) const;
   double work_us(const Stage& stage) const;
   double collective_efficiency() const;

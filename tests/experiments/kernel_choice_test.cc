@@ -17,13 +17,19 @@ namespace {
 
 constexpr int kMultiprocessors = 132;
 
+kernels::CodecTraits traits_of(const std::string& codec, DType dtype) {
+  return std::visit([&](const auto& choice) { return kernels::traits_of(choice, dtype); },
+                    kernels::choose(codec).value());
+}
+
 /// What kernels run, by the table.
 OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType dtype, int ranks,
                    const Schedule& schedule) {
-  const auto choice = kernels::choose_codec(codec);
-  if (!choice.ok()) return OwnKernel::rounds;
   const kernels::BufferLayout layout = kernels::layout_of({}, ranks, kMultiprocessors);
-  const kernels::CodecTraits traits = kernels::traits_of(choice.value(), dtype);
+  const kernels::CodecTraits traits = traits_of(codec, dtype);
+  const bool measures =
+      std::holds_alternative<kernels::TwoPassChoice>(kernels::choose(codec).value());
+  if (measures && !traits.is_tuned) return OwnKernel::rounds;
   KernelCall call{.codec = traits, .ranks = ranks};
   call.has_sentinels = (algorithm == "one_shot" ? kernels::one_shot_sentinel_of(layout)
                                                 : kernels::two_shot_sentinel_of(layout))
@@ -51,14 +57,15 @@ TEST(KernelChoice, KnowsOfCodecsWhatTheirDeviceCodeSays) {
   int tuned = 0;
   for (const std::string& name : listed_codecs()) {
     for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
-      const auto choice = kernels::choose_codec(name);
-      if (!choice.ok() || !find_codec(name)->takes(dtype)) continue;
-      const kernels::CodecTraits code = kernels::traits_of(choice.value(), dtype);
+      if (!find_codec(name)->takes(dtype)) continue;
+      const kernels::CodecTraits code = traits_of(name, dtype);
       const CodecInKernels known = codec_in_kernels(name, dtype);
       const std::size_t bytes = kernel_tile_bytes(name, dtype);
       ASSERT_EQ(known.is_tuned, code.is_tuned) << name << " " << name_of(dtype);
       if (!known.is_tuned) continue;
       ++tuned;
+      EXPECT_EQ(known.has_message_scale, code.has_message_scale) << name;
+      EXPECT_EQ(known.lamport_blocks, code.lamport_blocks) << name;
       EXPECT_EQ(known.pads_tiles, code.pads_tiles) << name;
       EXPECT_EQ(known.one_shot_sentinel, code.one_shot_sentinel) << name;
       const auto fits = [&](const CodecInKernels& codec, bool has) {

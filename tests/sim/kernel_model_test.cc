@@ -6,6 +6,9 @@
 
 #include <cmath>
 
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "sim/simulator.h"
 #include "tests/refusal.h"
 #include "tests/sim/machine.h"
 
@@ -361,6 +364,42 @@ TEST(KernelModel, AScaleOfTheMessageIsMeasuredFirst) {
   EXPECT_DOUBLE_EQ(measure_us(), 6 + pass_us);
   plan.stages[0].added = 10000;
   EXPECT_DOUBLE_EQ(measure_us(), 6 + 3 * pass_us);
+}
+
+/// With sentinel slots sums are measured where they are added up, and the steps of two_shot follow each other; small tensors are
+/// measured in registers. Tensors as they are go through both steps side by side.
+TEST(KernelModel, KernelsOfAScaleOfTheMessageMeasureOnTheWay) {
+  const Topology h200 = find_topology("h200-2");
+  const double meet_us = h200.device.blocks->meet_us.value;
+  const auto model_of = [&](const Plan& plan) {
+    return make_kernel_model(h200.device, plan, Implementation::kernel);
+  };
+  const auto plan_of_two_shot = [&](const char* codec, std::uint64_t elements) {
+    return plan_of(find_algorithm("two_shot"), {.world_size = 2, .elements = elements},
+                   *find_codec(codec), DType::bf16, h200);
+  };
+  const Plan large = plan_of_two_shot("int8-gtensor", 1 << 25);
+  const auto model = model_of(large);
+  EXPECT_EQ(model->steps_side_by_side(), 0u);
+  EXPECT_EQ(model_of(plan_of_two_shot("bf16", 1 << 25))->steps_side_by_side(), 2u);
+  const double pass_us = 2.0 * (1 << 24) / (h200.device.hbm_gb_per_s.value * 1e3);
+  int sums = 0;
+  for (const Stage& stage : large.stages) {
+    if (stage.encoded == 0) continue;
+    const StageCost cost = model->cost_of(stage);
+    // Of the input both chunks are read once, of the sums one is written and read.
+    EXPECT_DOUBLE_EQ(cost.measure_us, meet_us + 2 * pass_us);
+    EXPECT_GT(cost.flags_us, 0);
+    sums += stage.added > 0 ? 1 : 0;
+  }
+  EXPECT_EQ(sums, large.lists_one_rank() ? 1 : 2);
+  const Plan small = plan_of_two_shot("int8-gtensor", 1 << 14);
+  const auto of_small = model_of(small);
+  for (const Stage& stage : small.stages) {
+    if (stage.encoded > 0) {
+      EXPECT_EQ(of_small->cost_of(stage).measure_us, meet_us);
+    }
+  }
 }
 
 TEST(KernelModel, TheLibraryTakesMoreChannelsForMoreBytes) {

@@ -60,7 +60,7 @@ def sentences() -> list[str]:
 
 
 def minilm() -> None:
-    folder = capture.fetched("minilm", None)
+    folder = capture.fetch("minilm")
     model = capture.model_from_files(folder / "model.safetensors", None)
     texts = sentences()
 
@@ -158,7 +158,7 @@ def logits_of(model: smollm2.Model, ids: list[int], exchange: Exchange | None) -
 
 
 def experts() -> None:
-    path = capture.fetched("smollm2", None) / smollm2.MODEL_FILE
+    path = capture.fetch("smollm2") / smollm2.MODEL_FILE
     model = smollm2.read_gguf(path)
     ids = smollm2.first_tokens(model, "prose", TOKENS)
     exact, plain = logits_of(model, ids, None)

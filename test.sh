@@ -4,8 +4,9 @@
 # The last line says what was left out, if anything was. In CI, or with ARLAB_WARNINGS=error, a warning ends the build; with
 # ARLAB_REQUIRE_MODELS=1 two language models are fetched (200 MB), and the tests that need them are not skipped.
 #
-#   ./test.sh                                     the whole suite, release build
-#   ./test.sh lint release asan-ubsan tsan        and static analysis, and the same suite under
+#   ./test.sh                                     the suite, release build
+#   ./test.sh full                                and what only a release checks (tests/README.md)
+#   ./test.sh full lint release asan-ubsan tsan   and static analysis, and the same suite under
 #                                                 AddressSanitizer + UBSan and under ThreadSanitizer
 #   ./test.sh --changed [COMMIT]                  what was changed since COMMIT (default: the last one) has tests for
 set -euo pipefail
@@ -56,27 +57,29 @@ say() { printf '== %s\n' "$*" >&2; }
 configure() {  # PRESET
   local as_error=()
   [[ -z ${CI-} && ${ARLAB_WARNINGS-} != error ]] || as_error=(-DCMAKE_COMPILE_WARNING_AS_ERROR=ON)
-  cmake --preset "$1" -DARLAB_BUILD_TESTS=ON "${as_error[@]}" >/dev/null
+  cmake --preset "$1" -DARLAB_BUILD_TESTS=ON -DARLAB_FULL_TESTS="$full" "${as_error[@]}" >/dev/null
 }
 
+full=OFF
 if [[ ${1-} == --changed ]]; then
   test_changed "${2-HEAD}"
   exit
 fi
 
-configurations=("$@")
-((${#configurations[@]})) || configurations=(release)
-for configuration in "${configurations[@]}"; do
-  case $configuration in
-    lint | release | asan-ubsan | tsan) ;;
+uses=(test)
+configurations=()
+for word in "$@"; do
+  case $word in
+    full) full=ON && uses+=(full) && export ARLAB_LONG_TESTS=1 ;;
+    lint | release | asan-ubsan | tsan) configurations+=("$word") ;;
     *)
-      printf 'error: unknown configuration %s; allowed are lint, release, asan-ubsan, tsan, --changed\n' "$configuration" >&2
+      printf 'error: unknown configuration %s; allowed are full, lint, release, asan-ubsan, tsan, --changed\n' "$word" >&2
       exit 2
       ;;
   esac
 done
+((${#configurations[@]})) || configurations=(release)
 
-uses=(test)
 [[ " ${configurations[*]} " != *" lint "* ]] || uses+=(lint)
 cmake/install_dependencies.sh "${uses[@]}"
 if [[ -n ${ARLAB_REQUIRE_MODELS-} ]]; then

@@ -2,7 +2,7 @@
 # Installs what arlab needs on Debian 12, Debian 13 or Ubuntu 24.04: packages of the distribution for C++,
 # and Python packages in .venv inside the project. Does nothing that is done already.
 #
-#   cmake/install_dependencies.sh [test] [lint]     with "test" or "lint": also what only the tests, or only the linters, need
+#   cmake/install_dependencies.sh [test] [full] [lint]     also what only the tests, the tests of a release, or the linters need
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,14 +17,15 @@ for use in "$@"; do
   case $use in
     test)
       packages+=(git libgtest-dev libbenchmark-dev libopenmpi-dev openmpi-bin)
-      # Only for kernels and for the codecs of another processor: without them, that part of the tests is left out, and the
+      # Only for kernels: without them, that part of the tests is left out, and the
       # last line of ./test.sh says so. A|B is one package by the names that different distributions give it.
-      optional+=(g++-aarch64-linux-gnu qemu-user spin clang-19 clang-tools-19 lld-19 llvm-19 libamdhip64-dev
+      optional+=(spin clang-19 clang-tools-19 lld-19 llvm-19 libamdhip64-dev
         'rocm-device-libs|rocm-device-libs-17')
       ;;
+    full) optional+=(g++-aarch64-linux-gnu qemu-user) ;;  # the codecs of another processor
     lint) packages+=(clang-19 clang-tidy-19 clang-format-19) ;;
     *)
-      printf 'error: %s: allowed are test, lint\n' "$use" >&2
+      printf 'error: %s: allowed are test, full, lint\n' "$use" >&2
       exit 2
       ;;
   esac

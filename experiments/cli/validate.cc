@@ -15,6 +15,7 @@
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
+#include "reference/codecs/kernel_rules.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
 #include "sim/calibration/bench_file.h"
@@ -33,18 +34,10 @@ fs::path tables_of(const std::string& against) {
   return data_path(fs::path(against) / "validation.toml");
 }
 
-/// Of kernels that are no longer there: its comments say so.
-bool is_superseded(const fs::path& file) {
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line) && line.starts_with('#');) {
-    if (line.starts_with("# superseded")) return true;
-  }
-  return false;
-}
-
 /// What `arlab bench` measured: files named, or all that the source tree or the installation has of
-/// kernels as they are.
-std::vector<fs::path> bench_files(const std::vector<std::string>& named) {
+/// kernels as they are. `superseded`: names of those that it has of others.
+std::vector<fs::path> bench_files(const std::vector<std::string>& named,
+                                  std::vector<std::string>& superseded) {
   std::vector<fs::path> found;
   std::error_code error;
   for (const fs::path file : named) {
@@ -56,15 +49,20 @@ std::vector<fs::path> bench_files(const std::vector<std::string>& named) {
   }
   if (!named.empty()) return found;
   for (const fs::path& path : paths_in(data_path("measured"), error)) {
-    const std::string name = path.filename().string();
-    const bool is_bench =
-        name.find("_allreduce_") != std::string::npos || name.find("_places_") != std::string::npos;
-    if (name.ends_with(".csv") && is_bench && !is_superseded(path)) found.push_back(path);
+    const auto header = header_of(path);
+    const auto kernels = header.find("kernels");
+    if (kernels == header.end()) continue;
+    if (kernels->second.starts_with(kKernelsSince)) {
+      found.push_back(path);
+    } else {
+      superseded.push_back(path.filename().string());
+    }
   }
   if (found.empty()) {
     fail(
-        "there are no measured times: experiments/measured has no *_allreduce_*.csv that is not "
-        "superseded, which arlab bench writes; --file names one");
+        "there are no measured times: experiments/measured has no file that says '# kernels: {}'; "
+        "--file names one",
+        kKernelsSince);
   }
   return found;
 }
@@ -221,12 +219,13 @@ struct ValidateRequest {
     if (!files.empty() && against != "measured") fail("--file needs --against measured");
     Measurements measurements;
     std::size_t left_out = 0;
+    std::vector<std::string> superseded;
     if (!tables.empty()) {
       measurements = read_measurements(tables);
     } else {
       if (against != "measured") measurements = read_measurements(tables_of("published"));
       if (against != "published") {
-        BenchFiles bench = read_bench_files(bench_files(files));
+        BenchFiles bench = read_bench_files(bench_files(files, superseded));
         measurements = together(std::move(measurements), std::move(bench.measurements));
         left_out = bench.left_out;
       }
@@ -241,10 +240,14 @@ struct ValidateRequest {
     const std::vector<HeldOut> held_out =
         skip_hold_outs ? std::vector<HeldOut>() : predict_all(measurements);
     Result report = summary(measurements, simulated, held_out);
+    if (!superseded.empty()) {
+      report.figures.push_back({"superseded", fmt::format("{}", fmt::join(superseded, ", ")),
+                                "of kernels that were other ones: not counted; --file reads one"});
+    }
     if (left_out > 0) {
-      report.figures.push_back(
-          {"left_out", left_out,
-           "rows of emulated GPUs or of torch_symm_mem, which nothing here simulates"});
+      report.figures.push_back({"left_out", left_out,
+                                "rows of emulated GPUs, budgets of multiprocessors and other "
+                                "libraries, which nothing here simulates"});
     }
     Table measured{kCellColumns, {}};
     add_rows(measured, measurements, simulated);
@@ -348,7 +351,8 @@ struct CalibrateRequest {
       measurements = read_measurements(tables.empty() ? tables_of("published") : fs::path(tables));
       if (fit.empty()) fail("--fit is missing: which fit of the description");
     } else {
-      measurements = read_bench_files(bench_files(files)).measurements;
+      std::vector<std::string> superseded;
+      measurements = read_bench_files(bench_files(files, superseded)).measurements;
     }
     const FitDefinition definition = with_only(chosen_fit(measurements));
     std::error_code error;
@@ -431,6 +435,17 @@ struct CalibrateRequest {
         known.correlation[row][at] = 0;
       }
     }
+    const auto place_of = [&known](const std::string& key) {
+      return static_cast<std::size_t>(std::ranges::find(known.constants, key) -
+                                      known.constants.begin());
+    };
+    for (std::size_t i = 0; i < of_some.constants.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        const auto [less, more] =
+            std::minmax({place_of(of_some.constants[i]), place_of(of_some.constants[j])});
+        known.correlation[more][less] = of_some.correlation[i][j];
+      }
+    }
     const std::string addition =
         fmt::format("; {}: {}", fmt::join(of_some.constants, ", "), of_some.note);
     if (!known.note.ends_with(addition)) known.note += addition;
@@ -479,7 +494,10 @@ struct CalibrateRequest {
         Uncertainty uncertainty = *like.uncertainty;
         uncertainty.note = note;
         const std::optional<Uncertainty> known = find_topology(name).uncertainty;
-        if (!only.empty() && known) uncertainty = updated(*known, uncertainty);
+        const bool says_more = known && std::ranges::any_of(known->constants, [&](const auto& key) {
+                                 return std::ranges::count(uncertainty.constants, key) == 0;
+                               });
+        if (says_more) uncertainty = updated(*known, uncertainty);
         text = with_uncertainty(text, uncertainty);
       }
       texts[name + ".toml"] = std::move(text);

@@ -70,6 +70,8 @@ struct Candidate {
   bool library = false;
   double wire_bits = 0;
   AlgorithmOptions options = {};  ///< of searched_options(), where the algorithm has them
+  std::optional<bool> measured =
+      {};  ///< on such a machine; nothing of those whose files do not say
   /// Of the worst tensor; infinite without any error, -infinite when finite values were lost.
   std::optional<double> sqnr_db = {};        ///< of the whole tensor
   std::optional<double> token_sqnr_db = {};  ///< of its median token, where tensors have tokens
@@ -331,6 +333,7 @@ struct SelectRequest {
   std::string out;
   std::string plot;
   bool exhaustive = false;
+  bool unmeasured = false;
 
   Result answer() const {
     const DType type = dtype.empty() ? DType::fp16 : parse_dtype(dtype);
@@ -378,7 +381,7 @@ struct SelectRequest {
                            "what the budget and the Pareto front are about"});
     result.shown_figures = words_in(
         "topology ranks dtype within_budget metric bytes algorithm codec implementation "
-        "latency_us sqnr_db token_sqnr_db provenance error_measured_on");
+        "measured latency_us sqnr_db token_sqnr_db provenance error_measured_on");
     if (min_sqnr) result.shown_figures.emplace_back("min_sqnr_db");
     if (max_wire_bits) result.shown_figures.emplace_back("max_wire_bits");
     result.shown = {"from_bytes", "to_bytes",        "algorithm",
@@ -403,12 +406,22 @@ struct SelectRequest {
     return result;
   }
 
-  /// Every pair of an algorithm and a codec that takes the dtype, and the vendor's library.
+  /// Every pair of an algorithm and a codec that takes the dtype, and the vendor's library. Of a machine whose file says what
+  /// was measured, those that were, or that are named, or all with --unmeasured.
   std::vector<Candidate> candidates(const Topology& t, DType type, Rank world_size) const {
+    const bool is_known = t.device.blocks && !t.device.blocks->measured.empty();
+    const auto has_times = [&](const std::string& codec) {
+      return std::ranges::count(t.device.codecs, codec, &CodecTimes::codec) > 0;
+    };
+    const auto was_timed = [&](const Algorithm& a) {
+      return std::ranges::count(t.device.blocks->measured, a.name) > 0;
+    };
+    const bool only_measured = is_known && !unmeasured;
     std::vector<const Algorithm*> chosen;
     if (algorithms.empty()) {
       for (const Algorithm& a : all_algorithms()) {
-        if (a.collective == Collective::all_reduce && can_run(a, world_size)) chosen.push_back(&a);
+        if (a.collective != Collective::all_reduce || !can_run(a, world_size)) continue;
+        if (!only_measured || was_timed(a)) chosen.push_back(&a);
       }
     } else {
       for (const std::string& name : split(algorithms, "--algorithms")) {
@@ -422,7 +435,8 @@ struct SelectRequest {
     std::vector<std::string> names;
     if (codecs.empty()) {
       for (const std::string& name : listed_codecs()) {
-        if (find_codec(with_row(name))->takes(type)) names.push_back(name);
+        if (!find_codec(with_row(name))->takes(type)) continue;
+        if (!only_measured || has_times(name)) names.push_back(name);
       }
     } else {
       names = split(codecs, "--codecs");
@@ -442,6 +456,7 @@ struct SelectRequest {
           Candidate& added = all.emplace_back(each);
           added.algorithm = a;
           added.options = options;
+          if (is_known) added.measured = was_timed(*a) && has_times(each.codec_name);
         }
       }
     }
@@ -451,6 +466,7 @@ struct SelectRequest {
       for (const std::string& name : library_algorithms(t)) {
         all.push_back({&find_simulated_algorithm(name), uncompressed, find_codec(uncompressed),
                        true, 8.0 * static_cast<double>(size_of(type))});
+        if (is_known) all.back().measured = true;
       }
     }
     return all;
@@ -636,6 +652,7 @@ struct SelectRequest {
 
   static std::vector<std::string> with_options(std::vector<std::string> columns) {
     for (const Field& option : searched_options()) columns.push_back(option.name);
+    columns.emplace_back("measured");
     return columns;
   }
   /// What an option of simulate would say; nothing where it is the algorithm's own choice.
@@ -643,6 +660,7 @@ struct SelectRequest {
     for (const Field& option : searched_options()) {
       row.push_back(Cell(c.options.get(option.name)));
     }
+    row.push_back(Cell(c.measured));
     return row;
   }
 
@@ -683,6 +701,8 @@ struct SelectRequest {
          {"algorithm", best.algorithm->name, "fastest within the budget"},
          {"codec", best.codec_name},
          {"implementation", best.implementation()},
+         {"measured", Cell(best.measured),
+          "whether such kernels were timed on this class of machine"},
          {"latency_us", latency_us, "us"},
          {"algbw_gb_per_s", static_cast<double>(payload) / (latency_us * 1e3),
           "10^9 bytes/s: payload / latency"},
@@ -774,6 +794,9 @@ std::vector<BoundField> fields(SelectRequest& r) {
       field("exhaustive", &r.exhaustive,
             "Simulate every candidate at every size that is looked at, also those that cannot win: "
             "the same result, many times slower"),
+      field("unmeasured", &r.unmeasured,
+            "Rank also algorithms and codecs that nobody has timed on this class of machine; those "
+            "named are ranked anyway"),
       field("out", &r.out, "Write the selection to this .json, for an engine to load"),
       field("plot", &r.plot, "Draw error and latency into this .png or .svg")};
 }

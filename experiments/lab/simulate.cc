@@ -353,9 +353,11 @@ std::string Simulation::why_no_interval() const {
   if (!t.uncertainty) {
     return fmt::format("none: no fit says how uncertain the constants of '{}' are", t.name);
   }
-  const bool of_nccl = std::ranges::any_of(
-      t.uncertainty->constants, [](const std::string& key) { return key.starts_with("nccl"); });
-  if (of_nccl != times().runs_nccl) {
+  const bool is_known = std::ranges::any_of(t.uncertainty->constants, [&](const std::string& key) {
+    if (times().runs_nccl) return key.starts_with("nccl");
+    return !key.starts_with("nccl") && !key.starts_with("link.") && !key.starts_with("switch.");
+  });
+  if (!is_known) {
     return fmt::format("none: the fit ({}) says nothing of {}", t.uncertainty->note,
                        times().runs_nccl ? "NCCL" : "these kernels");
   }

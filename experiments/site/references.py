@@ -149,7 +149,7 @@ def device_keys() -> dict[str, tuple[str, list[tuple[str, str]]]]:
     for about, name, body in re.findall(r"((?:^///[^\n]*\n)+)struct (\w+) \{\n(.*?)^\};", header, re.MULTILINE | re.DOTALL):
         member = r"((?: *///(?!<).*\n)*) *(?:Quantity|std::string|std::vector<std::string>) (\w+)(?: = (.*?))?;(?: *///< (.*))?"
         members = {
-            key: " ".join((before.replace("///", " ") + behind).split()) + (f"; optional, {default} if it is missing" if default else "")
+            key: " ".join((before.replace("///", " ") + behind).split()) + (f"; optional, {default} if it is missing" if default else "").replace(", {} if it is missing", "")
             for before, key, default, behind in re.findall(member, re.sub(r"unless_given\((.*?)\)", r"\1", body))
         }
         structs[name] = (" ".join(about.replace("///", " ").split()), members)
@@ -158,7 +158,7 @@ def device_keys() -> dict[str, tuple[str, list[tuple[str, str]]]]:
     for section, key in re.findall(r'visit\("(\w+)\.(\w+)"', header):
         about, members = structs[struct_of.get(section, section.title())]
         # What is no quantity is visited by nobody; it stands first.
-        others = [] if section == "overhead" else [(name, members[name]) for name in ("name", "algorithms") if name in members]
+        others = [] if section == "overhead" else [(name, members[name]) for name in members if f'.{name}"' not in header]
         sections.setdefault(section, (about, others))[1].append((key, members[key]))
     return sections
 

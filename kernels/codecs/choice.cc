@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "reference/codecs/anybit.h"
+#include "reference/codecs/formats/logfmt.h"
 #include "reference/codecs/registry.h"
 
 namespace arlab::kernels {
@@ -49,12 +50,11 @@ std::optional<CodecChoice> choose(const Codec& codec) {
   if (const auto format = MxInt8::parse(name)) return *format;
   if (const auto format = Fp8Blocks<128>::parse(name)) return *format;
   if (FormatChoice kernels = find_format_kernels(name)) return kernels;
-  if (name.starts_with("logfmt")) {  // logfmt<n>-g<G>, one digit
-    const auto group = codec.info().block;
-    if (!is_group_of_lanes(group)) return std::nullopt;
+  if (const auto format = parse_logfmt(name)) {
+    if (!is_group_of_lanes(format->group)) return std::nullopt;
     LogFmtParameters p;
-    p.bits = static_cast<unsigned>(name[6] - '0');
-    p.group = lane_group(group);
+    p.bits = format->bits;
+    p.group = lane_group(format->group);
     return p;
   }
   for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {

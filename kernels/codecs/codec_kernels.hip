@@ -9,8 +9,8 @@ hipError_t launch_encode(const CodecChoice& codec, DType dtype, const void* payl
   if (const FormatKernels* format = format_kernels(codec)) {
     return format->encode(dtype, payload, elements, wire, stream);
   }
-  return with_codec(codec, dtype, [&](const auto& device_codec, auto number) {
-    launch_encode_of(device_codec, number, payload, elements, wire, stream);
+  return with_codec(codec, dtype, [&](const auto& device_codec, auto element) {
+    launch_encode_of(device_codec, element, payload, elements, wire, stream);
   });
 }
 
@@ -19,8 +19,8 @@ hipError_t launch_decode(const CodecChoice& codec, DType dtype, const std::uint8
   if (const FormatKernels* format = format_kernels(codec)) {
     return format->decode(dtype, wire, elements, payload, stream);
   }
-  return with_codec(codec, dtype, [&](const auto& device_codec, auto number) {
-    launch_decode_of(device_codec, number, wire, elements, payload, stream);
+  return with_codec(codec, dtype, [&](const auto& device_codec, auto element) {
+    launch_decode_of(device_codec, element, wire, elements, payload, stream);
   });
 }
 
@@ -29,8 +29,8 @@ hipError_t launch_decode_add(const CodecChoice& codec, DType dtype, const std::u
   if (const FormatKernels* format = format_kernels(codec)) {
     return format->decode_add(dtype, wire, elements, sum, stream);
   }
-  return with_codec(codec, dtype, [&](const auto& device_codec, auto number) {
-    launch_decode_add_of(device_codec, number, wire, elements, sum, stream);
+  return with_codec(codec, dtype, [&](const auto& device_codec, auto element) {
+    launch_decode_add_of(device_codec, element, wire, elements, sum, stream);
   });
 }
 

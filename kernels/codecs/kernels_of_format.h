@@ -18,25 +18,25 @@ class KernelsOfFormat final : public FormatKernels {
 
   hipError_t encode(DType dtype, const void* payload, std::size_t elements, std::uint8_t* wire,
                     hipStream_t stream) const override {
-    return with_dtype(dtype, [&](const auto& codec, auto number) {
-      launch_encode_of(codec, number, payload, elements, wire, stream);
+    return with_dtype(dtype, [&](const auto& codec, auto element) {
+      launch_encode_of(codec, element, payload, elements, wire, stream);
     });
   }
   hipError_t decode(DType dtype, const std::uint8_t* wire, std::size_t elements, void* payload,
                     hipStream_t stream) const override {
-    return with_dtype(dtype, [&](const auto& codec, auto number) {
-      launch_decode_of(codec, number, wire, elements, payload, stream);
+    return with_dtype(dtype, [&](const auto& codec, auto element) {
+      launch_decode_of(codec, element, wire, elements, payload, stream);
     });
   }
   hipError_t decode_add(DType dtype, const std::uint8_t* wire, std::size_t elements, void* sum,
                         hipStream_t stream) const override {
-    return with_dtype(dtype, [&](const auto& codec, auto number) {
-      launch_decode_add_of(codec, number, wire, elements, sum, stream);
+    return with_dtype(dtype, [&](const auto& codec, auto element) {
+      launch_decode_add_of(codec, element, wire, elements, sum, stream);
     });
   }
   hipError_t run(const ProgramCall& call, DType dtype, hipStream_t stream) const override {
-    return with_dtype(dtype, [&](const auto& codec, auto number) {
-      launch_program_of(codec, number, call, stream);
+    return with_dtype(dtype, [&](const auto& codec, auto element) {
+      launch_program_of(codec, element, call, stream);
     });
   }
 

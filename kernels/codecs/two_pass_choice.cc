@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "reference/codecs/anybit_layout.h"
+#include "reference/codecs/formats/logfmt.h"
 #include "reference/codecs/nvfp4.h"
 #include "reference/codecs/registry.h"
 
@@ -38,8 +39,8 @@ std::optional<TwoPassChoice> choose(const Codec& codec) {
   const std::string& name = codec.name();
   if (const auto format = parse_anybit(name)) return choose_anybit(*format);
   if (const auto format = parse_nvfp4(name)) return NvFp4Blocks{.vllm = format->vllm};
-  if (name.starts_with("logfmt")) {  // logfmt<n>-g<G>, one digit
-    return TwoPassLogFmtParameters{static_cast<unsigned>(name[6] - '0'), codec.info().block};
+  if (const auto format = parse_logfmt(name)) {
+    return TwoPassLogFmtParameters{format->bits, format->group};
   }
   return std::nullopt;
 }

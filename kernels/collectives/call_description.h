@@ -16,9 +16,9 @@ struct CallDescription {
   char codec[28];      ///< likewise
   std::uint32_t dtype;
   std::uint64_t elements;
-  std::uint64_t rest;  ///< a hash of whole names, of options, of a schedule of one's own
-  std::uint32_t hash;  ///< hash_of() everything above
-  std::uint32_t told;  ///< 1: where a rank writes it, it is there
+  std::uint64_t rest;       ///< a hash of whole names, of options, of a schedule of one's own
+  std::uint32_t hash;       ///< hash_of() everything above
+  std::uint32_t announced;  ///< 1: where a rank writes it, it is there
 
   ARLAB_HOST_DEVICE std::uint64_t word(unsigned number) const {
     return reinterpret_cast<const std::uint64_t*>(this)[number];

@@ -44,7 +44,7 @@ ARLAB_DEVICE_RARE void give_up(const Team& team, std::uint32_t reason, std::uint
   const bool differ = GiveUpReason::is_calls_differ(reason);
   constexpr unsigned kLast = CallDescription::kWords - 1;
   // mutant: later_call_told
-  const bool tells =
+  const bool announces =
       differ && load_relaxed(call_word(buffer_of(team, team.rank), team.rank, kLast)) == 0;
   store_relaxed(&failed, 1);
   store_relaxed(global_pointer(team.status), reason);
@@ -52,7 +52,8 @@ ARLAB_DEVICE_RARE void give_up(const Team& team, std::uint32_t reason, std::uint
   for (int rank = 0; rank < team.layout.ranks; ++rank) {
     std::uint8_t* const buffer = buffer_of(team, rank);
 #pragma unroll 1
-    for (unsigned i = 0; /* mutant: call_not_told */ tells && i < CallDescription::kWords; ++i) {
+    for (unsigned i = 0; /* mutant: call_not_told */ announces && i < CallDescription::kWords;
+         ++i) {
       store_relaxed(call_word(buffer, team.rank, i), team.call.word(i));
     }
     store_relaxed(abort_word(buffer), reason);

@@ -122,17 +122,17 @@ class Measuring {
     store_relaxed(word, range | static_cast<std::uint64_t>(number()) << 32);
   }
 
-  /// Some waves for each message. Of many blocks, the first reads the words of all and tells the others: if all did, they would
+  /// Some waves for each message. Of many blocks, the first reads the words of all and announces what it finds: if all did, they would
   /// read the same lines of the cache thousands of times at once.
   ARLAB_DEVICE void wait(int messages) const {
     constexpr int kFewBlocks = 32;
-    const bool is_told = blocks_ > kFewBlocks && blockIdx.x != 0;
+    const bool is_follower = blocks_ > kFewBlocks && blockIdx.x != 0;
     unsigned threads = kThreads;  // of a message
     while (threads * static_cast<unsigned>(messages) > kThreads) threads /= 2;
     const auto message = static_cast<int>(thread_index() / threads);
-    unsigned words = is_told ? 1 : static_cast<unsigned>(blocks_);
+    unsigned words = is_follower ? 1 : static_cast<unsigned>(blocks_);
     if (message >= messages) words = 0;
-    const std::uint64_t* const first_word = is_told ? told(message) : words_of(message);
+    const std::uint64_t* const first_word = is_follower ? announced(message) : words_of(message);
     std::uint32_t range = Codec::no_range();
     std::uint32_t reason = 0;
     Watchdog watchdog(team_, team_.rank);
@@ -165,12 +165,12 @@ class Measuring {
       const unsigned first = static_cast<unsigned>(of) * waves;
       range = of_waves(0, first, first + waves);
       memory_.range[of] = range;
-      if (blocks_ > kFewBlocks && blockIdx.x == 0) say(told(of), range);
+      if (blocks_ > kFewBlocks && blockIdx.x == 0) say(announced(of), range);
     }
     __syncthreads();
   }
-  ARLAB_DEVICE std::uint64_t* told(int message) const {
-    return global_pointer(team_.measured)->told(message);
+  ARLAB_DEVICE std::uint64_t* announced(int message) const {
+    return global_pointer(team_.measured)->announced(message);
   }
   ARLAB_DEVICE std::uint64_t* words_of(int message) const {
     return global_pointer(team_.measured)

@@ -11,8 +11,8 @@ inline namespace ARLAB_PLATFORM {
 template <class F>
 hipError_t with_small_codec(const CodecChoice& choice, DType dtype, F&& f) {
   return with_codec(choice, dtype,
-                    [&]<class Codec, class Element>(const Codec& codec, Element number) {
-                      if constexpr (kHasSmallKernels<Codec, Element>) f(codec, number);
+                    [&]<class Codec, class Element>(const Codec& codec, Element element) {
+                      if constexpr (kHasSmallKernels<Codec, Element>) f(codec, element);
                     });
 }
 

@@ -95,7 +95,7 @@ struct GiveUpReason {
 /// Messages that a program encodes in one phase, at most, where their scales are measured.
 inline constexpr int kMaxMessages = 8;
 
-/// Where the blocks of a rank measure a message together: the word of each block, and what the first one tells the others. The
+/// Where the blocks of a rank measure a message together: the word of each block, and what the first one announces. The
 /// low half of a word is a range, the high one a number that says which measurement it is of.
 struct MeasuredWords {
   std::uint32_t measurements;  ///< so far
@@ -105,14 +105,14 @@ struct MeasuredWords {
     return sizeof(MeasuredWords) +
            kMaxMessages * (1 + std::size_t{2} * static_cast<unsigned>(blocks)) * 8;
   }
-  ARLAB_DEVICE std::uint64_t* told(int message) {
+  ARLAB_DEVICE std::uint64_t* announced(int message) {
     return reinterpret_cast<std::uint64_t*>(this + 1) + message;
   }
   /// [measurement modulo 2][message][block]. A block begins a measurement when all have begun the one before, so the
   /// words of that one are read no more than one later.
   ARLAB_DEVICE std::uint64_t* of(std::uint32_t measurement, int message, int blocks) {
     const unsigned row = measurement % 2 * kMaxMessages + static_cast<unsigned>(message);
-    return told(kMaxMessages) + row * static_cast<unsigned>(blocks);
+    return announced(kMaxMessages) + row * static_cast<unsigned>(blocks);
   }
 };
 

@@ -157,6 +157,7 @@ class TwoShotSentinel {
     if (!pass<false>()) return;
     measuring_.found(0, range_of_sums_);
     if (!measuring_.measure(1)) return;
+    pdl_trigger();
     first_ = items_;
     if (!pass<true>()) return;
     if (threadIdx.x == 0) exchange_.leave();
@@ -686,9 +687,9 @@ hipError_t launch_two_shot_sentinel(const Call& call, const CodecChoice& codec, 
                                     hipStream_t stream) {
   return with_codec(
       codec, dtype,
-      [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element number) {
+      [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element element) {
         if constexpr (kTwoShotWorksWithSentinels<Codec, Element>) {
-          launch_of_ranks(call, device_codec, number, stream);
+          launch_of_ranks(call, device_codec, element, stream);
         }
       });
 }
@@ -696,8 +697,8 @@ hipError_t launch_two_shot_sentinel_measured(const Call& call, const TwoPassChoi
                                              DType dtype, hipStream_t stream) {
   (void)with_message_scale(
       codec, dtype,
-      [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element number) {
-        if constexpr (kHasSentinels) launch_of_ranks(call, device_codec, number, stream);
+      [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element element) {
+        if constexpr (kHasSentinels) launch_of_ranks(call, device_codec, element, stream);
       });
   return hipGetLastError();
 }

@@ -246,7 +246,7 @@ Status Communicator::calls_differ(int rank, int other) const {
                               sizeof(call), hipMemcpyDeviceToHost),
                     "the state of a communicator cannot be read");
       if (!status.ok()) return status;
-      const bool is_whole = call.told != 0 && call.hash == hash_of(call);
+      const bool is_whole = call.announced != 0 && call.hash == hash_of(call);
       if (is_whole || std::chrono::steady_clock::now() > deadline) {
         error += fmt::format("{} rank {} {}", teller == rank ? "" : ",", teller,
                              is_whole ? text_of(call) : "has not told its own");

@@ -63,7 +63,7 @@ CallDescription describe(const CollectiveRequest& request, const Schedule& sched
   }
   call.rest = rest.value();
   call.hash = hash_of(call);
-  call.told = 1;
+  call.announced = 1;
   return call;
 }
 
@@ -262,20 +262,20 @@ Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& re
 namespace {
 
 /// How a kernel of a codec takes the chunks of a program through slots.
-struct WaysOfACodec {
+struct LaunchGeometry {
   unsigned tile_bytes = 0;     ///< on the wire
   std::size_t per_unit = 1;    ///< tiles that a block must have together
   std::size_t units = 0;       ///< of the longest chunk
   std::size_t most_units = 0;  ///< that a slot holds
   std::size_t most_blocks = 0;
   Tuning tuning = {.resident_blocks = 1};  ///< one pass
-  bool measures = false;
+  bool needs_statistics = false;
   std::size_t groups = 0;  ///< measured, of the longest chunk
 
   void set(ProgramCall& call, int wires) const {
     const std::size_t fitting = most_units / static_cast<std::size_t>(wires);
     Cut work;
-    if (measures) {
+    if (needs_statistics) {
       const std::size_t blocks = std::min(most_blocks, units);
       work = {static_cast<int>(blocks), static_cast<int>(fitting * per_unit),
               static_cast<int>(ceil_divide(units, blocks * fitting))};
@@ -291,36 +291,38 @@ struct WaysOfACodec {
   }
 };
 
-Result<WaysOfACodec> ways_of(const CodecChoice& choice, const Codec& codec,
-                             const CollectiveRequest& request, std::size_t elements,
-                             const TeamResources& resources) {
-  WaysOfACodec ways;
-  ways.tuning = traits_of(choice, request.dtype).tuning;
-  ways.tile_bytes = tile_bytes_of(codec, request.dtype);
-  ways.units = ceil_divide(elements, kTile);
-  ways.most_blocks = most_blocks_of(resources, ways.tuning.resident_blocks);
-  const Result<std::size_t> wires = wires_in_a_slot(codec, resources, ways.tile_bytes, "a tile");
+Result<LaunchGeometry> geometry_of(const CodecChoice& choice, const Codec& codec,
+                                   const CollectiveRequest& request, std::size_t elements,
+                                   const TeamResources& resources) {
+  LaunchGeometry geometry;
+  geometry.tuning = traits_of(choice, request.dtype).tuning;
+  geometry.tile_bytes = tile_bytes_of(codec, request.dtype);
+  geometry.units = ceil_divide(elements, kTile);
+  geometry.most_blocks = most_blocks_of(resources, geometry.tuning.resident_blocks);
+  const Result<std::size_t> wires =
+      wires_in_a_slot(codec, resources, geometry.tile_bytes, "a tile");
   if (!wires.ok()) return wires.status();
-  ways.most_units = wires.value();
-  return ways;
+  geometry.most_units = wires.value();
+  return geometry;
 }
 
-Result<WaysOfACodec> ways_of(const TwoPassChoice& choice, const Codec& codec,
-                             const CollectiveRequest& request, std::size_t elements,
-                             const TeamResources& resources) {
+Result<LaunchGeometry> geometry_of(const TwoPassChoice& choice, const Codec& codec,
+                                   const CollectiveRequest& request, std::size_t elements,
+                                   const TeamResources& resources) {
   const MessageTiles tiles = message_tiles(choice, request.dtype, elements);
-  WaysOfACodec ways;
-  ways.measures = true;
-  ways.tile_bytes = static_cast<unsigned>(tiles.bytes);
-  ways.per_unit = static_cast<std::size_t>(tiles.per_unit);
-  ways.units = ceil_divide(tiles.tiles, ways.per_unit);
-  ways.most_blocks = most_blocks_of(resources, ways.tuning.resident_blocks);
-  ways.groups = groups_of_message(choice, elements);
-  const Result<std::size_t> wires = wires_in_a_slot(codec, resources, tiles.bytes * ways.per_unit,
-                                                    tiles.per_unit == 1 ? "a tile" : "a group");
+  LaunchGeometry geometry;
+  geometry.needs_statistics = true;
+  geometry.tile_bytes = static_cast<unsigned>(tiles.bytes);
+  geometry.per_unit = static_cast<std::size_t>(tiles.per_unit);
+  geometry.units = ceil_divide(tiles.tiles, geometry.per_unit);
+  geometry.most_blocks = most_blocks_of(resources, geometry.tuning.resident_blocks);
+  geometry.groups = groups_of_message(choice, elements);
+  const Result<std::size_t> wires =
+      wires_in_a_slot(codec, resources, tiles.bytes * geometry.per_unit,
+                      tiles.per_unit == 1 ? "a tile" : "a group");
   if (!wires.ok()) return wires.status();
-  ways.most_units = wires.value();
-  return ways;
+  geometry.most_units = wires.value();
+  return geometry;
 }
 
 /// Elements of a chunk that can be measured at once, of the longest one's.
@@ -360,24 +362,24 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
     }
   }
   const std::size_t elements = std::min(longest, result.part_elements);
-  std::vector<WaysOfACodec> ways;
+  std::vector<LaunchGeometry> geometries;
   std::size_t most_wires = SIZE_MAX;
   for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
-    const Result<WaysOfACodec> of_codec = std::visit(
+    const Result<LaunchGeometry> of_codec = std::visit(
         [&](const auto& choice) {
-          return ways_of(choice, codecs.of(role), request, elements, resources);
+          return geometry_of(choice, codecs.of(role), request, elements, resources);
         },
         result.codecs[static_cast<unsigned>(role)]);
     if (!of_codec.ok()) return of_codec.status();
-    ways.push_back(of_codec.value());
-    most_wires = std::min(most_wires, ways.back().most_units);
+    geometries.push_back(of_codec.value());
+    most_wires = std::min(most_wires, geometries.back().most_units);
   }
   const Result<std::vector<Lowered>> programs = lower(schedule, Passes::two, most_wires);
   if (!programs.ok()) return programs.status();
 
   for (const Lowered& lowered : programs.value()) {
     ProgramCall call = program_call(lowered, resources);
-    ways.front().set(call, lowered.wires);
+    geometries.front().set(call, lowered.wires);
     if (!lowered.kernels_are_whole && codecs.differ()) {
       return Status::error(
           fmt::format("schedule {} has no kernels with two codecs, {} and {}: what is sent in a "
@@ -405,13 +407,13 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
       call.last_phase = i + 1 < lowered.encoding_phases.size() ? lowered.encoding_phases[i + 1]
                                                                : call.program.phases - 1;
       // mutant: slots_of_the_outer_codec
-      const WaysOfACodec& of_codec = ways[static_cast<unsigned>(lowered.codecs[i])];
+      const LaunchGeometry& of_codec = geometries[static_cast<unsigned>(lowered.codecs[i])];
       of_codec.set(call, lowered.wires);
       TwoPass::Kernel kernel{call, lowered.codecs[i]};
       kernel.statistics_pass.statistics = resources.statistics;
       kernel.statistics_pass.groups = call.groups;
       for (int step = call.program.first_send[call.first_phase];
-           of_codec.measures && step < call.program.first_step[call.first_phase + 1] &&
+           of_codec.needs_statistics && step < call.program.first_step[call.first_phase + 1] &&
            call.program.step[step].encodes;
            ++step) {
         const Operand operand = call.program.operand[call.program.step[step].first_operand];

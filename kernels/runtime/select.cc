@@ -45,8 +45,7 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
 
 CodecTraits traits_of(const TwoPassChoice& codec, DType dtype) {
   CodecTraits traits;
-  traits.measures = true;
-  traits.is_tuned =
+  traits.is_tuned = traits.has_message_scale =
       with_message_scale(codec, dtype, [&]<class Codec, class Element>(const Codec&, Element) {
         traits.tuning = Codec::kTuning;
         traits.tuning.resident_blocks = kPipelineBlocks<Codec>;
@@ -54,6 +53,7 @@ CodecTraits traits_of(const TwoPassChoice& codec, DType dtype) {
         traits.most_sentinel_tile_bytes = kSentinelTileBytes<Codec>;
         traits.two_shot_sentinel = kTwoShotWorksWithSentinels<Codec, Element>;
       });
+  traits.programs_only = !traits.is_tuned;
   return traits;
 }
 

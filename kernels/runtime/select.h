@@ -20,7 +20,6 @@ Result<AnyChoice> choose(const std::string& codec);
 /// What kernels know of a codec, read off its device code.
 struct CodecTraits : CodecInKernels {
   Tuning tuning = {};
-  int lamport_blocks = 0;  ///< of its kernels with Lamport slots, on a multiprocessor
 };
 CodecTraits traits_of(const CodecChoice& codec, DType dtype);
 /// Of those with a scale of the message; others of the kind have no kernels of an algorithm.

@@ -7,8 +7,8 @@ inline namespace ARLAB_PLATFORM {
 hipError_t launch_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
                           hipStream_t stream) {
   if (const FormatKernels* format = format_kernels(codec)) return format->run(call, dtype, stream);
-  return with_codec(codec, dtype, [&](const auto& device_codec, auto number) {
-    launch_program_of(device_codec, number, call, stream);
+  return with_codec(codec, dtype, [&](const auto& device_codec, auto element) {
+    launch_program_of(device_codec, element, call, stream);
   });
 }
 

@@ -6,8 +6,10 @@
 
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/formats/fp8_blocks.h"
+#include "reference/codecs/formats/logfmt.h"
 #include "reference/codecs/formats/mx.h"
 #include "reference/codecs/formats/mxint8.h"
+#include "reference/codecs/formats/nvfp4.h"
 #include "reference/codecs/registry.h"
 
 namespace arlab {
@@ -23,8 +25,15 @@ bool is_block_format_in_kernels(std::string_view codec) {
   if (const auto format = parse_anybit(codec)) {
     return !format->given && is_group_in_kernels(format->group);
   }
-  if (codec.starts_with("logfmt")) return is_group_in_kernels(find_codec(codec)->info().block);
+  if (const auto format = parse_logfmt(codec)) return is_group_in_kernels(format->group);
   return Mx::parse(codec) || MxInt8::parse(codec) || Fp8Blocks<128>::parse(codec);
+}
+
+/// What kernels have a scale of the message for: int<b>-gtensor and nvfp4.
+bool is_scaled_by_message(std::string_view codec) {
+  const auto integers = parse_anybit(codec);
+  return integers ? integers->group == 0 && !integers->given && !integers->hadamard
+                  : NvFp4Blocks::parse(codec).has_value();
 }
 
 /// Enough for blocks to have work in turn.
@@ -96,8 +105,12 @@ CodecInKernels codec_in_kernels(std::string_view codec, DType dtype) {
   const bool is_abstract = codec.find('=') != std::string_view::npos;
   CodecInKernels known;
   known.pads_tiles = is_plain || is_abstract || codec.starts_with("qr-");
-  known.is_tuned = known.pads_tiles || is_block_format_in_kernels(codec);
-  known.one_shot_sentinel = known.is_tuned;
+  known.has_message_scale = !known.pads_tiles && is_scaled_by_message(codec);
+  known.is_tuned = known.pads_tiles || known.has_message_scale || is_block_format_in_kernels(codec);
+  if (known.is_tuned) known.lamport_blocks = kKernelBlocks;
+  // Measuring takes registers.
+  if (known.has_message_scale) known.lamport_blocks = kKernelBlocks / 2;
+  known.one_shot_sentinel = known.is_tuned && !known.has_message_scale;
   known.two_shot_sentinel =
       known.is_tuned && kernel_tile_bytes(codec, dtype) <= kTwoShotSentinelBytes;
   known.most_sentinel_tile_bytes = known.pads_tiles ? SIZE_MAX : kTwoShotSentinelBytes;
@@ -112,7 +125,7 @@ std::span<const KernelRule> kernel_rules() { return kRules; }
 
 const KernelRule* find_kernel_rule(std::string_view algorithm, const KernelCall& call) {
   for (const KernelRule& rule : kRules) {
-    const bool takes_codec = !call.codec.measures || rule.measures;
+    const bool takes_codec = !call.codec.has_message_scale || rule.takes_message_scales;
     if (algorithm == rule.algorithm && takes_codec && rule.is_for(call)) return &rule;
   }
   return nullptr;

@@ -10,6 +10,11 @@
 
 namespace arlab {
 
+/// The commit since which no change has made kernels faster or slower: what was measured of it holds.
+inline constexpr std::string_view kKernelsSince = "af80cff";
+
+/// Blocks of a kernel on one of NVIDIA's multiprocessors.
+inline constexpr int kKernelBlocks = 4;
 inline constexpr std::size_t kKernelTileElements = 2048;
 /// Most wire bytes of a tile for which the sentinel slots of two_shot have room.
 inline constexpr std::size_t kTwoShotSentinelBytes = 2176;
@@ -21,10 +26,12 @@ struct CodecInKernels {
   bool is_tuned = false;           ///< takes part in kernels that work on several tiles at once
   bool pads_tiles = false;         ///< the wire of a tile that ends early is that of a whole one
   bool programs_only = false;      ///< no kernel of an algorithm has it
-  bool measures = false;           ///< it has a scale of the message, which some kernels find first
+  bool has_message_scale = false;  ///< which kernels find before they encode anything
   bool small = false;              ///< there are kernels with flags for small tensors
   bool one_shot_sentinel = false;  ///< there is one_shot with sentinel slots
   bool two_shot_sentinel = false;  ///< likewise two_shot
+  /// On a multiprocessor, of kernels with Lamport slots, on NVIDIA; other kernels have kKernelBlocks there.
+  int lamport_blocks = 0;
   std::size_t most_sentinel_tile_bytes = 0;  ///< what these have room for
 };
 
@@ -56,7 +63,8 @@ struct KernelRule {
   bool (*is_for)(const KernelCall&);
   std::string_view when;         ///< what is_for() says, in words
   std::string_view measured_in;  ///< a file of experiments/measured
-  bool measures = false;         ///< the kernel takes codecs with a scale of the message, too
+  bool takes_message_scales =
+      false;  ///< the kernel finds scales of messages, where a codec has them
 };
 std::span<const KernelRule> kernel_rules();
 

@@ -132,12 +132,20 @@ class LogFmtCodec final : public Codec {
 };
 
 CodecPtr find_logfmt(std::string_view name) {
+  const std::optional<LogFmtName> format = parse_logfmt(name);
+  if (!format) return nullptr;
+  return std::make_shared<LogFmtCodec>(std::string(name), format->bits, format->group);
+}
+
+}  // namespace
+
+std::optional<LogFmtName> parse_logfmt(std::string_view name) {
   std::string_view rest = name;
-  if (!take(rest, "logfmt")) return nullptr;
+  if (!take(rest, "logfmt")) return std::nullopt;
   const std::string_view bits = take_digits(rest);
-  if (bits.empty() || !take(rest, "-g")) return nullptr;
+  if (bits.empty() || !take(rest, "-g")) return std::nullopt;
   const std::string_view digits = take_digits(rest);
-  if (digits.empty() || !rest.empty()) return nullptr;
+  if (digits.empty() || !rest.empty()) return std::nullopt;
   if (bits.size() > 1 || bits < "2" || bits > "8") {
     fail("codec '{}': {} bits; allowed is 2 to {}", name, bits, kMaxBits);
   }
@@ -147,11 +155,8 @@ CodecPtr find_logfmt(std::string_view name) {
     fail("codec '{}': group of {}; allowed is a multiple of 8 from 8 to {}", name, digits,
          kLargestGroup);
   }
-  return std::make_shared<LogFmtCodec>(std::string(name), static_cast<unsigned>(bits.front() - '0'),
-                                       group);
+  return LogFmtName{static_cast<unsigned>(bits.front() - '0'), group};
 }
-
-}  // namespace
 
 CodecFamily logfmt_codecs() {
   return {.pattern = "logfmt<n>-g<G> (n: 2 to 8, G: multiples of 8)",

@@ -6,6 +6,7 @@
 
 #include "reference/codecs/abstract.h"
 #include "reference/codecs/formats/formats.h"
+#include "reference/codecs/formats/mx.h"
 #include "reference/words.h"
 
 // The families that are built in, but for those of formats/formats.h: one line each. FAMILY is a
@@ -23,6 +24,8 @@ namespace arlab {
 #define ARLAB_DECLARE(family) CodecFamily family();
 ARLAB_CODEC_FAMILIES(ARLAB_DECLARE)
 #undef ARLAB_DECLARE
+
+CodecFamily microscaling_codecs() { return scaled_codecs<Mx>(); }
 
 namespace {
 

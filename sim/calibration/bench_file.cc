@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
@@ -19,6 +21,12 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kColumns = {"platform", "machine", "ranks",   "algorithm", "codec",
                                            "dtype",    "bytes",   "time_us", "library"};
+/// That a file may have beside them: wire bits follow from the codec, and rows with a budget of
+/// multiprocessors are left out.
+constexpr const char* kWireBits = "wire_bits";
+constexpr const char* kBudget = "sms";
+/// Libraries of others, of which there is no model.
+constexpr std::string_view kNotSimulated[] = {"torch_symm_mem", "flashinfer"};
 
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -43,6 +51,7 @@ class BenchReader {
 
   void read() {
     const CsvTable csv = read_csv(path_);
+    header_ = header_of(path_);
     find_columns(csv.rows[0]);
     for (std::size_t r = 1; r < csv.rows.size(); ++r) {
       row_ = &csv.rows[r];
@@ -59,17 +68,26 @@ class BenchReader {
   }
 
   void find_columns(const std::vector<std::string>& names) {
-    for (const std::string& name : kColumns) {
-      const auto found = std::find(names.begin(), names.end(), name);
-      if (found == names.end() || names.size() != kColumns.size()) {
-        fail("{}: the columns must be {}", path_.string(), join(kColumns));
-      }
-      places_[name] = static_cast<std::size_t>(found - names.begin());
+    const auto is_known = [](const std::string& name) {
+      return name == kWireBits || name == kBudget || std::ranges::count(kColumns, name) > 0;
+    };
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (!is_known(names[i]) || !places_.emplace(names[i], i).second) refuse_columns();
     }
+    for (const std::string& name : kColumns) {
+      if (!places_.contains(name) && !header_.contains(name)) refuse_columns();
+    }
+  }
+  [[noreturn]] void refuse_columns() const {
+    fail(
+        "{}: the columns must be {}; those that are the same everywhere may stand in comments: # "
+        "dtype: bf16",
+        path_.string(), join(kColumns));
   }
 
   std::string text(const std::string& column) const {
-    std::string cell = (*row_)[places_.at(column)];
+    const auto place = places_.find(column);
+    std::string cell = place == places_.end() ? header_.at(column) : (*row_)[place->second];
     if (cell.empty()) fail_here("column '{}' is empty", column);
     return cell;
   }
@@ -99,11 +117,14 @@ class BenchReader {
     if (platform != "cuda" && platform != "rocm" && platform != "host") {
       fail_here("platform '{}' is unknown; allowed are cuda, rocm, host", printable(platform));
     }
-    const std::string library = text("library");
+    std::string library = text("library");
+    library = library.substr(0, library.find(' '));  // what follows is its version
     const bool vendors = library == "nccl" || library == "rccl";
-    if (library != "arlab" && !vendors && library != "torch_symm_mem") {
-      fail_here("library '{}' is unknown; allowed are arlab, nccl, rccl, torch_symm_mem",
-                printable(library));
+    const bool is_others = std::ranges::count(kNotSimulated, library) > 0;
+    if (library != "arlab" && !vendors && !is_others) {
+      fail_here(
+          "library '{}' is unknown; allowed are arlab, nccl, rccl, torch_symm_mem, flashinfer",
+          printable(library));
     }
     Measurement cell;
     const auto ranks = static_cast<Rank>(whole_number("ranks", kMaxTopologyRanks));
@@ -117,11 +138,15 @@ class BenchReader {
       fail_here("column 'time_us' is '{}': allowed is a number above 0",
                 printable(text("time_us")));
     }
-    if (library == "torch_symm_mem" || platform == "host") {
-      ++result_.left_out;  // kernels that the simulator knows nothing of; a CPU's time
+    const auto budget = places_.find(kBudget);
+    const bool has_budget = budget != places_.end() && !(*row_)[budget->second].empty();
+    if (is_others || platform == "host" || has_budget) {
+      ++result_.left_out;  // what the simulator has no model of; a CPU's time
       return;
     }
-    cell.topology = named([&] { return machine_named(text("machine"), ranks); });
+    std::string& topology = topologies_[{text("machine"), ranks}];
+    if (topology.empty()) topology = named([&] { return machine_named(text("machine"), ranks); });
+    cell.topology = topology;
     cell.library = vendors;
     cell.algorithm = text("algorithm");
     // The library chooses for itself; at the sizes that matter it takes rings.
@@ -161,8 +186,10 @@ class BenchReader {
 
   const fs::path& path_;
   BenchFiles& result_;
-  std::map<std::string, std::size_t> places_;  ///< by column
-  std::map<std::string, std::size_t> tables_;  ///< by topology
+  std::map<std::pair<std::string, Rank>, std::string> topologies_;  ///< by machine
+  std::map<std::string, std::string> header_;                       ///< of comments
+  std::map<std::string, std::size_t> places_;                       ///< by column
+  std::map<std::string, std::size_t> tables_;                       ///< by topology
   std::set<std::tuple<std::size_t, std::string, std::uint64_t>> seen_;
   const std::vector<std::string>* row_ = nullptr;
   std::size_t line_ = 0;
@@ -186,30 +213,34 @@ void number_rows(Measurements& measurements) {
 /// The constants that latencies of all-reduces by kernels and by NCCL can tell; a fit leaves out
 /// those that its cells do not depend on. One value whatever the number of ranks: it is one
 /// machine. What no measurement of an all-reduce tells apart stays as it is: the latency of a link
-/// and of a load; what one flag more costs, on a machine with blocks; and what is said to be 0.
+/// and of a load; what one flag more costs, on a machine with blocks; the launch of a small kernel, which the one before
+/// hides; and what is said to be 0.
 std::vector<std::string> constants_of(const Device& device) {
-  std::vector<std::string> keys = {"link.bandwidth_gb_per_s", "device.codec_gops_per_s",
-                                   "device.codec_overlap"};
+  std::vector<std::string> keys = {"device.codec_overlap"};
   const auto add = [&keys](std::initializer_list<const char*> more) {
     keys.insert(keys.end(), more.begin(), more.end());
   };
-  if (device.blocks) add({"device.decode_cost", "blocks.unpacked_cost"});
-  if (device.small && device.sentinels) {
-    // These run all small tensors; of those with flags in rounds large ones alone are left, of which
-    // the latency of a step cannot be told.
-    add({"blocks.spikes_cost", "blocks.fp8_cost", "blocks.bf16_cost"});
-  } else {
+  // NCCL's other collectives, which are not in such files, tell links better.
+  if (device.library || !device.nccl) add({"link.bandwidth_gb_per_s"});
+  // What instructions take is told by codec.
+  if (device.codecs.empty()) {
+    add({"device.codec_gops_per_s"});
+    if (device.blocks) add({"device.decode_cost"});
+  }
+  if (device.blocks) add({"blocks.meet_us"});
+  // Where small tensors have kernels of their own, large ones alone are left for those with flags in
+  // rounds, of which the latency of a step cannot be told.
+  if (!device.small || !device.sentinels) {
     add({"overhead.launch_us", "device.codec_tile_us_per_op", "device.latency_overlap"});
     if (device.blocks) add({"overhead.step_us", "blocks.release_us"});
   }
   if (!device.blocks && device.message_us.value > 0) add({"overhead.message_us"});
   if (device.small) {
-    add({"small.launch_us", "small.step_us", "small.message_us", "small.crowding_us",
-         "small.tile_us_per_op", "small.wire_cost"});
+    add({"small.step_us", "small.message_us", "small.work_cost", "small.wire_cost"});
   }
   if (device.sentinels) {
-    add({"sentinels.launch_us", "sentinels.step_us", "sentinels.access_us",
-         "sentinels.tile_us_per_op", "sentinels.fill_us", "sentinels.fill_turns"});
+    add({"sentinels.launch_us", "sentinels.step_us", "sentinels.access_us", "sentinels.fill_us",
+         "sentinels.fill_turns", "sentinels.turn_cost"});
   }
   if (device.library) {
     add({"library.low_latency_us", "library.low_latency_efficiency",
@@ -222,15 +253,23 @@ std::vector<std::string> constants_of(const Device& device) {
   return keys;
 }
 
+/// Bytes of a rank that kernels for small tensors are for, at most.
+constexpr std::uint64_t kLargestSmall = std::uint64_t{4} << 20;
+
 FitDefinition fit_of(const std::string& family, const Measurements& measurements) {
   FitDefinition fit;
   fit.name = family;
   std::map<Rank, std::vector<std::string>> tables;  // by ranks
+  std::vector<CodecTimes> known_codecs;
   std::set<std::size_t> known;
+  std::set<std::string> codecs;
+  std::set<std::string> algorithms_of_large;  // tensors
   bool many_sizes = false;
   for (const Measurement& cell : measurements.cells) {
     if (family_of(cell.topology) != family) continue;
     many_sizes = many_sizes || cell.row_number > 0;
+    if (!cell.library) codecs.insert(cell.codec);
+    if (!cell.library && cell.bytes > kLargestSmall) algorithms_of_large.insert(cell.algorithm);
     if (!known.insert(cell.table).second) continue;
     const std::string& name = measurements.tables[cell.table].name;
     fit.tables.push_back(name);
@@ -238,6 +277,15 @@ FitDefinition fit_of(const std::string& family, const Measurements& measurements
     tables[machine.ranks.value].push_back(name);
     fit.shared = constants_of(machine.device);
     if (machine.device.blocks) fit.chosen = 3;  // blocks.load_us, two message_us
+    known_codecs = machine.device.codecs;
+  }
+  // Of one number of steps, nothing tells what they take from a launch.
+  if (algorithms_of_large.size() < 2) std::erase(fit.shared, "sentinels.launch_us");
+  for (const CodecTimes& each : known_codecs) {
+    if (!codecs.contains(each.codec)) continue;
+    for (const char* what : {"slots", "cycles"}) {
+      fit.shared.push_back(fmt::format("codecs.{}.{}", each.codec, what));
+    }
   }
   if (tables.size() > 1) {
     const Rank fewest = tables.begin()->first;
@@ -265,6 +313,17 @@ FitDefinition fit_of(const std::string& family, const Measurements& measurements
 }
 
 }  // namespace
+
+std::map<std::string, std::string> header_of(const fs::path& file) {
+  std::map<std::string, std::string> header;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line) && line.starts_with("# ");) {
+    const std::size_t colon = line.find(": ");
+    if (colon != std::string::npos)
+      header.emplace(line.substr(2, colon - 2), line.substr(colon + 2));
+  }
+  return header;
+}
 
 std::string machine_named(const std::string& machine, Rank ranks) {
   const std::vector<std::string> listed = listed_topologies();

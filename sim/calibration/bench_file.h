@@ -2,11 +2,12 @@
 //
 //   platform,machine,ranks,algorithm,codec,dtype,bytes,time_us,library
 //
-// Columns may stand in any order; others are an error. README.md of this folder says what they
-// mean.
+// Columns may stand in any order; one that is the same in all rows may be a comment: # dtype: bf16. README.md of this
+// folder says what they mean.
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 
@@ -24,6 +25,9 @@ struct BenchFiles {
 
 /// Throws InvalidInput with file and line, and what is allowed.
 BenchFiles read_bench_files(std::span<const std::filesystem::path> files);
+
+/// Of the comments that a file begins with, those that name something: `# kernels: af80cff`.
+std::map<std::string, std::string> header_of(const std::filesystem::path& file);
 
 /// The machine that ships by what a bench calls it: h200, h200-8 or the device's name (NVIDIA
 /// H200); the one with so many ranks. Throws InvalidInput with those that there are.

@@ -1,6 +1,7 @@
 #include "sim/calibration/fit.h"
 
 #include <ceres/ceres.h>
+#include <ceres/normal_prior.h>
 
 #include <Eigen/Core>
 #include <algorithm>
@@ -115,10 +116,14 @@ Ranking rank_codecs(std::span<const SimulatedCell> cells) {
 
 namespace {
 
+/// Keys of what a codec's instructions take (CodecTimes) begin so, and go on with its name.
+constexpr std::string_view kCodecs = "codecs.";
+
 /// A free constant: where it stands in the machines that have it.
 struct Free {
   std::string key;
   std::string topology;  ///< empty: of all
+  double typical = 0;    ///< where no cell says otherwise; 0: nothing is known
   double start = 0;
   double least = kSmallestQuantity;
   double most = kLargestQuantity;
@@ -130,6 +135,10 @@ constexpr double kCentre = 10;
 
 double* find_quantity(Topology& topology, const std::string& wanted) {
   double* found = nullptr;
+  for (CodecTimes& codec : topology.device.codecs) {
+    if (wanted == fmt::format("{}{}.slots", kCodecs, codec.codec)) return &codec.slots;
+    if (wanted == fmt::format("{}{}.cycles", kCodecs, codec.codec)) return &codec.cycles;
+  }
   for_each_quantity(topology, [&](const std::string& key, Quantity& quantity) {
     if (key == wanted) found = &quantity.value;
   });
@@ -148,6 +157,12 @@ std::vector<Free> free_constants(const FitDefinition& definition, Machines& mach
       constant.most = kLargestOverlap;
     }
     if (key.ends_with("efficiency")) constant.most = 1;
+    if (key.starts_with(kCodecs)) {
+      const std::string of_others =
+          fmt::format("{}{}{}", kCodecs, kOperation, key.substr(key.rfind('.')));
+      const double* typical = find_quantity(machines.begin()->second, of_others);
+      if (typical != nullptr) constant.typical = *typical;
+    }
     all.push_back(std::move(constant));
   };
   for (const std::string& key : definition.shared) {
@@ -191,9 +206,11 @@ class AdjustableMachines {
   AdjustableMachines(const AdjustableMachines&) = delete;
   AdjustableMachines& operator=(const AdjustableMachines&) = delete;
 
-  void set(const double* parameters) {
-    for (std::size_t i = 0; i < free_.size(); ++i) {
-      const double value = free_[i].start * std::exp(parameters[i] - kCentre);
+  void set(const double* parameters) { set(0, free_.size(), parameters); }
+  /// Of `count` constants from the one at `first` on.
+  void set(std::size_t first, std::size_t count, const double* parameters) {
+    for (std::size_t i = first; i < first + count; ++i) {
+      const double value = free_[i].start * std::exp(parameters[i - first] - kCentre);
       for (double* place : places_[i]) *place = std::clamp(value, free_[i].least, free_[i].most);
     }
   }
@@ -231,14 +248,38 @@ std::vector<Free> without_idle(std::vector<Free> free, const Machines& machines,
   return needed;
 }
 
+/// Constants that the same cells depend on: those of a machine, or of a codec.
+struct Group {
+  std::string codec;  ///< empty: of machines
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+/// Those of machines first, as fit_constants() puts them, then codec by codec.
+std::vector<Group> groups_of(const std::vector<Free>& free) {
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < free.size(); ++i) {
+    const std::string& key = free[i].key;
+    std::string codec;
+    if (key.starts_with(kCodecs))
+      codec = key.substr(kCodecs.size(), key.rfind('.') - kCodecs.size());
+    if (groups.empty() || groups.back().codec != codec) groups.push_back({codec, i, 0});
+    ++groups.back().count;
+  }
+  return groups;
+}
+
 /// log(simulated / measured) of one cell.
 class CellResidual {
  public:
-  CellResidual(const CellSimulator& simulator, std::size_t index, AdjustableMachines& machines)
-      : simulator_(simulator), index_(index), machines_(machines) {}
+  CellResidual(const CellSimulator& simulator, std::size_t index, AdjustableMachines& machines,
+               std::vector<Group> groups)
+      : simulator_(simulator), index_(index), machines_(machines), groups_(std::move(groups)) {}
 
   bool operator()(double const* const* parameters, double* residual) const {
-    machines_.set(parameters[0]);
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      machines_.set(groups_[g].first, groups_[g].count, parameters[g]);
+    }
     const Topology& machine = machines_.machines().at(simulator_.cell(index_).topology);
     try {
       residual[0] = std::log1p(simulator_.simulate_cell(index_, machine).error_percent / 100);
@@ -252,9 +293,12 @@ class CellResidual {
   const CellSimulator& simulator_;
   std::size_t index_;
   AdjustableMachines& machines_;
+  std::vector<Group> groups_;
 };
 
 constexpr double kLossScale = 0.05;
+/// What a codec's instructions take lies within a factor of e of that of others, as if a cell had said so.
+constexpr double kPriorWeight = 0.03;
 
 /// A problem of its own for every start, since Ceres owns what it is given.
 std::unique_ptr<ceres::Problem> make_problem(const CellSimulator& simulator,
@@ -265,21 +309,42 @@ std::unique_ptr<ceres::Problem> make_problem(const CellSimulator& simulator,
   auto problem = std::make_unique<ceres::Problem>();
   ceres::NumericDiffOptions steps;
   steps.relative_step_size = 1e-4;
+  const std::vector<Group> groups = groups_of(free);
   for (const std::size_t index : cells) {
     using Cost = ceres::DynamicNumericDiffCostFunction<CellResidual, ceres::FORWARD>;
-    auto cost = std::make_unique<Cost>(new CellResidual(simulator, index, machines),
+    std::vector<Group> concerned;
+    std::vector<double*> blocks;
+    for (const Group& group : groups) {
+      if (!group.codec.empty() && group.codec != simulator.cell(index).codec) continue;
+      concerned.push_back(group);
+      blocks.push_back(&parameters[group.first]);
+    }
+    auto cost = std::make_unique<Cost>(new CellResidual(simulator, index, machines, concerned),
                                        ceres::TAKE_OWNERSHIP, steps);
-    cost->AddParameterBlock(static_cast<int>(free.size()));
+    for (const Group& group : concerned) cost->AddParameterBlock(static_cast<int>(group.count));
     cost->SetNumResiduals(1);
-    problem->AddResidualBlock(
-        cost.release(), robust ? new ceres::SoftLOneLoss(kLossScale) : nullptr, parameters.data());
+    problem->AddResidualBlock(cost.release(),
+                              robust ? new ceres::SoftLOneLoss(kLossScale) : nullptr, blocks);
   }
-  for (std::size_t i = 0; i < free.size(); ++i) {
-    const auto at = static_cast<int>(i);
-    problem->SetParameterLowerBound(parameters.data(), at,
-                                    kCentre + std::log(free[i].least / free[i].start));
-    problem->SetParameterUpperBound(parameters.data(), at,
-                                    kCentre + std::log(free[i].most / free[i].start));
+  for (const Group& group : groups) {
+    double* block = &parameters[group.first];
+    ceres::Matrix prior =
+        ceres::Matrix::Zero(static_cast<int>(group.count), static_cast<int>(group.count));
+    ceres::Vector typical = ceres::Vector::Zero(static_cast<int>(group.count));
+    for (std::size_t i = 0; i < group.count; ++i) {
+      const Free& constant = free[group.first + i];
+      const auto at = static_cast<int>(i);
+      problem->SetParameterLowerBound(block, at,
+                                      kCentre + std::log(constant.least / constant.start));
+      problem->SetParameterUpperBound(block, at,
+                                      kCentre + std::log(constant.most / constant.start));
+      if (constant.typical <= 0) continue;
+      prior(at, at) = kPriorWeight;
+      typical[at] = kCentre + std::log(constant.typical / constant.start);
+    }
+    if (!group.codec.empty()) {
+      problem->AddResidualBlock(new ceres::NormalPrior(prior, typical), nullptr, block);
+    }
   }
   return problem;
 }
@@ -290,7 +355,8 @@ struct Spread {
   double scatter = 0;          ///< of residuals: one standard deviation
 };
 
-Spread spread_of(ceres::Problem& problem, std::vector<double>& parameters, std::size_t cells) {
+Spread spread_of(ceres::Problem& problem, const std::vector<Group>& groups,
+                 std::vector<double>& parameters, std::size_t cells) {
   const std::size_t n = parameters.size();
   const auto size = static_cast<Eigen::Index>(n);
   Spread result{Eigen::MatrixXd::Constant(size, size, std::nan(""))};
@@ -301,10 +367,21 @@ Spread spread_of(ceres::Problem& problem, std::vector<double>& parameters, std::
   options.algorithm_type = ceres::DENSE_SVD;
   options.null_space_rank = -1;
   ceres::Covariance covariance(options);
-  const double* block = parameters.data();
-  const std::vector<std::pair<const double*, const double*>> blocks{{block, block}};
+  std::vector<std::pair<const double*, const double*>> blocks;
+  for (const Group& group : groups) {
+    const double* block = &parameters[group.first];
+    blocks.emplace_back(block, block);
+  }
   if (!covariance.Compute(blocks, &problem)) return result;
-  covariance.GetCovarianceBlock(block, block, result.covariance.data());
+  result.covariance.setZero();
+  for (const Group& group : groups) {
+    const double* block = &parameters[group.first];
+    const auto count = static_cast<Eigen::Index>(group.count);
+    const auto first = static_cast<Eigen::Index>(group.first);
+    ceres::Matrix own(count, count);
+    covariance.GetCovarianceBlock(block, block, own.data());
+    result.covariance.block(first, first, count, count) = own;
+  }
   const double variance = 2 * cost / static_cast<double>(cells - n);
   result.covariance *= variance;
   result.scatter = std::sqrt(variance);
@@ -443,12 +520,14 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
     set_threshold(machines, bytes);
     result.constants.push_back({kThreshold, "", start, bytes, std::nan("")});
   }
+  std::stable_partition(all.begin(), all.end(),
+                        [](const Free& each) { return !each.key.starts_with(kCodecs); });
   const std::vector<Free> free = without_idle(std::move(all), machines, simulator, cells);
   AdjustableMachines adjustable(std::move(machines), free);
   Solution best = solve(simulator, cells, adjustable, free, starts);
   result.converged = best.converged;
   const auto problem = make_problem(simulator, cells, adjustable, free, best.parameters, false);
-  const Spread spread = spread_of(*problem, best.parameters, cells.size());
+  const Spread spread = spread_of(*problem, groups_of(free), best.parameters, cells.size());
   const Eigen::VectorXd sigmas = spread.covariance.diagonal().cwiseSqrt();
   std::vector<std::size_t> determined;
   for (std::size_t i = 0; i < free.size(); ++i) {
@@ -459,7 +538,8 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
     const double sigma = sigmas[static_cast<Eigen::Index>(i)];
     result.constants.push_back({free[i].key, free[i].topology, free[i].start, value,
                                 is_at_limit ? std::nan("") : 100 * sigma});
-    if (!is_at_limit && sigma > 0) determined.push_back(i);
+    const bool is_of_a_codec = free[i].key.starts_with(kCodecs);  // in the scatter
+    if (!is_at_limit && sigma > 0 && !is_of_a_codec) determined.push_back(i);
   }
   adjustable.set(best.parameters.data());
   result.machines = adjustable.machines();

@@ -40,8 +40,10 @@ std::string with_line(std::string_view text, std::string_view origin, std::strin
     std::string line(text.substr(begin, end - begin));
     begin = end;
     if (line.starts_with('[')) current = line.substr(1, line.find(']') - 1);
-    const bool is_it = current == section && line.starts_with(name) &&
-                       line.find_first_not_of(" =", name.size()) == line.find('{');
+    const std::size_t quote = line.starts_with('"') ? 1 : 0;
+    const bool is_it =
+        current == section && line.compare(quote, name.size(), name) == 0 &&
+        line.find_first_not_of(quote == 0 ? " =" : "\" =", quote + name.size()) == line.find('{');
     if (is_it && !replaced) {
       line = edit(std::move(line));
       replaced = true;
@@ -59,10 +61,24 @@ std::string written(double value) {
   return is_whole ? fmt::format("{:.0f}", value) : fmt::format("{:.5g}", value);
 }
 
+/// codecs.qr-q4.slots: of a row, no quantity.
+constexpr std::string_view kCodecs = "codecs.";
+
+std::string with_codec(std::string_view text, std::string_view origin, std::string_view key,
+                       double value) {
+  const std::size_t dot = key.rfind('.');
+  const std::string row(key.substr(0, dot));
+  const std::regex number(std::string(key.substr(dot + 1)) + R"( = [-+0-9.eE_]+)");
+  return with_line(text, origin, row, [&](const std::string& line) {
+    return std::regex_replace(line, number, fmt::format("{} = {:.3g}", key.substr(dot + 1), value));
+  });
+}
+
 }  // namespace
 
 std::string with_quantity(std::string_view text, std::string_view origin, std::string_view key,
                           double value) {
+  if (key.starts_with(kCodecs)) return with_codec(text, origin, key, value);
   static const std::regex number(R"(value\s*=\s*[-+0-9.eE_]+)");
   return with_line(text, origin, key, [value](const std::string& line) {
     return std::regex_replace(line, number, "value = " + written(value),
@@ -72,6 +88,7 @@ std::string with_quantity(std::string_view text, std::string_view origin, std::s
 
 std::string with_quantity(std::string_view text, std::string_view origin, std::string_view key,
                           const Quantity& quantity) {
+  if (key.starts_with(kCodecs)) return with_codec(text, origin, key, quantity.value);
   std::string note = printable(quantity.note);
   std::replace_if(note.begin(), note.end(), [](char c) { return c == '"' || c == '\\'; }, '\'');
   return with_line(text, origin, key, [&](const std::string& line) {

@@ -20,6 +20,7 @@ Device generic_device() {
           .all_to_all_efficiency = assumed(1),
           .stores = {},
           .blocks = {},
+          .codecs = {},
           .small = {},
           .sentinels = {},
           .library = {},

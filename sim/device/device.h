@@ -47,25 +47,47 @@ struct Blocks {
   Quantity slot_bytes;     ///< bytes of the wire that a block sends a peer in one round
   Quantity load_us;        ///< latency of a load of the input, or of what a peer has stored
   Quantity release_us;     ///< per block and stage that sends: finish stores, then set the flag
-  /// what an operation of a codec costs that does not calculate on packed pairs of 16 bits, in
-  /// operations of one that does
-  Quantity unpacked_cost;
-  Quantity spikes_cost = unless_given(1);  ///< factor on operations of codecs that reserve spikes
-  Quantity fp8_cost = unless_given(1);     ///< factor on operations of qr-fp8
-  /// factor on operations with bf16 tensors, of codecs that are not packed
-  Quantity bf16_cost = unless_given(1);
+  Quantity phase_us;       ///< more per stage that sends, of a schedule that is run as a program
+  Quantity meet_us;        ///< until all blocks know a message's scale, of codecs that have one
+  /// algorithms that were timed on this class of machine, with the codecs of [codecs]; arlab select
+  /// ranks these, others only with --unmeasured
+  std::vector<std::string> measured = {};
   bool operator==(const Blocks&) const = default;
 };
 
-/// Kernels that arlab has for small tensors, of one tile per block (rounds_kernel.h); only beside
-/// [blocks].
+/// What a codec takes in kernels with Blocks: a row of [codecs]. An operation is then an
+/// instruction of a thread, per element, and device.codec_gops_per_s how many a device begins per
+/// second.
+struct CodecTimes {
+  /// Instructions of a thread for its eight elements of one more tile.
+  struct Instructions {
+    double encode = 0;
+    double decode = 0;  ///< to decode and add
+    bool operator==(const Instructions&) const = default;
+  };
+  std::string codec;
+  Instructions fp16;
+  Instructions bf16;  ///< other dtypes are taken as bf16
+  /// places for an instruction that one takes where the device is full: waiting, barriers and the
+  /// protocol are in it
+  double slots = 1;
+  double cycles = 1;  ///< cycles that an instruction takes in a tile that is alone
+  bool operator==(const CodecTimes&) const = default;
+};
+
+/// Names of the rows for codecs that have none of their own: per operation that is counted in a
+/// codec's definition (CodecCost), by how it calculates.
+inline constexpr std::string_view kOperation = "operation";
+inline constexpr std::string_view kPackedOperation = "packed-operation";
+
+/// Kernels that arlab has for small tensors, of one tile per block, with Lamport slots
+/// (rounds_kernel.h); only beside [blocks].
 struct Small {
   Quantity launch_us;       ///< once per collective: start the kernel and see it end
   Quantity step_us;         ///< per stage that sends
   Quantity message_us;      ///< per stage, for each peer but the first
-  Quantity spread_blocks;   ///< blocks that have a multiprocessor of their own
-  Quantity crowding_us;     ///< per stage and peer, where twice as many share multiprocessors
   Quantity tile_us_per_op;  ///< latency of a tile, per operation and element
+  Quantity work_cost;       ///< share of the work of all blocks, as if they were many, that shows
   Quantity wire_cost;       ///< factor: how much longer bytes take that nothing follows
   bool operator==(const Small&) const = default;
 };
@@ -79,6 +101,7 @@ struct Sentinels {
   Quantity tile_us_per_op;  ///< latency of a tile, per operation and element
   Quantity fill_us;         ///< per stage: to fill and to empty the pipeline of many turns
   Quantity fill_turns;      ///< turns beyond the first after which it is full to all but 1/e
+  Quantity turn_cost;       ///< share of a turn's work that fills and empties it as well
   bool operator==(const Sentinels&) const = default;
 };
 
@@ -184,7 +207,8 @@ struct Device {
   Quantity all_to_all_efficiency;
 
   std::optional<Stores> stores;
-  std::optional<Blocks> blocks;  ///< not together with stores
+  std::optional<Blocks> blocks;    ///< not together with stores
+  std::vector<CodecTimes> codecs;  ///< with blocks only; of others an operation is one
   std::optional<Small> small;
   std::optional<Sentinels> sentinels;
   std::optional<Library> library;
@@ -194,10 +218,7 @@ struct Device {
 };
 
 /// Whether a file may leave it out.
-inline bool is_optional_quantity(std::string_view key) {
-  return key == "blocks.spikes_cost" || key == "blocks.fp8_cost" || key == "blocks.bf16_cost" ||
-         key.starts_with("library.fill_");
-}
+inline bool is_optional_quantity(std::string_view key) { return key.starts_with("library.fill_"); }
 
 /// Round numbers, for what-if questions.
 Device generic_device();
@@ -235,19 +256,16 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("blocks.slot_bytes", blocks.slot_bytes);
     visit("blocks.load_us", blocks.load_us);
     visit("blocks.release_us", blocks.release_us);
-    visit("blocks.unpacked_cost", blocks.unpacked_cost);
-    visit("blocks.spikes_cost", blocks.spikes_cost);
-    visit("blocks.fp8_cost", blocks.fp8_cost);
-    visit("blocks.bf16_cost", blocks.bf16_cost);
+    visit("blocks.phase_us", blocks.phase_us);
+    visit("blocks.meet_us", blocks.meet_us);
   }
   if (device.small) {
     auto& small = *device.small;
     visit("small.launch_us", small.launch_us);
     visit("small.step_us", small.step_us);
     visit("small.message_us", small.message_us);
-    visit("small.spread_blocks", small.spread_blocks);
-    visit("small.crowding_us", small.crowding_us);
     visit("small.tile_us_per_op", small.tile_us_per_op);
+    visit("small.work_cost", small.work_cost);
     visit("small.wire_cost", small.wire_cost);
   }
   if (device.sentinels) {
@@ -258,6 +276,7 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("sentinels.tile_us_per_op", sentinels.tile_us_per_op);
     visit("sentinels.fill_us", sentinels.fill_us);
     visit("sentinels.fill_turns", sentinels.fill_turns);
+    visit("sentinels.turn_cost", sentinels.turn_cost);
   }
   if (device.library) {
     auto& library = *device.library;

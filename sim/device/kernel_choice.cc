@@ -22,20 +22,25 @@ bool is_default(const Plan& plan, std::uint32_t steps) {
 }  // namespace
 
 OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
-  if (!device.small && !device.sentinels) return OwnKernel::rounds;
   const bool is_two_shot = plan.algorithm == "two_shot";
-  if (!is_two_shot && plan.algorithm != "one_shot") return OwnKernel::rounds;
-  if (!is_default(plan, is_two_shot ? 2 : 1)) return OwnKernel::rounds;
+  const bool is_shot = is_two_shot || plan.algorithm == "one_shot";
+  if (is_shot && !is_default(plan, is_two_shot ? 2 : 1)) return OwnKernel::program;
 
   const auto tile = static_cast<std::uint64_t>(device.blocks->tile_elements.value);
   KernelCall call{.codec = codec_in_kernels(plan.codec, plan.dtype),
                   .ranks = static_cast<int>(plan.world_size)};
-  if (!call.codec.is_tuned)
-    return OwnKernel::rounds;  // maybe of the caller's own, with a name that nobody knows
-  call.codec.small = device.small.has_value();
+  if (!call.codec.is_tuned) {  // maybe of the caller's own, with a name that nobody knows
+    return is_shot || plan.algorithm == "ring" ? OwnKernel::rounds : OwnKernel::program;
+  }
+  // On NVIDIA, small tensors of 16-bit elements have Lamport slots, others flags in rounds.
+  const bool is_16_bit = size_of(plan.dtype) == 2;
+  call.codec.small = !is_16_bit;
+  call.has_lamport = device.small.has_value() && is_16_bit;
   call.has_sentinels =
       device.sentinels && plan.world_size <= (is_two_shot ? kTwoShotSentinelRanks : 2);
   call.blocks = static_cast<std::size_t>(device.blocks->resident.value);
+  call.lamport_blocks =
+      call.blocks * static_cast<std::size_t>(call.codec.lamport_blocks) / kKernelBlocks;
   call.tile_bytes = kernel_tile_bytes(plan.codec, plan.dtype, tile);
   call.all_tiles_whole = true;
   for (const PlannedMessage& message : plan.messages) {
@@ -43,9 +48,9 @@ OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
     call.all_tiles_whole = call.all_tiles_whole && message.elements % tile == 0;
   }
   const KernelRule* rule = find_kernel_rule(plan.algorithm, call);
-  if (rule == nullptr) return OwnKernel::rounds;
+  if (rule == nullptr) return OwnKernel::program;
   if (rule->kernel.ends_with("_sentinel")) return OwnKernel::sentinels;
-  return rule->kernel.ends_with("_small") ? OwnKernel::small : OwnKernel::rounds;
+  return rule->kernel.ends_with("_lamport") ? OwnKernel::small : OwnKernel::rounds;
 }
 
 }  // namespace arlab

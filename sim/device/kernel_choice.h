@@ -1,6 +1,5 @@
 // Which of its own kernels arlab runs a plan with, where a machine's file describes them: by the rules of the kernels
-// (reference/codecs/kernel_rules.h), for a communicator without Lamport slots. With them, which is the
-// default on CUDA, small tensors of 16-bit elements take kernels that this model does not know.
+// (reference/codecs/kernel_rules.h), for a communicator with Lamport slots, which is the default on CUDA.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +10,9 @@
 namespace arlab {
 
 enum class OwnKernel : std::uint8_t {
-  rounds,     ///< exchanges with flags; whatever has no kernel of another kind
-  small,      ///< one tile per block
+  program,    ///< exchanges with flags, phase by phase; whatever has no kernel of its own
+  rounds,     ///< exchanges with flags
+  small,      ///< one tile per block, with Lamport slots
   sentinels,  ///< wires that need no flags
 };
 

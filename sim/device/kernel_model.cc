@@ -24,9 +24,11 @@ std::unique_ptr<const KernelModel> make_kernel_model(const Device& device, const
     case OwnKernel::small:
       return std::make_unique<SmallKernel>(device, plan);
     case OwnKernel::rounds:
+      return std::make_unique<RoundsKernel>(device, plan, 0);
+    case OwnKernel::program:
       break;
   }
-  return std::make_unique<RoundsKernel>(device, plan);
+  return std::make_unique<RoundsKernel>(device, plan, device.blocks->phase_us.value);
 }
 
 double KernelModel::collective_efficiency() const {
@@ -85,12 +87,9 @@ double KernelModel::measure_us(const Stage& stage) const {
       static_cast<double>((plan_.cost.measures ? stage.outer().encoded : 0) +
                           (plan_.inner_cost.measures ? stage.inner.encoded : 0));
   if (measured == 0) return 0;
-  // Input is read once more. Sums are complete when a kernel ends: written, measured, read.
-  const double passes = stage.added > 0 ? 3 : 1;
-  const double kernels = stage.added > 0 ? 2 : 1;
-  return kernels * device_.launch_us.value +
-         time_us(passes * measured * static_cast<double>(size_of(plan_.dtype)),
-                 device_.hbm_gb_per_s.value);
+  return fixed_measure_us(stage.added > 0) + time_us(passes_to_measure(stage.added > 0) * measured *
+                                                         static_cast<double>(size_of(plan_.dtype)),
+                                                     device_.hbm_gb_per_s.value);
 }
 
 StageCost KernelModel::cost_of(const Stage& stage) const {

@@ -114,6 +114,13 @@ class KernelModel {
   virtual double operations(const CodecCost& cost, const CodecWork& work) const;
   /// The library sends values as they are.
   virtual bool measures() const { return true; }
+  /// What measuring takes beside its passes over memory: kernels of its own.
+  virtual double fixed_measure_us(bool of_sums) const {
+    return (of_sums ? 2 : 1) * device_.launch_us.value;
+  }
+
+  /// Passes over memory of what is measured. Sums are complete when a kernel ends: written, measured, read.
+  virtual double passes_to_measure(bool of_sums) const { return of_sums ? 3 : 1; }
 
   double operations(const Stage& stage) const;
   double work_us(const Stage& stage) const;

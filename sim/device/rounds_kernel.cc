@@ -11,32 +11,52 @@ namespace arlab {
 
 OwnKernelModel::OwnKernelModel(const Device& device, const Plan& plan)
     : KernelModel(device, plan),
-      outer_cost_(cost_of_an_operation(plan.codec, plan.cost)),
-      inner_cost_(cost_of_an_operation(plan.inner_codec, plan.inner_cost)) {
+      outer_(operations_of(plan.codec, plan.cost)),
+      inner_(operations_of(plan.inner_codec, plan.inner_cost)) {
   for (const PlannedMessage& message : plan.messages) {
     largest_message_ = std::max(largest_message_, static_cast<double>(message.elements));
   }
   tiles_ = std::ceil(largest_message_ / device.blocks->tile_elements.value);
 }
 
-double OwnKernelModel::cost_of_an_operation(const std::string& codec, const CodecCost& cost) const {
-  const Blocks& blocks = *device_.blocks;
-  const double bf16 = plan_.dtype == DType::bf16 ? blocks.bf16_cost.value : 1;
-  const bool is_16_bit = size_of(plan_.dtype) == 2;
-  const bool has_spikes = is_16_bit && codec.find("-sr") != std::string::npos;
-  const double special = (has_spikes ? blocks.spikes_cost.value : 1) *
-                         (is_16_bit && codec == "qr-fp8" ? blocks.fp8_cost.value : 1);
-  return (cost.packed ? 1 : blocks.unpacked_cost.value * bf16) * special;
+OwnKernelModel::Operations OwnKernelModel::operations_of(const std::string& codec,
+                                                         const CodecCost& cost) const {
+  constexpr double kOfAThread = 8;  // elements
+  const auto named = [&](std::string_view name) {
+    return std::ranges::find(device_.codecs, name, &CodecTimes::codec);
+  };
+  auto known = named(codec);
+  double encode = 1;
+  double decode = 1;
+  if (known == device_.codecs.end()) {
+    known = named(cost.packed ? kPackedOperation : kOperation);
+    encode = cost.encode_ops_per_element;
+    decode = cost.decode_ops_per_element;
+    if (known == device_.codecs.end()) return {encode, decode};
+  }
+  const CodecTimes::Instructions& counted = plan_.dtype == DType::fp16 ? known->fp16 : known->bf16;
+  return {encode * counted.encode / kOfAThread, decode * counted.decode / kOfAThread, known->slots,
+          known->cycles};
 }
 
-double OwnKernelModel::operations(const CodecCost& cost, const CodecWork& work) const {
+double OwnKernelModel::counted(const Operations& per_element, const CodecWork& work) const {
   const double decoded =
       device_.decode_cost.value * static_cast<double>(work.received + work.gathered) +
       static_cast<double>(work.decoded - work.received - work.gathered);
-  const double ops = cost.encode_ops_per_element * static_cast<double>(work.encoded) +
-                     cost.decode_ops_per_element * decoded;
-  return (&cost == &plan_.inner_cost ? inner_cost_ : outer_cost_) * ops;
+  return per_element.encode * static_cast<double>(work.encoded) + per_element.decode * decoded;
 }
+
+double OwnKernelModel::operations(const CodecCost& cost, const CodecWork& work) const {
+  const Operations& per_element = &cost == &plan_.inner_cost ? inner_ : outer_;
+  return per_element.slots * counted(per_element, work);
+}
+
+double OwnKernelModel::tile_operations(const Stage& stage) const {
+  return outer_.cycles * counted(outer_, stage.outer()) +
+         inner_.cycles * counted(inner_, stage.inner);
+}
+
+double OwnKernelModel::fixed_measure_us(bool) const { return device_.blocks->meet_us.value; }
 
 namespace {
 
@@ -63,8 +83,10 @@ Stage before_gathering(Stage stage) {
 
 // ---------------------------------------------------------------- flags in rounds
 
-RoundsKernel::RoundsKernel(const Device& device, const Plan& plan)
-    : OwnKernelModel(device, plan), blocks_(std::min(device.blocks->resident.value, tiles_)) {
+RoundsKernel::RoundsKernel(const Device& device, const Plan& plan, double phase_us)
+    : OwnKernelModel(device, plan),
+      phase_us_(phase_us),
+      blocks_(std::min(device.blocks->resident.value, tiles_)) {
   const Rank ranks = plan.lists_one_rank() ? 1 : plan.world_size;
   std::vector<double> work_us(ranks, 0);
   std::vector<double> sent(ranks, 0);
@@ -88,7 +110,7 @@ RoundsKernel::RoundsKernel(const Device& device, const Plan& plan)
 double RoundsKernel::first_tile_us(const Stage& stage) const {
   const double loaded = static_cast<double>(stage.loaded + stage.gathered);
   return (device_.blocks->load_us.value * loaded +
-          device_.codec_tile_us_per_op.value * operations(stage)) /
+          device_.codec_tile_us_per_op.value * tile_operations(stage)) /
          largest_message_;
 }
 
@@ -99,7 +121,7 @@ StageCost RoundsKernel::cost_without_measuring(const Stage& stage) const {
   cost.flags_us =
       device_.message_us.value * (static_cast<double>(stage.messages) + stage.extra_flags);
   if (stage.messages > 0) {
-    cost.flags_us += device_.step_us.value + device_.blocks->release_us.value * blocks_;
+    cost.flags_us += phase_us_ + device_.step_us.value + device_.blocks->release_us.value * blocks_;
   }
   cost.first_tile_us = first_tile_us(before);
   cost.work_us = work_us(before) / rounds;
@@ -151,14 +173,15 @@ TimeParts RoundsKernel::stage_time(const StageCost& cost) const {
 // ---------------------------------------------------------------- one tile per block
 
 SmallKernel::SmallKernel(const Device& device, const Plan& plan) : OwnKernelModel(device, plan) {
-  constexpr double kCrowding = 0.3;
-  const Small& small = *device.small;
-  const double crowd = std::max(0.0, tiles_ / small.spread_blocks.value - 1);
-  crowding_us_ = small.crowding_us.value * std::pow(crowd, kCrowding);
+  for (const Stage& stage : plan.stages) {
+    if (stage.messages > 0) steps_ = std::max(steps_, stage.step + 1);
+  }
 }
 
 double SmallKernel::tile_us(const Stage& stage) const {
-  return device_.small->tile_us_per_op.value * operations(stage) / largest_message_;
+  const double besides_us = device_.small->work_cost.value * work_us(stage);
+  return device_.small->tile_us_per_op.value * tile_operations(stage) / largest_message_ +
+         besides_us;
 }
 
 StageCost SmallKernel::cost_without_measuring(const Stage& stage) const {
@@ -167,7 +190,7 @@ StageCost SmallKernel::cost_without_measuring(const Stage& stage) const {
   const double flags = static_cast<double>(stage.messages) + stage.extra_flags;
   if (flags > 0) cost.flags_us = device_.small->message_us.value * (flags - 1);
   if (stage.messages > 0) {
-    cost.flags_us += device_.small->step_us.value + crowding_us_ * stage.messages;
+    cost.flags_us += device_.small->step_us.value;
   }
   return cost;
 }
@@ -180,7 +203,7 @@ TimeParts SmallKernel::time_without_measuring(const Stage&, const StageCost& cos
                                               const PlannedMessage&, double network_us,
                                               double) const {
   TimeParts parts = stage_time(cost);
-  parts.wire_us = device_.small->wire_cost.value * network_us;
+  parts.wire_us = device_.small->wire_cost.value * network_us / steps_;
   return parts;
 }
 

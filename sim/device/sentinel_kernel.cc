@@ -22,14 +22,12 @@ std::uint32_t tiles_of_item(const Plan& plan, std::uint64_t tile_bytes) {
 
 SentinelKernel::SentinelKernel(const Device& device, const Plan& plan)
     : OwnKernelModel(device, plan), steps_(plan.algorithm == "two_shot" ? 2 : 1) {
-  const Sentinels& sentinels = *device.sentinels;
   const auto tile = static_cast<std::uint64_t>(device.blocks->tile_elements.value);
   const std::uint64_t tile_bytes = kernel_tile_bytes(plan.codec, plan.dtype, tile);
-  const std::uint32_t tiles = tiles_of_item(plan, tile_bytes);
+  tiles_of_item_ = tiles_of_item(plan, tile_bytes);
   const double peers = plan.world_size - 1.0;
-  const double accesses = std::ceil(peers * tiles * static_cast<double>(tile_bytes) / kAccessBytes);
-  const double turns = std::ceil(tiles_ / tiles) / device.blocks->resident.value;
-  const double filled = -std::expm1(-std::max(0.0, turns - 1) / sentinels.fill_turns.value);
+  accesses_ = std::ceil(peers * tiles_of_item_ * static_cast<double>(tile_bytes) / kAccessBytes);
+  turns_ = std::ceil(tiles_ / tiles_of_item_) / device.blocks->resident.value;
 
   std::vector<Stage> all(plan.lists_one_rank() ? 1 : plan.world_size);
   for (const Stage& stage : plan.stages) {
@@ -41,18 +39,26 @@ SentinelKernel::SentinelKernel(const Device& device, const Plan& plan)
     sum.added += stage.added;
     sum.written += stage.written;
   }
-  for (const Stage& sum : all) {
-    of_rank_.push_back({.flags_us = steps_ * (sentinels.step_us.value +
-                                              sentinels.access_us.value * (accesses - 1) +
-                                              sentinels.fill_us.value * filled),
-                        .first_tile_us = sentinels.tile_us_per_op.value * tiles * operations(sum) /
-                                         largest_message_,
-                        .hidden_us = work_us(sum)});
-  }
+  for (const Stage& sum : all) of_rank_.push_back(cost_of_steps(sum, steps_));
+}
+
+StageCost SentinelKernel::cost_of_steps(const Stage& sum, double steps) const {
+  const Sentinels& sentinels = *device_.sentinels;
+  const double filled = -std::expm1(-std::max(0.0, turns_ - 1) / sentinels.fill_turns.value);
+  const double work = work_us(sum);
+  const double tile_us =
+      sentinels.tile_us_per_op.value * tiles_of_item_ * tile_operations(sum) / largest_message_;
+  const double turn_us = sentinels.turn_cost.value * work / std::max(turns_, 1.0);
+  return {
+      .flags_us = steps * (sentinels.step_us.value + sentinels.access_us.value * (accesses_ - 1) +
+                           sentinels.fill_us.value * filled),
+      .first_tile_us = tile_us + turn_us * filled,
+      .hidden_us = work};
 }
 
 StageCost SentinelKernel::cost_without_measuring(const Stage& stage) const {
-  return of_rank_[stage.rank];
+  if (!plan_.cost.measures) return of_rank_[stage.rank];
+  return cost_of_steps(stage, stage.messages > 0 ? 1 : 0);
 }
 
 TimeParts SentinelKernel::time_without_measuring(const Stage&, const StageCost& cost,

@@ -540,6 +540,17 @@ void require_uncertainty(const Topology& t, std::string_view origin) {
   }
 }
 
+void require_codecs(const Topology& topology, std::string_view origin) {
+  for (const CodecTimes& codec : topology.device.codecs) {
+    for (const double number : {codec.fp16.encode, codec.fp16.decode, codec.bf16.encode,
+                                codec.bf16.decode, codec.slots, codec.cycles}) {
+      if (number >= kSmallestQuantity && number <= kLargestQuantity) continue;
+      fail("{}: key 'codecs.{}': {} is out of range; allowed is {} to {}", origin,
+           printable(codec.codec), number, kSmallestQuantity, kLargestQuantity);
+    }
+  }
+}
+
 }  // namespace
 
 void require_valid(const Topology& topology, std::string_view origin) {
@@ -551,10 +562,14 @@ void require_valid(const Topology& topology, std::string_view origin) {
   if (topology.device.stores && topology.device.blocks) {
     fail("{}: sections 'stores' and 'blocks' are two models of a kernel; allowed is one", origin);
   }
-  if (!topology.device.blocks && (topology.device.small || topology.device.sentinels)) {
+  const Device& device = topology.device;
+  if (!device.blocks && (device.small || device.sentinels || !device.codecs.empty())) {
     fail("{}: section '{}' needs section 'blocks', whose kernels these are", origin,
-         topology.device.small ? "small" : "sentinels");
+         device.small       ? "small"
+         : device.sentinels ? "sentinels"
+                            : "codecs");
   }
+  require_codecs(topology, origin);
   const bool can_nvls = topology.in_switch.multicast && topology.in_switch.reduction;
   if (topology.device.nccl && topology.device.nccl->nvls && !can_nvls) {
     fail(

@@ -269,6 +269,7 @@ Topology read_topology(const std::filesystem::path& path);
 std::string to_toml(const Topology& topology);
 /// Its section [uncertainty], after an empty line.
 std::string to_toml(const Uncertainty& uncertainty);
+std::string to_toml(const CodecTimes& codec);
 
 /// Throws InvalidInput unless all counts, quantities and names are in range and fit together.
 /// `origin` names the topology in the message.

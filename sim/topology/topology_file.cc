@@ -194,7 +194,7 @@ toml::table read_table(std::string_view text, std::string_view origin,
   // Two models of a kernel; a file that has one does without the other.
   if (own.contains("blocks")) base.erase("stores");
   if (own.contains("stores")) {
-    for (const char* section : {"blocks", "small", "sentinels"}) base.erase(section);
+    for (const char* section : {"blocks", "codecs", "small", "sentinels"}) base.erase(section);
   }
   merge(base, own);
   forget_replaced(base, own);
@@ -255,6 +255,24 @@ void require_quantities(const Topology& topology, const std::vector<std::string>
   }
 }
 
+std::vector<CodecTimes> read_codecs(Section section) {
+  std::vector<CodecTimes> codecs;
+  section.has("note");
+  for (const std::string& name : section.keys()) {
+    if (name == "note") continue;
+    Section row = section.section(name, "a table of instructions, slots and cycles");
+    const auto instructions = [&row](const std::string& dtype) {
+      const std::vector<double> two = row.numbers(dtype);
+      if (two.size() != 2) row.refuse(dtype, "it must be two numbers: of encode, and of decode");
+      return CodecTimes::Instructions{two[0], two[1]};
+    };
+    codecs.push_back({name, instructions("fp16"), instructions("bf16"), row.number("slots"),
+                      row.number("cycles")});
+    row.reject_other_keys();
+  }
+  return codecs;
+}
+
 Uncertainty read_uncertainty(Section section) {
   Uncertainty read;
   read.scatter_percent = section.number("scatter_percent");
@@ -304,6 +322,9 @@ Topology parse_topology(std::string_view text, std::string_view origin,
 
   if (file.has("stores")) topology.device.stores.emplace();
   if (file.has("blocks")) topology.device.blocks.emplace();
+  if (file.has("codecs")) {
+    topology.device.codecs = read_codecs(file.section("codecs", "a table of codecs"));
+  }
   if (file.has("small")) topology.device.small.emplace();
   if (file.has("sentinels")) topology.device.sentinels.emplace();
   if (file.has("library")) topology.device.library.emplace();
@@ -324,6 +345,9 @@ Topology parse_topology(std::string_view text, std::string_view origin,
       section.emplace(file.section(name, "a table of quantities"));
       section_name = name;
       if (name == "device") topology.device.name = section->text("name");
+      if (name == "blocks" && section->has("measured")) {
+        topology.device.blocks->measured = section->texts("measured");
+      }
       if (name == "library" && section->has("algorithms")) {
         topology.device.library->algorithms = section->texts("algorithms");
       }
@@ -440,6 +464,12 @@ std::string to_toml(const Uncertainty& u) {
   return text + "]\n";
 }
 
+std::string to_toml(const CodecTimes& c) {
+  return fmt::format("{} = {{ fp16 = [{}, {}], bf16 = [{}, {}], slots = {}, cycles = {} }}\n",
+                     text_of(c.codec), c.fp16.encode, c.fp16.decode, c.bf16.encode, c.bf16.decode,
+                     c.slots, c.cycles);
+}
+
 std::string to_toml(const Topology& t) {
   std::string text = fmt::format("name = {}\nsummary = {}\nkind = \"{}\"\n", text_of(t.name),
                                  text_of(t.summary), name_of(t.kind));
@@ -473,16 +503,21 @@ std::string to_toml(const Topology& t) {
       section = name;
       text += fmt::format("\n[{}]\n", section);
       if (section == "device") text += fmt::format("name = {}\n", text_of(t.device.name));
+      const auto names = [](std::vector<std::string> list) {
+        for (std::string& each : list) each = text_of(each);
+        return fmt::format("[{}]", fmt::join(list, ", "));
+      };
       if (section == "library") {
-        std::vector<std::string> algorithms;
-        for (const std::string& each : t.device.library->algorithms) {
-          algorithms.push_back(text_of(each));
-        }
-        text += fmt::format("algorithms = [{}]\n", fmt::join(algorithms, ", "));
+        text += fmt::format("algorithms = {}\n", names(t.device.library->algorithms));
+      }
+      if (section == "blocks" && !t.device.blocks->measured.empty()) {
+        text += fmt::format("measured = {}\n", names(t.device.blocks->measured));
       }
     }
     text += sourced_text(key.substr(dot + 1), quantity);
   });
+  if (!t.device.codecs.empty()) text += "\n[codecs]\n";
+  for (const CodecTimes& codec : t.device.codecs) text += to_toml(codec);
   if (t.uncertainty) text += to_toml(*t.uncertainty);
   return text + edges_text(t) + conditions_text(t);
 }

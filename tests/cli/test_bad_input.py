@@ -3,7 +3,6 @@
 import os
 import resource
 
-import ml_dtypes
 import numpy as np
 import pytest
 from program import contents, error_line, ok, refused, run, without_privileges
@@ -27,33 +26,14 @@ def files(tmp_path_factory):
     np.save(folder / "good.npy", tensor)
     whole = (folder / "good.npy").read_bytes()
     (folder / "truncated.npy").write_bytes(whole[:-1])
-    (folder / "longer.npy").write_bytes(whole + b"\0")
-    (folder / "header.npy").write_bytes(whole[:40])
-    (folder / "magic.npy").write_bytes(b"PK" + whole[2:])
     (folder / "empty.npy").write_bytes(b"")
-    (folder / "version.npy").write_bytes(whole[:6] + b"\x09" + whole[7:])
-    (folder / "text.npy").write_text("1 2 3\n")
-    np.save(folder / "double.npy", tensor.astype(np.float64))
     np.save(folder / "single.npy", tensor.astype(np.float32))
-    np.save(folder / "integers.npy", np.zeros((4, 64), np.int16))
     np.save(folder / "bits.npy", tensor.view(np.uint16))
-    np.save(folder / "big_endian.npy", tensor.astype(">f2"))
-    np.save(folder / "complex.npy", tensor.astype(np.complex64))
-    np.save(folder / "objects.npy", np.array([{}], object), allow_pickle=True)
-    np.save(folder / "fields.npy", np.zeros(4, [("a", "<f2")]))
-    np.save(folder / "bfloat16.npy", tensor.astype(ml_dtypes.bfloat16))
-    np.save(folder / "fortran.npy", np.asfortranarray(tensor))
     np.save(folder / "number.npy", np.float16(1))
     np.save(folder / "no_ranks.npy", np.zeros((0, 4), np.float16))
     np.save(folder / "no_elements.npy", np.zeros((4, 0), np.float16))
     safetensors_numpy.save_file({"a": tensor, "b": tensor}, folder / "two.safetensors")
-    whole = (folder / "two.safetensors").read_bytes()
     safetensors_numpy.save_file({"long": np.zeros((4, 8), np.int64)}, folder / "int64.safetensors")
-    (folder / "truncated.safetensors").write_bytes(whole[:-1])
-    (folder / "short.safetensors").write_bytes(whole[:5])
-    (folder / "json.safetensors").write_bytes((8).to_bytes(8, "little") + b"not json")
-    (folder / "huge_header.safetensors").write_bytes((1 << 60).to_bytes(8, "little") + b"{}")
-    (folder / "empty.safetensors").write_bytes(b"")
     (folder / "wire.bin").write_bytes(tensor.tobytes())
     (folder / "directory").mkdir()
     (folder / "directory.npy").mkdir()
@@ -110,14 +90,10 @@ COMMAND_LINES = [
         ["--codec fp16 good.npy out.bin more", "more"],
         ["--codec fp16 --frobnicate good.npy out.bin", "--frobnicate"],
         ["--codec fp16 --elements 8 good.npy out.bin", "--elements"],
-        ["--codec fp16 --format xml good.npy out.bin", "--format", "xml", "table, json, csv"],
         ["--codec zip good.npy out.bin", "zip", "fp16", "qr-q4"],
-        ["--codec FP16 good.npy out.bin", "FP16", "fp16"],
         ["--codec '' good.npy out.bin", "--codec", "empty", "arlab list codecs"],
         ["--codec fp16 --codec bf16 good.npy out.bin", "--codec"],
         ["--codec fp16 --dtype float8 good.npy out.bin", "float8", "fp16, bf16, fp32"],
-        ["--codec fp16 --dtype '' good.npy out.bin", "--dtype", "empty", "fp16, bf16 or fp32"],
-        ["--codec fp16 --dtype bf16 bits.npy out.bin", "fp16", "bf16"],
         ["--codec fp32 good.npy out.bin", "fp32", "fp16"],
         ["--codec qr-q4 --dtype fp32 single.npy out.bin", "qr-q4", "fp16 or bf16", "fp32"],
     ),
@@ -125,9 +101,7 @@ COMMAND_LINES = [
         "decode",
         ["--codec fp16 wire.bin", "OUT"],
         ["wire.bin out.npy", "--codec"],
-        ["--codec zip wire.bin out.npy", "zip", "qr-q4"],
         ["--codec fp16 --dtype bf16 wire.bin out.npy", "fp16", "bf16"],
-        ["--codec fp16 --dtype int8 wire.bin out.npy", "int8", "fp16, bf16, fp32"],
         ["--codec fp16 --elements wire.bin out.npy", "OUT"],
     ),
     *cases(
@@ -167,56 +141,23 @@ COMMAND_LINES = [
         [DATA, "--algorithm", "--schedule"],
         [f"{DATA} --algorithm star", "star", "one_shot, two_shot, ring"],
         [f"{DATA} --algorithm ''", "algorithm"],
-        [f"{DATA} --algorithm two_shot --forward reencoded", "two_shot", "forward"],
-        [f"{DATA} --algorithm hierarchical --group-size 3", "3", "4"],
-        [
-            f"{DATA} --algorithm hierarchical_pipelined --micro-chunks 0",
-            "micro-chunks",
-            "1 to 4096",
-        ],
+        [f"{DATA} --algorithm hierarchical_pipelined --micro-chunks 0", "micro-chunks", "1 to 4096"],
         [f"{DATA} --algorithm all_to_all --forward unchanged", "all_to_all", "own, combine"],
         [f"{DATA} --algorithm all_to_all --accumulate fp32", "--accumulate fp32", "sums nothing"],
-        [
-            "--algorithm all_to_all --synthetic gaussian --elements 64 --ranks 3",
-            "all_to_all",
-            "64 elements per rank",
-            "multiples of 3",
-        ],
-        [
-            "--algorithm all_to_all --synthetic gaussian --elements 2 --ranks 3",
-            "multiples of 3",
-        ],
+        ["--algorithm all_to_all --synthetic gaussian --elements 64 --ranks 3", "all_to_all", "64 elements per rank", "multiples of 3"],
+        ["--algorithm all_to_all --synthetic gaussian --elements 2 --ranks 3", "multiples of 3"],
         [f"{DATA} --schedule good.json --own exact", "--own", "good.json"],
         [f"{DATA} --schedule good.json --combine none", "--combine", "good.json"],
-        [
-            "--schedule good.json --synthetic gaussian --elements 65 --ranks 4",
-            "good.json",
-            "64",
-            "65",
-        ],
-        [
-            "--schedule good.json --synthetic gaussian --elements 64 --ranks 5",
-            "good.json",
-            "4",
-            "5",
-        ],
+        ["--schedule good.json --synthetic gaussian --elements 65 --ranks 4", "good.json", "64", "65"],
+        ["--schedule good.json --synthetic gaussian --elements 64 --ranks 5", "good.json", "4", "5"],
     ),
     *cases(f"reduce --algorithm ring {DATA}", ["", "--codec"], ["--codec zip", "zip", "qr-q4"]),
     *cases(
         f"{REDUCE} --elements 64 --ranks 4 --synthetic",
         ["normal", "normal", "gaussian"],
         ["''", "--synthetic"],
-        ["gaussian:mean=1", "mean", "sigma"],
-        ["gaussian:sigma", "sigma", "name=value"],
-        ["gaussian:sigma=", "sigma", "0 to 65504"],
         ["gaussian:sigma=x", "sigma=x", "0 to 65504"],
-        ["gaussian:sigma=-1", "sigma=-1", "0 to 65504"],
-        ["gaussian:sigma=1e9", "sigma=1e9", "0 to 65504"],
-        ["gaussian:sigma=nan", "sigma=nan", "0 to 65504"],
-        ["gaussian:sigma=1,sigma=2", "sigma", "twice"],
-        ["gaussian:sigma=1,", "comma"],
         ["gaussian:seed=1.5", "seed=1.5", "integer"],
-        ["gaussian:seed=-1", "seed=-1", "integer"],
     ),
     *cases(
         "schedule",
@@ -224,24 +165,14 @@ COMMAND_LINES = [
         ["--algorithm ring", "--ranks"],
         ["--algorithm ring --ranks 4", "--elements"],
         ["--algorithm ring --elements 64", "--ranks"],
-        ["--algorithm star --ranks 4 --elements 64", "star", "one_shot, two_shot, ring"],
         ["--algorithm ring --schedule good.json", "--algorithm", "--schedule"],
         ["--algorithm all_to_all --ranks 4 --elements 63", "63 elements", "multiples of 4"],
     ),
     *cases(
         SCHEDULE,
-        ["--codec zip", "zip", "qr-q4"],
         ["--codec fp16 --alignment 8", "--codec", "--alignment"],
         ["--alignment 0", "--alignment", "0"],
         ["--alignment -1", "--alignment", "-1"],
-        ["--group-size 3", "3", "4"],
-        ["--group-size 0", "--group-size", "'0'", "1 to 65536"],
-        ["--group-size 8", "8", "4"],
-        ["--group-size -1", "--group-size", "-1"],
-        ["--own foo", "--own", "foo", "encoded, exact"],
-        ["--forward foo", "--forward", "foo", "unchanged, reencoded"],
-        ["--micro-chunks 2", "ring", "micro-chunks"],
-        ["--format dot", "--format", "dot", "table, json, csv"],
     ),
     *cases(
         "simulate",
@@ -249,25 +180,9 @@ COMMAND_LINES = [
         ["--topology full:4 --algorithm ring --bytes 1M", "--codec"],
         ["--algorithm ring --codec fp16 --bytes 1M", "--topology"],
         ["--topology full:4 --algorithm ring --codec fp16", "--bytes"],
-        ["--topology full:4 --algorithm ring --codec zip --bytes 1M", "zip", "qr-q4"],
-        [
-            "--topology full:4 --algorithm star --codec fp16 --bytes 1M",
-            "star",
-            "one_shot, two_shot, ring",
-        ],
-        [
-            "--topology full:3 --algorithm all_to_all --codec fp16 --bytes 1M",
-            "524288 elements",
-            "multiples of 3",
-        ],
+        ["--topology full:3 --algorithm all_to_all --codec fp16 --bytes 1M", "524288 elements", "multiples of 3"],
         ["--topology moon --algorithm ring --codec fp16 --bytes 1M", "moon", "mi300x-8", "full:N"],
-        [
-            "--topology '' --algorithm ring --codec fp16 --bytes 1M",
-            "--topology",
-            "empty",
-            "arlab list topologies",
-        ],
-        ["--topology torus:2xx2 --algorithm ring --codec fp16 --bytes 1M", "torus:2xx2", "4x4x8"],
+        ["--topology '' --algorithm ring --codec fp16 --bytes 1M", "--topology", "empty", "arlab list topologies"],
         ["--topology hypercube:4 --algorithm ring --codec fp16 --bytes 1M", "torus:AxBxC"],
         ["--topology missing.toml --algorithm ring --codec fp16 --bytes 1M", "missing.toml"],
         ["--topology directory.toml --algorithm ring --codec fp16 --bytes 1M", "directory.toml"],
@@ -275,25 +190,15 @@ COMMAND_LINES = [
     *cases(
         SIMULATE,
         ["--ranks 5", "5 ranks", "only 4"],
-        ["--dtype bf16", "fp16", "bf16"],
-        ["--dtype int8", "int8", "fp16, bf16, fp32"],
-        ["--group-size 3", "3", "4"],
-        ["--micro-chunks 2", "ring", "micro-chunks"],
-        ["--own foo", "--own", "foo", "encoded, exact"],
         ["--schedule good.json", "--algorithm", "--schedule"],
-        ["--format xml", "--format", "xml", "table, json, csv"],
     ),
     *cases(
         "vectors",
         ["out", "--codec"],
         ["--codec fp16", "OUTDIR"],
-        ["--codec zip out", "zip", "qr-q4"],
-        ["--codec fp16 --dtype bf16 out", "fp16", "bf16"],
-        ["--codec fp16 --dtype int8 out", "int8", "fp16, bf16, fp32"],
         ["--codec fp16 good.npy", "good.npy"],
         ["--codec fp16 good.npy/out", "good.npy"],
         ["--codec fp16 missing/out", "missing"],
-        ["--codec fp16 out --format xml", "--format", "xml", "table, json, csv"],
     ),
 ]
 
@@ -313,15 +218,6 @@ def test_ranks_say_the_option_and_the_range(files, ranks):
     ]:
         refused(f"{command} --ranks {ranks}", files, "--ranks", "1 to 65536")
     refused(f"{SIMULATE} --ranks {ranks}", files, "ranks")
-
-
-def test_ranks_are_decimal(tmp_path):
-    """Ten, to everybody but C: the number or an error, but not eight."""
-    result = run("schedule --algorithm ring --elements 64 --ranks 010 --format table", tmp_path)
-    if result.code == 0:
-        assert "\nranks               10\n" in result.stdout
-    else:
-        assert "--ranks" in error_line(result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -386,26 +282,8 @@ TENSORS = [
     ("good.txt", ["good.txt", ".npy and .safetensors"]),
     ("good.NPY", ["good.NPY", ".npy and .safetensors"]),
     ("empty.npy", ["empty.npy", "not a .npy file"]),
-    ("text.npy", ["text.npy", "not a .npy file"]),
-    ("magic.npy", ["magic.npy", "not a .npy file"]),
-    ("version.npy", ["version.npy", "9.0", "1.0, 2.0 and 3.0"]),
-    ("header.npy", ["header.npy", "header"]),
     ("truncated.npy", ["truncated.npy", "512 bytes", "511"]),
-    ("longer.npy", ["longer.npy", "512 bytes", "513"]),
-    ("double.npy", ["double.npy", "float64", "float16"]),
     ("single.npy", ["single.npy", "fp32", "codec fp16"]),
-    ("integers.npy", ["integers.npy", "int16", "float16"]),
-    ("big_endian.npy", ["big_endian.npy", "big-endian"]),
-    ("complex.npy", ["complex.npy", "complex"]),
-    ("objects.npy", ["objects.npy", "Python objects"]),
-    ("fields.npy", ["fields.npy", "structured types"]),
-    ("bfloat16.npy", ["bfloat16.npy", "view('<u2')"]),
-    ("fortran.npy", ["fortran.npy", "Fortran order", "C order"]),
-    ("empty.safetensors", ["empty.safetensors"]),
-    ("short.safetensors", ["short.safetensors"]),
-    ("json.safetensors", ["json.safetensors", "JSON"]),
-    ("huge_header.safetensors", ["huge_header.safetensors"]),
-    ("truncated.safetensors", ["truncated.safetensors"]),
     ("two.safetensors", ["two.safetensors", "2 tensors", "'a', 'b'"]),
     ("int64.safetensors", ["int64.safetensors", "I64", "F16, BF16 and F32"]),
 ]
@@ -582,6 +460,7 @@ def test_paths_that_cannot_be(strange, path):
         f"{ENCODE} good.npy {path}.bin",
         f"{DECODE} good.npy {path}.npy",
         f"{REDUCE} {DATA} --out {path}.npy",
+        f"vectors --codec fp32 {path}",
         f"{SIMULATE} --trace {path}.json",
         f"topology show l40-8 --out {path}.png",
         f"select --topology l40-8 --out {path}.json",

@@ -1,16 +1,11 @@
 """arlab encode and arlab decode: exact wire bytes, and back."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 from program import ok, ok_csv, ok_json, parse_table, refused, same
 from safetensors import numpy as safetensors_numpy
 
 NUMPY_TYPE = {"fp16": np.float16, "bf16": np.uint16, "fp32": np.float32}
-# Bytes per 2048 elements.
-QUICKREDUCE = {
-    "qr-fp8": 2176, "qr-q8": 2176, "qr-q6": 1664, "qr-q4": 1152, "qr-q3": 896, "qr-fp4": 1152,
-}  # fmt: skip
 
 
 def random_bits(shape, numpy_type, seed=1):
@@ -19,12 +14,8 @@ def random_bits(shape, numpy_type, seed=1):
     return np.frombuffer(np.random.default_rng(seed).bytes(size), numpy_type).reshape(shape)
 
 
-def gaussian(count, dtype="fp16", seed=1, sigma=1.0):
-    """As it goes into a .npy file: float16, or the patterns of bf16."""
-    values = sigma * np.random.default_rng(seed).standard_normal(count)
-    if dtype == "fp16":
-        return values.astype(np.float16)
-    return values.astype(ml_dtypes.bfloat16).view(np.uint16)
+def gaussian(count):
+    return np.random.default_rng(1).standard_normal(count).astype(np.float16)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (2, 3, 4), (4096,), (0,), (3, 0)])
@@ -40,22 +31,12 @@ def test_plain_codecs_write_the_bytes_of_numpy(tmp_path, dtype, shape):
     assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "flat.npy").read_bytes()
 
 
-def test_uint16_is_patterns_of_fp16_too(tmp_path):
-    patterns = np.arange(65536, dtype=np.uint16)
-    np.save(tmp_path / "in.npy", patterns)
-    ok("encode --codec fp16 --dtype fp16 in.npy out.bin", tmp_path)
-    ok("decode --codec fp16 out.bin out.npy", tmp_path)
-    out = np.load(tmp_path / "out.npy")
-    assert out.dtype == np.float16
-    assert out.view(np.uint16).tobytes() == patterns.tobytes()
-
-
-@pytest.mark.parametrize("codec", QUICKREDUCE)
-def test_sizes_of_quickreduce(tmp_path, codec):
+@pytest.mark.parametrize("codec, bytes_of_atom", [("qr-q8", 2176), ("qr-q3", 896)])
+def test_sizes_of_quickreduce(tmp_path, codec, bytes_of_atom):
     for elements, atoms in [(1, 1), (2047, 1), (2048, 1), (2049, 2), (4096, 2), (5000, 3)]:
         np.save(tmp_path / "in.npy", gaussian(elements))
         report = ok_json(f"encode --codec {codec} in.npy out.bin", tmp_path)
-        bytes_ = QUICKREDUCE[codec] * atoms
+        bytes_ = bytes_of_atom * atoms
         assert (tmp_path / "out.bin").stat().st_size == report["wire_bytes"] == bytes_
         assert report["elements"] == elements
         assert report["wire_bits_per_element"] == 8 * bytes_ / elements
@@ -65,38 +46,6 @@ def test_sizes_of_quickreduce(tmp_path, codec):
         everything, some = np.load(tmp_path / "all.npy"), np.load(tmp_path / "some.npy")
         assert (everything.shape, some.shape) == ((2048 * atoms,), (elements,))
         assert everything[:elements].tobytes() == some.tobytes()
-
-
-@pytest.mark.parametrize(
-    "codec, levels", [("qr-q8", 128), ("qr-q6", 32), ("qr-q4", 8), ("qr-q3", 4)]
-)
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_decoded_values_are_within_a_step(tmp_path, dtype, codec, levels):
-    bits = gaussian(1 << 14, dtype)
-    np.save(tmp_path / "in.npy", bits)
-    ok(f"encode --codec {codec} --dtype {dtype} in.npy out.bin", tmp_path)
-    ok(f"decode --codec {codec} --dtype {dtype} out.bin out.npy", tmp_path)
-    out = np.load(tmp_path / "out.npy")
-    assert out.dtype == bits.dtype
-    kind = np.float16 if dtype == "fp16" else ml_dtypes.bfloat16
-    before, after = bits.view(kind).astype(np.float64), out.view(kind).astype(np.float64)
-    # The largest of a whole atom bounds that of every block in it, however blocks are laid out. The
-    # largest positive value of a block may be cut by a step; scales round as the dtype does.
-    largest = np.abs(before).reshape(-1, 2048).max(axis=1).repeat(2048)
-    rounding = 1.1 if dtype == "fp16" else 1.5
-    assert (np.abs(after - before) <= rounding * largest / levels).all()
-    assert 0 < np.mean((after - before) ** 2) < (largest.max() / levels) ** 2 / 3
-
-
-def test_non_finite_input_is_never_laundered(tmp_path):
-    values = gaussian(4096)
-    values[100], values[3000] = np.nan, np.inf
-    np.save(tmp_path / "in.npy", values)
-    for codec in QUICKREDUCE:
-        ok(f"encode --codec {codec} in.npy out.bin", tmp_path)
-        ok(f"decode --codec {codec} out.bin out.npy", tmp_path)
-        bad = np.flatnonzero(~np.isfinite(np.load(tmp_path / "out.npy")))
-        assert {100, 3000} <= set(bad) and len(bad) == 64, codec  # a block of 32 each
 
 
 def test_one_tensor_of_safetensors_can_be_encoded(tmp_path):

@@ -11,9 +11,6 @@ from safetensors import numpy as safetensors_numpy
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 KIND = {"fp16": np.dtype(np.float16), "bf16": BFLOAT16, "fp32": np.dtype(np.float32)}
-ALGORITHMS = [
-    "one_shot", "two_shot", "ring", "hierarchical", "hierarchical_pipelined", "halving_doubling", "tree",
-]  # fmt: skip
 
 
 def gaussian(shape, dtype="fp16", seed=1, sigma=1.0):
@@ -77,78 +74,6 @@ def test_accumulate_fp32_rounds_once(tmp_path, dtype):
     assert bits(native) != bits(wide)
 
 
-@pytest.mark.parametrize("group_size", [2, 4])
-def test_hierarchical_adds_in_groups(tmp_path, group_size):
-    inputs = gaussian((8, 1000))
-    groups = [
-        sum_in_rank_order(inputs[first : first + group_size]) for first in range(0, 8, group_size)
-    ]
-    expected = sum_in_rank_order(groups)
-    for algorithm in [
-        "hierarchical",
-        "hierarchical_pipelined",
-        "hierarchical_pipelined --micro-chunks 7",
-    ]:
-        options = f"--codec fp16 --group-size {group_size} --algorithm {algorithm}"
-        _, outputs = reduce(options, inputs, tmp_path)
-        assert all(bits(output) == bits(expected) for output in outputs)
-
-
-def run_schedule(schedule, inputs):
-    """The executor once more, for codecs that keep every bit; tensors are [ranks, elements]."""
-    values = []
-
-    def value(rank, chunk, source):
-        return inputs[rank, chunk] if source == "input" else values[source]
-
-    chunks = [slice(chunk["begin"], chunk["end"]) for chunk in schedule["chunks"]]
-    for op in schedule["ops"]:
-        chunk = chunks[op["chunk"]]
-        if op["op"] == "reduce":
-            first, *others = [value(op["rank"], chunk, source) for source in op["from"]]
-            start = np.zeros_like(first) + first if op["start"] == "zero" else first
-            values.append(sum_in_rank_order(others, start))
-        else:
-            values.append(value(op["rank"], chunk, op["from"]))
-    outputs = np.empty_like(inputs)
-    for output in schedule["outputs"]:
-        chunk = chunks[output["chunk"]]
-        outputs[output["rank"], chunk] = value(output["rank"], chunk, output["from"])
-    return outputs
-
-
-@pytest.mark.parametrize("dtype", KIND)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_does_what_its_schedule_says(tmp_path, algorithm, dtype):
-    inputs = gaussian((6, 777), dtype)
-    _, outputs = reduce(f"--algorithm {algorithm} --codec {dtype}", inputs, tmp_path, dtype)
-    schedule = ok_json(f"schedule --algorithm {algorithm} --ranks 6 --elements 777", tmp_path)
-    assert bits(outputs) == bits(run_schedule(schedule, inputs))
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_saved_schedule_is_the_algorithm(tmp_path, algorithm):
-    inputs = gaussian((4, 10_000))
-    report, outputs = reduce(f"--algorithm {algorithm} --codec qr-q6", inputs, tmp_path)
-    text = ok(
-        f"schedule --algorithm {algorithm} --codec qr-q6 --ranks 4 --elements 10000", tmp_path
-    )
-    (tmp_path / "saved.json").write_text(text)
-    again, outputs_again = reduce("--schedule saved.json --codec qr-q6", inputs, tmp_path)
-    assert again == report
-    assert bits(outputs_again) == bits(outputs)
-
-
-def test_nothing_depends_on_the_threads(tmp_path):
-    inputs = gaussian((4, 200_000))
-    options = "--algorithm two_shot --codec qr-q4 --threads "
-    report, outputs = reduce(options + "1", inputs, tmp_path)
-    for threads in [0, 2, 3, 64]:
-        again, outputs_again = reduce(f"{options}{threads}", inputs, tmp_path)
-        assert again == report
-        assert bits(outputs_again) == bits(outputs)
-
-
 def test_shape_does_not_matter(tmp_path):
     inputs = gaussian((4, 6144))
     report, outputs = reduce("--algorithm ring --codec qr-q4", inputs, tmp_path)
@@ -162,28 +87,7 @@ def test_shape_does_not_matter(tmp_path):
     assert outputs_3d.shape == (4, 48, 128) and bits(outputs_3d) == bits(outputs)
 
 
-def test_length_does_not_matter(tmp_path):
-    """Which elements share a scale is counted from the start of the tensor."""
-    inputs = gaussian((4, 20_000))
-    _, everything = reduce("--algorithm two_shot --codec qr-q4", inputs, tmp_path)
-    for elements in [2048, 10_240]:
-        _, part = reduce("--algorithm two_shot --codec qr-q4", inputs[:, :elements], tmp_path)
-        assert bits(part) == bits(everything[:, :elements])
-
-
-def test_own_contribution(tmp_path):
-    inputs = gaussian((4, 8192))
-    options = "--algorithm two_shot --codec qr-q4 --own "
-    encoded, encoded_outputs = reduce(options + "encoded", inputs, tmp_path)
-    exact, exact_outputs = reduce(options + "exact", inputs, tmp_path)
-    default, default_outputs = reduce("--algorithm two_shot --codec qr-q4", inputs, tmp_path)
-    assert default == encoded and bits(default_outputs) == bits(encoded_outputs)
-    assert bits(exact_outputs) != bits(encoded_outputs)
-    assert exact["sqnr_db"] > encoded["sqnr_db"]
-    assert exact["ranks_identical"] and encoded["ranks_identical"]
-
-
-@pytest.mark.parametrize("codec", ["fp16", "qr-fp8", "qr-fp4", "qr-q8"])
+@pytest.mark.parametrize("codec", ["fp16", "qr-fp8"])
 @pytest.mark.parametrize("forward", ["unchanged", "reencoded"])
 def test_ranks_identical_says_what_the_outputs_are(tmp_path, forward, codec):
     inputs = gaussian((8, 20_000), sigma=0.01)
@@ -191,11 +95,8 @@ def test_ranks_identical_says_what_the_outputs_are(tmp_path, forward, codec):
         f"--algorithm ring --codec {codec} --forward {forward}", inputs, tmp_path
     )
     identical = all(bits(output) == bits(outputs[0]) for output in outputs)
-    assert report["ranks_identical"] is identical
-    if forward == "unchanged" or codec == "fp16":
-        assert identical
-    if forward == "reencoded" and codec == "qr-fp8":
-        assert not identical  # decoding and encoding again does not give the same bytes
+    # Decoding fp8 and encoding it again does not give the same bytes.
+    assert report["ranks_identical"] is identical is (forward == "unchanged" or codec == "fp16")
 
 
 # ---------------------------------------------------------------- figures
@@ -214,9 +115,8 @@ def figures(inputs, output):
     }
 
 
-@pytest.mark.parametrize("codec", ["fp16", "qr-q8", "qr-q4", "qr-fp4"])
-@pytest.mark.parametrize("algorithm", ["two_shot", "ring", "one_shot"])
-def test_error_against_float64(tmp_path, algorithm, codec):
+@pytest.mark.parametrize("codec, algorithm", [("fp16", "two_shot"), ("qr-q4", "ring"), ("qr-fp4", "one_shot")])
+def test_error_against_float64(tmp_path, codec, algorithm):
     inputs = gaussian((4, 100_000))
     report, outputs = reduce(f"--algorithm {algorithm} --codec {codec}", inputs, tmp_path)
     for name, expected in figures(inputs, outputs[0]).items():
@@ -231,33 +131,17 @@ def test_error_against_the_uncompressed_run(tmp_path):
     report, outputs = reduce("--algorithm two_shot --codec qr-q6", inputs, tmp_path)
     expected = figures(plain[:1], outputs[0])
     for name in ["sqnr_db", "max_abs_error", "rmse"]:
-        field = (
-            name.replace("sqnr", "sqnr_vs_uncompressed")
-            if name == "sqnr_db"
-            else f"{name}_vs_uncompressed"
-        )
+        field = "sqnr_vs_uncompressed_db" if name == "sqnr_db" else f"{name}_vs_uncompressed"
         assert report[field] == pytest.approx(expected[name], rel=1e-9), field
 
 
 def test_wire_volume(tmp_path):
     inputs = gaussian((8, 8 * 2048 * 3))
-    for codec, bits_ in [
-        ("fp16", 16),
-        ("qr-q8", 8.5),
-        ("qr-q6", 6.5),
-        ("qr-q4", 4.5),
-        ("qr-q3", 3.5),
-    ]:
-        for algorithm, payloads in [
-            ("one_shot", 56),
-            ("two_shot", 14),
-            ("ring", 14),
-            ("hierarchical", 14),
-        ]:
-            report, _ = reduce(f"--algorithm {algorithm} --codec {codec}", inputs, tmp_path)
-            assert report["wire_bits_per_element"] == bits_
-            assert report["volume_total"] == payloads
-            assert report["wire_bytes"] == payloads * inputs.shape[1] * bits_ / 8
+    for codec, bits_, algorithm, payloads in [("fp16", 16, "one_shot", 56), ("qr-q3", 3.5, "hierarchical", 14)]:
+        report, _ = reduce(f"--algorithm {algorithm} --codec {codec}", inputs, tmp_path)
+        assert report["wire_bits_per_element"] == bits_
+        assert report["volume_total"] == payloads
+        assert report["wire_bytes"] == payloads * inputs.shape[1] * bits_ / 8
 
 
 def test_types_of_the_fields(tmp_path):
@@ -271,33 +155,7 @@ def test_types_of_the_fields(tmp_path):
     assert report["provenance"] == "exact"
 
 
-def test_exact_sum_has_no_sqnr(tmp_path):
-    inputs = np.arange(4 * 100, dtype=np.float16).reshape(4, 100)
-    report, _ = reduce("--algorithm two_shot --codec fp16", inputs, tmp_path)
-    assert report["exact"] is True
-    assert report["sqnr_db"] == "inf"
-    assert report["max_abs_error"] == report["rmse"] == 0
-
-
 # ---------------------------------------------------------------- reference/codecs/SPEC.md, "What must not happen"
-
-
-def test_low_amplitude_is_reported(tmp_path):
-    options = "--algorithm two_shot --codec qr-q8"
-    good, _ = reduce(options, gaussian((2, 1 << 15)), tmp_path)
-    low, outputs = reduce(options, gaussian((2, 1 << 15), sigma=1e-4), tmp_path)
-    assert good["sqnr_db"] > 35 and good["flushed"] < 0.01 * good["encoded"]
-    assert low["sqnr_db"] < 3 and low["flushed"] > 0.1 * low["encoded"]
-    assert (outputs[0] == 0).mean() > 0.1
-
-
-@pytest.mark.parametrize("codec", ["qr-q8", "qr-q6", "bf16"])
-def test_bf16_beyond_fp16_is_not_cast(tmp_path, codec):
-    inputs = gaussian((4, 1 << 14), "bf16", sigma=1e8)
-    report, outputs = reduce(f"--algorithm two_shot --codec {codec}", inputs, tmp_path, "bf16")
-    assert report["non_finite"] == 0
-    assert report["sqnr_db"] > 25
-    assert np.isfinite(outputs.astype(np.float32)).all()
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
@@ -396,20 +254,6 @@ def test_null_is_null_in_json_empty_in_csv_and_a_dash_in_a_table(tmp_path):
     assert ok_json(command, tmp_path)["token_sqnr_db"] is None
     assert ok_csv(command, tmp_path)[0]["token_sqnr_db"] == ""
     assert parse_table(ok(command + " --all", tmp_path))[0]["token_sqnr_db"].split()[0] == "-"
-
-
-def test_infinite_figures_are_told_apart(tmp_path):
-    """Without error, with what was lost, and with nothing to compare."""
-    ramp = np.arange(4 * 8 * 100, dtype=np.float16).reshape(4, 8, 100) % 64
-    tokens = ["token_sqnr_db", "token_sqnr_p1_db", "channel_sqnr_db", "channel_sqnr_p1_db"]
-    for inputs, wanted, whole in (
-        (ramp, ["inf"] * 4, "inf"),
-        (np.full_like(ramp, 40_000), ["-inf"] * 4, "-inf"),
-        (np.full_like(ramp, np.nan), [None] * 4, None),
-        (np.where(np.arange(8)[:, None] < 2, np.float16(40_000), ramp), ["inf", "-inf", "-inf", "-inf"], "-inf"),
-    ):
-        report, _ = reduce("--algorithm two_shot --codec fp16", inputs, tmp_path)
-        assert [report[name] for name in tokens] == wanted and report["sqnr_db"] == whole
 
 
 

@@ -113,22 +113,6 @@ def test_nothing_is_faster_within_the_budget(tmp_path):
                 assert report["latency_us"] <= simulated_us("mi300x-8", row, payload, tmp_path)
 
 
-def test_no_candidate_is_passed_over(tmp_path):
-    """Candidates that were slower for fewer bytes are not simulated; none of them would have won."""
-    report = select(f"--topology l40-8 {FEW}", tmp_path)
-    assert len(report["ranges"]) > 1
-    for each in report["ranges"]:
-        for payload in (each["from_bytes"], 3 * each["from_bytes"]):
-            payload += payload % 2
-            if each["to_bytes"] is not None and payload >= each["to_bytes"]:
-                continue
-            winner_us = simulated_us("l40-8", each, payload, tmp_path)
-            for algorithm in ("one_shot", "two_shot", "ring"):
-                for codec in ("fp16", "qr-q8", "qr-q4"):
-                    row = {"algorithm": algorithm, "codec": codec, "implementation": "kernel"}
-                    assert winner_us <= simulated_us("l40-8", row, payload, tmp_path)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -142,6 +126,23 @@ def test_no_candidate_is_passed_over(tmp_path):
 def test_what_is_not_simulated_would_have_changed_nothing(tmp_path, options):
     """Candidates that cannot win, by their bytes or by smaller sizes, are left out; with all of them it is the same."""
     assert select(options, tmp_path) == select(f"{options} --exhaustive", tmp_path)
+
+
+def test_what_nobody_timed_is_ranked_when_asked_for(tmp_path):
+    """Of a machine whose file says what was: kernels of two algorithms, with the codecs of its table."""
+    few = "--topology h200-2 --bytes 1M --synthetic gaussian --dtype bf16"
+    report = select(few, tmp_path)
+    rows = report["ranges"] + report["pareto"] + [report]
+    assert {row["measured"] for row in rows} == {True}
+    assert {row["algorithm"] for row in rows if row["implementation"] == "kernel"} <= {"one_shot", "two_shot"}
+    more = select(f"{few} --unmeasured", tmp_path)
+    assert more["candidate_count"] > 2 * report["candidate_count"]
+    for row in more["ranges"] + more["pareto"]:
+        if row["implementation"] == "kernel" and row["algorithm"] not in ("one_shot", "two_shot"):
+            assert row["measured"] is False
+    named = select(f"{few} --algorithms hierarchical --codecs qr-q4,int7-g64", tmp_path)
+    assert named["measured"] is False and named["candidate_count"] == 2
+    assert select(f"--topology mi300x-2 --bytes 1M --synthetic gaussian {FEW}", tmp_path)["measured"] is None
 
 
 def test_many_ranks_take_seconds(tmp_path):

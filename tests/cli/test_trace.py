@@ -203,17 +203,6 @@ def test_refused(tmp_path):
     refused(large.format("two_shot") + "full:4096", tmp_path, "messages", "2 million")
 
 
-def test_library(tmp_path):
-    command = "simulate --topology mi300x-8 --algorithm two_shot --codec fp16 --bytes "
-    for size in ("32K", "1M", "64M"):
-        kernel = ok_json(command + size, tmp_path)
-        library = ok_json(command + size + " --library", tmp_path)
-        assert kernel["implementation"] == "kernel"
-        assert library["implementation"].startswith("library")
-        assert library["latency_us"] != kernel["latency_us"]
-        assert library["wire_bytes"] == kernel["wire_bytes"]
-
-
 def test_sharing(tmp_path):
     for sharing in ("max_min", "fifo"):
         assert ok_json(f"{PIPELINED} --sharing {sharing}", tmp_path)["sharing"] == sharing

@@ -143,21 +143,23 @@ def test_calibrate_only_some_constants(tmp_path):
     """The others stay, with what is known of them; the shipped files hold what this finds."""
     out = tmp_path / "machines"
     out.mkdir()
-    file = REPOSITORY / "experiments/measured/h200_allreduce_bf16_2026-11-23.csv"
-    command = f"calibrate --file {file} --only blocks.bf16_cost"
+    command = f"calibrate --file {H100} --only small.step_us"
     report = ok_json(f"{command} --out {out}", tmp_path, timeout=300)
-    assert [constant["constant"] for constant in report["constants"]] == ["blocks.bf16_cost"]
-    assert sorted(path.name for path in out.iterdir()) == ["h200-2.toml", "h200-4.toml", "h200-8.toml"]
+    assert [constant["constant"] for constant in report["constants"]] == ["small.step_us"]
+    assert sorted(path.name for path in out.iterdir()) == ["h100-2.toml", "h100-4.toml", "h100-8.toml"]
     for path in out.iterdir():
         before, after = (tomllib.loads(shipped(machine, tmp_path)) for machine in (path.stem, path))
-        assert after["blocks"]["bf16_cost"]["value"] == pytest.approx(before["blocks"]["bf16_cost"]["value"], rel=0.01)
+        assert after["small"]["step_us"]["value"] == pytest.approx(before["small"]["step_us"]["value"], rel=0.01)
+        at = after["uncertainty"]["constants"].index("small.step_us")
+        assert set(after["uncertainty"]["correlation"][at]) == {0}
         for sections in (before, after):
-            del sections["blocks"]["bf16_cost"]
-            at = sections["uncertainty"]["constants"].index("blocks.bf16_cost")
-            assert sections["uncertainty"]["sigma_percent"].pop(at) < 3
-            assert set(sections["uncertainty"]["correlation"].pop(at)) == {0}
+            del sections["small"]["step_us"], sections["uncertainty"]["note"]
+            assert sections["uncertainty"]["sigma_percent"].pop(at) < 20
+            del sections["uncertainty"]["correlation"][at]
+            for row in sections["uncertainty"]["correlation"][at:]:
+                del row[at]
         assert before == after
-    refused(f"{command},blocks.cost --out {out}", tmp_path, "--only", "blocks.cost", "sentinels.launch_us", timeout=60)
+    refused(f"{command},blocks.cost --out {out}", tmp_path, "--only", "blocks.cost", "sentinels.step_us", timeout=60)
 
 
 def test_tables_of_your_own(tmp_path):
@@ -175,41 +177,34 @@ def test_tables_of_your_own(tmp_path):
 
 
 def test_kernels_as_they_are_are_predicted(tmp_path):
-    """From 2 GPUs to 4, by the shipped files of arlab bench; sim/README.md quotes these figures."""
-    file = REPOSITORY / "experiments/measured/h200_places_2026-11-22.csv"
-    report = ok_json(f"validate --against measured --file {file}", tmp_path, timeout=600)
-    assert report["cells"] == 570
+    """By the shipped files of kernels as they are, found by what their comments say; sim/MODEL.md quotes these figures."""
+    report = ok_json("validate --against measured", tmp_path, timeout=600)
+    assert report["cells"] == 302 and report["left_out"] == 53
+    assert "h200_places_2026-11-22.csv" in report["superseded"] and H100.name not in report["superseded"]
     assert report["mape_percent"] <= MEASURED_PERCENT
-    errors = {}
-    for cell in report["predictions"]:
-        if cell["table"] != "h200: 4 GPUs, fitted on 2" or cell["library"]:
-            continue
-        errors.setdefault(has_sentinels(cell), []).append(abs(cell["error_percent"]))
-    assert len(errors[True]) == 96
-    assert sum(errors[True]) / 96 <= 3.3 and max(errors[True]) <= 12
-    nccl = [
-        abs(cell["error_percent"])
-        for cell in report["measurements"]
-        if cell["library"] and cell["topology"] == "h200-2" and cell["bytes"] >= 1 << 24
-    ]
-    assert len(nccl) == 6 and sum(nccl) / 6 <= 4
+    by_codec = {}
+    for cell in report["measurements"]:
+        by_codec.setdefault(cell["codec"], []).append(abs(cell["error_percent"]))
+    assert len(by_codec) == 31
+    assert max(sum(errors) / len(errors) for codec, errors in by_codec.items() if codec not in HARD) <= 6
     is_what_pages_quote(report, "measured")
 
 
-MEASURED_PERCENT = 3.0
+def test_other_kernels_are_read_by_name_only(tmp_path):
+    file = REPOSITORY / "experiments/measured/h200_places_2026-11-22.csv"
+    report = ok_json(f"validate --against measured --skip-hold-outs --file {file}", tmp_path, timeout=100)
+    assert report["cells"] == 570 and "superseded" not in report
 
 
-def has_sentinels(cell):
-    """two_shot on 4 GPUs, as reference/codecs/kernel_rules.cc says it."""
-    long_wires = cell["codec"] in ("qr-fp8", "qr-q8", "qr-q6", "int8-g128")
-    is_large = cell["bytes"] >= 2 << 20
-    return cell["algorithm"] == "two_shot" and cell["codec"] != "fp16" and (is_large or not long_wires)
+H100 = REPOSITORY / "experiments/measured/h100_two_gpus_2026-11-24.csv"
+MEASURED_PERCENT = 4.0
+HARD = ("logfmt4-g32",)
 
 
 def test_all_tables_in_one_picture(tmp_path):
     printed = ok("validate --against all --skip-hold-outs --plot errors.png", tmp_path, timeout=120)
     assert "quickreduce_mi300x_8gpu" in printed.replace("\n", "")
-    assert "h200" in printed
+    assert "h100_two_gpus" in printed.replace("\n", "")
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
     refused("validate --plot errors.txt", tmp_path, "--plot", ".png", ".svg", ".pdf")
 
@@ -239,7 +234,7 @@ COLUMNS_MEASURED = [  # algorithm, codec, library: enough to tell all constants 
     ("ring", "fp16", "nccl"),
 ]
 CELLS = len(SIZES) * len(COLUMNS_MEASURED)
-TRUTH = {"bandwidth_gb_per_s": 1.2, "codec_gops_per_s": 0.5, "launch_us": 1.5, "unpacked_cost": 0.8, "simple_us": 2.0}
+TRUTH = {"bandwidth_gb_per_s": 1.2, "wire_cost": 1.3, "fill_us": 1.5, "simple_us": 2.0, "cycles": 1.5}
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +245,7 @@ def bench_file(tmp_path_factory):
     for ranks in (2, 4):
         text = shipped(f"h200-{ranks}", folder)
         for key, factor in TRUTH.items():
-            pattern = rf"(?m)^({key} = {{ value = )([0-9.]+)"
+            pattern = rf"(?m)^({key} = {{ value = |.int5-g128.*{key} = )([0-9.]+)"
             text = re.sub(pattern, lambda m: m[1] + repr(factor * float(m[2])), text)
         (folder / f"h200-{ranks}.toml").write_text(text)
         for algorithm, codec, library in COLUMNS_MEASURED:
@@ -292,9 +287,9 @@ def test_measured_times_are_compared_and_predicted(bench_file, tmp_path):
 def test_a_machine_is_refitted_with_one_command(bench_file, tmp_path):
     report = ok_json(f"calibrate --file {bench_file} --out {tmp_path}", tmp_path, timeout=120)
     assert report["fit"] == "h200" and report["mape_percent"] < 0.2
-    fitted = {constant["constant"].split(".")[1]: constant for constant in report["constants"]}
+    fitted = {constant["constant"].split(".")[-1]: constant for constant in report["constants"] if "qr" not in constant["constant"]}
     for key, factor in TRUTH.items():
-        assert fitted[key]["fitted"] / fitted[key]["start"] == pytest.approx(factor, rel=0.02), key
+        assert fitted[key]["fitted"] / fitted[key]["start"] == pytest.approx(factor, rel=0.02 if key != "cycles" else 0.2), key
     # 8 GPUs were not measured, but are the same.
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "h200-2.toml",
@@ -329,7 +324,7 @@ def test_a_machine_is_refitted_with_one_command(bench_file, tmp_path):
         ("cuda,h200,2,two_shot,fp16,fp17,1024,9,arlab", ["line 2", "fp17"]),
         ("cuda,h200,2,two_shot,fp16,bf16,1024,9,arlab", ["line 2", "fp16", "bf16"]),
         ("cuda,h200,2,ring,qr-q4,fp16,1024,9,nccl", ["line 2", "nccl", "qr-q4"]),
-        ("cuda,h200,2,ring,fp16,fp16,1024,9,gloo", ["gloo", "arlab, nccl, rccl, torch_symm_mem"]),
+        ("cuda,h200,2,ring,fp16,fp16,1024,9,gloo", ["gloo", "arlab, nccl, rccl, torch_symm_mem, flashinfer"]),
         ("metal,h200,2,ring,fp16,fp16,1024,9,nccl", ["metal", "cuda, rocm, host"]),
         ("cuda,h200,2,ring,,fp16,1024,9,nccl", ["line 2", "'codec' is empty"]),
         ("cuda,h200,2,ring,fp16,fp16,1024,9", ["has 8 cells"]),

@@ -7,18 +7,13 @@
 
 #include "reference/codecs/abstract.h"
 #include "reference/codecs/registry.h"
-#include "reference/error.h"
+#include "tests/refusal.h"
 
 namespace arlab {
 namespace {
 
 std::string refusal(const std::string& name) {
-  try {
-    find_codec(name);
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "";
+  return refusal_of([&] { find_codec(name); });
 }
 
 TEST(AbstractCodec, HasASizeAndACost) {

@@ -10,6 +10,7 @@
 
 #include "reference/codecs/integer_scale.h"
 #include "tests/codecs/round_trip.h"
+#include "tests/refusal.h"
 
 namespace arlab::testing {
 namespace {
@@ -23,12 +24,7 @@ std::vector<int> bytes(const std::vector<std::byte>& wire) {
 }
 
 std::string error_of(const std::string& codec) {
-  try {
-    find_codec(codec);
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "no error";
+  return refusal_of([&] { find_codec(codec); });
 }
 
 // ---- names

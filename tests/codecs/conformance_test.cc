@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "reference/codecs/registry.h"
-#include "tests/codecs/altered_codec.h"
+#include "tests/codecs/mistaken_codec.h"
 #include "tests/codecs/quickreduce_mistakes.h"
 
 namespace arlab::testing {
@@ -92,11 +92,36 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Mistakes made around a codec, of any family.
 
-void expect_reported_everywhere(const AlteredCodec::Changes& changes) {
+using Change = std::function<void(DType, std::span<std::byte>)>;
+struct Changes {
+  Change payload = {};  // before encoding
+  Change wire = {};     // after encoding
+  Change decoded = {};  // after decoding
+};
+
+MistakenCodec altered(const CodecPtr& codec, const Changes& changes) {
+  using Bytes = std::span<const std::byte>;
+  using Out = std::span<std::byte>;
+  MistakenCodec::Mistakes made;
+  made.encode = [changes](const Codec& right, DType dtype, Bytes x, Out wire,
+                          EncodeCounts& counts) {
+    std::vector<std::byte> changed(x.begin(), x.end());
+    if (changes.payload) changes.payload(dtype, changed);
+    right.encode(dtype, changed, wire, &counts);
+    if (changes.wire) changes.wire(dtype, wire);
+  };
+  made.decode = [changes](const Codec& right, DType dtype, Bytes wire, Out x) {
+    right.decode(dtype, wire, x);
+    if (changes.decoded) changes.decoded(dtype, x);
+  };
+  return {codec, made};
+}
+
+void expect_reported_everywhere(const Changes& changes) {
   for (const std::string& name : listed_codecs()) {
     const CodecPtr codec = find_codec(name);
     for (const DType dtype : codec->info().dtypes) {
-      const AlteredCodec mutant(codec, changes);
+      const MistakenCodec mutant = altered(codec, changes);
       EXPECT_NE(nonconforming(mutant, *codec, dtype), std::nullopt)
           << name << " " << name_of(dtype);
     }
@@ -104,7 +129,7 @@ void expect_reported_everywhere(const AlteredCodec::Changes& changes) {
 }
 
 /// A change of every element, as its bit pattern.
-AlteredCodec::Change each_element(std::uint32_t (*change)(DType, std::uint32_t)) {
+Change each_element(std::uint32_t (*change)(DType, std::uint32_t)) {
   return [change](DType dtype, std::span<std::byte> payload) {
     const std::size_t size = size_of(dtype);
     for (std::size_t at = 0; at < payload.size(); at += size) {
@@ -134,7 +159,7 @@ std::uint32_t nan_to_zero(DType dtype, std::uint32_t bits) {
 
 TEST(AlteredCodecs, NothingChangedConforms) {
   const CodecPtr codec = find_codec("qr-q4");
-  EXPECT_EQ(nonconforming(AlteredCodec(codec, {}), *codec, DType::bf16), std::nullopt);
+  EXPECT_EQ(nonconforming(altered(codec, {}), *codec, DType::bf16), std::nullopt);
 }
 
 TEST(AlteredCodecs, EverythingDecodesToZero) {
@@ -161,9 +186,10 @@ TEST(AlteredCodecs, TheLargestNumberDecodesToInfinity) {
     if (!name.starts_with("int") && !name.starts_with("had-") && !name.starts_with("logfmt"))
       continue;
     const CodecPtr codec = find_codec(name);
-    const AlteredCodec mutant(codec, {.decoded = each_element([](DType, std::uint32_t bits) {
-                                        return (bits & 0x7FFF) == 0x7BFF ? bits + 1 : bits;
-                                      })});
+    const MistakenCodec mutant =
+        altered(codec, {.decoded = each_element([](DType, std::uint32_t bits) {
+                          return (bits & 0x7FFF) == 0x7BFF ? bits + 1 : bits;
+                        })});
     EXPECT_NE(nonconforming(mutant, *codec, DType::fp16), std::nullopt) << name;
   }
 }
@@ -195,9 +221,10 @@ TEST(AlteredCodecs, OneRareNumberComesOutWrong) {
   // One of the 65,536 patterns: its lowest bit, after decoding, where it appears at all.
   for (const std::string name : {"fp16", "bf16"}) {
     const CodecPtr codec = find_codec(name);
-    const AlteredCodec mutant(codec, {.decoded = each_element([](DType, std::uint32_t bits) {
-                                        return bits == 0xC123 ? bits ^ 1 : bits;
-                                      })});
+    const MistakenCodec mutant =
+        altered(codec, {.decoded = each_element([](DType, std::uint32_t bits) {
+                          return bits == 0xC123 ? bits ^ 1 : bits;
+                        })});
     EXPECT_NE(nonconforming(mutant, *codec, parse_dtype(name)), std::nullopt);
   }
 }

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "tests/codecs/round_trip.h"
+#include "tests/words.h"
 
 namespace arlab::testing {
 namespace {
@@ -61,39 +62,14 @@ INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(with_their_dtypes(gold
 
 TEST(GoldenFiles, CoverEveryFamily) {
   const std::vector<std::string> names = golden_codecs();
-  for (const std::string name : {"fp32",
-                                 "fp16",
-                                 "bf16",
-                                 "qr-fp8",
-                                 "qr-q8",
-                                 "qr-q6",
-                                 "qr-q4",
-                                 "qr-q3",
-                                 "qr-fp4",
-                                 "int8-g128",
-                                 "int5-g128",
-                                 "int4-g32",
-                                 "int4-g32-sym",
-                                 "int2-g32-sr",
-                                 "int2-g32-sr-is",
-                                 "had-int4-g32",
-                                 "int8-gtensor",
-                                 "int8-gtensor-sym-static0.05",
-                                 "logfmt4-g32",
-                                 "mxfp8-e4m3",
-                                 "mxfp6-e2m3",
-                                 "mxfp4",
-                                 "mxfp4-ceil",
-                                 "mxfp4-even",
-                                 "mxfp4-rceil",
-                                 "mxint8",
-                                 "fp8-e4m3-g128",
-                                 "fp8-e4m3-g64-torch",
-                                 "fp8-e4m3-g256",
-                                 "nvfp4",
-                                 "nvfp4-vllm",
-                                 "nvfp4-ts0.75",
-                                 "nvfp4-vllm-ts0.75"}) {
+  for (const std::string& name :
+       words("fp32 fp16 bf16 qr-fp8 qr-q8 qr-q6 qr-q4 qr-q3 qr-fp4 int8-g128 int5-g128 int4-g32 "
+             "int4-g32-sym int2-g32-sr "
+             "int2-g32-sr-is had-int4-g32 int8-gtensor int8-gtensor-sym-static0.05 logfmt4-g32 "
+             "mxfp8-e4m3 mxfp6-e2m3 mxfp4 "
+             "mxfp4-ceil mxfp4-even mxfp4-rceil mxint8 fp8-e4m3-g128 fp8-e4m3-g64-torch "
+             "fp8-e4m3-g256 nvfp4 nvfp4-vllm "
+             "nvfp4-ts0.75 nvfp4-vllm-ts0.75")) {
     EXPECT_TRUE(std::ranges::binary_search(names, name)) << name;
   }
 }

@@ -207,3 +207,19 @@ def special_wire(layout, seed):
 
 def random_wire(codec, dtype, elements, seed):
     return np.random.default_rng(seed).integers(0, 256, codec.wire_bytes(dtype, elements), np.uint8)
+
+
+def check_every_length(codec, count=True):
+    for at, length in enumerate(LENGTHS):
+        dtype = list(PAYLOADS)[at % 3]
+        x = payload(dtype)[4096 * at + 17 :][:length]
+        check(codec, dtype, x, f"{length} elements of {dtype}", count=count and length > 32)
+
+
+def check_any_wire(codec, dtype, layout, headers=(b"",)):
+    """Bytes that no encoder writes; layout(elements) has special metadata."""
+    for elements in (20000, 4097):
+        check_wire(codec, dtype, random_wire(codec, dtype, elements, 2), elements, f"{elements} random")
+        for header in headers:
+            wire = np.concatenate([np.frombuffer(header, np.uint8), special_wire(layout(elements), 3)])
+            check_wire(codec, dtype, wire, elements, f"{elements} special behind '{header.hex()}'")

@@ -153,44 +153,5 @@ TEST(Bf16Above65504, IsNeverCastToFp16) {
   }
 }
 
-TEST(Bf16Above65504, TheFp16CodecRefusesBf16) {
-  const Patterns payload(64, pattern(DType::bf16, 1.0f));
-  Bytes wire(128);
-  EXPECT_THROW(find_codec("fp16")->encode(DType::bf16, bytes_of(payload), wire), InvalidInput);
-}
-
-// NaN.
-
-TEST(NaN, IsSeenAndNotLaundered) {
-  Patterns payload = synthetic("gaussian", DType::fp16, 2048);
-  payload[100] = 0x7E01;
-  for (const char* name : {"qr-fp8", "qr-q8", "qr-q6", "qr-q4", "qr-q3", "qr-fp4"}) {
-    const std::vector<float> back =
-        values(DType::fp16, round_trip(*find_codec(name), DType::fp16, payload));
-    std::size_t nans = 0;
-    for (const float v : back) nans += std::isnan(v) ? 1 : 0;
-    EXPECT_EQ(nans, 32u) << name;
-    EXPECT_TRUE(std::isnan(back[100])) << name;
-  }
-}
-
-// Size and shape of the message.
-
-TEST(MessageSize, DoesNotChangeTheBitsOfAnAtom) {
-  const Patterns atom = synthetic("student-t:nu=2", DType::fp16, 2048);
-  for (const char* name : {"qr-fp8", "qr-q8", "qr-q6", "qr-q4", "qr-q3", "qr-fp4"}) {
-    const CodecPtr codec = find_codec(name);
-    const Patterns alone = round_trip(*codec, DType::fp16, atom);
-    for (const std::size_t others : {1u, 2u, 7u}) {
-      Patterns message = synthetic("gaussian:sigma=100", DType::fp16, others * 2048);
-      message.insert(message.end(), atom.begin(), atom.end());
-      message.resize(message.size() + 100, 0x3C00);
-      const Patterns back = round_trip(*codec, DType::fp16, message);
-      const auto at = back.begin() + static_cast<std::ptrdiff_t>(others * 2048);
-      EXPECT_EQ(Patterns(at, at + 2048), alone) << name;
-    }
-  }
-}
-
 }  // namespace
 }  // namespace arlab::testing

@@ -15,6 +15,7 @@
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/check.h"
 #include "tests/collectives/variants.h"
+#include "tests/refusal.h"
 
 namespace arlab::testing {
 namespace {
@@ -307,12 +308,7 @@ TEST(Volume, GroupSizeMustDivideTheWorldSize) {
 // ---------------------------------------------------------------- requests that are refused
 
 std::string refusal(const std::string& algorithm, const ScheduleRequest& request) {
-  try {
-    make_schedule(algorithm, request);
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "accepted";
+  return refusal_of([&] { make_schedule(algorithm, request); });
 }
 
 TEST(Algorithms, RefuseRequestsOutOfRangeForEveryAlgorithm) {

@@ -1,6 +1,9 @@
 // execute() against the oracle, bit for bit: all algorithms with all options, all codecs and
-// dtypes, both accumulations, with chunks for some or all ranks, tails, NaNs and infinities.
+// dtypes, both accumulations, with chunks for some or all ranks, tails, NaNs and infinities; and sums
+// that are formed otherwise would be seen.
 #include <gtest/gtest.h>
+
+#include <functional>
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/executor.h"
@@ -33,14 +36,6 @@ std::string label(const Case& c, const Variant& variant) {
 }
 
 bool is_pipelined(const Variant& variant) { return variant.options.has("micro_chunks"); }
-
-Payloads payloads_of(const Tensor& tensor) {
-  Payloads payloads;
-  for (std::size_t rank = 0; rank < tensor.ranks(); ++rank) {
-    payloads.push_back(patterns_of(tensor.dtype, tensor.rank_bytes(rank)));
-  }
-  return payloads;
-}
 
 /// The first element that differs, in words; empty when none does.
 std::string first_difference(const Payloads& expected, const Payloads& outputs) {
@@ -85,7 +80,13 @@ void expect_bits_of_oracle_for(const std::string& codec_name, DType dtype, Accum
       expect(1, 1, "gaussian:seed=2");
       expect(n * 16 + 5, 1, "adversarial:seed=3");
       expect(n * 64 + 19, 32, "adversarial:non_finite=0,seed=4");
+      // What a sum starts from shows in the sign of its zeros; subnormals; sums that overflow.
+      expect(n + 1, 1, "constant:value=-0");
+      expect(n + 9, 1, "uniform:low=-3e-6,high=3e-6,seed=9");
+      expect(n + 9, 1,
+             dtype == DType::fp16 ? "uniform:low=30000,high=65504" : "uniform:low=1e38,high=3e38");
     } else {
+      expect(65, a, "constant:value=-0");
       expect(99, a, "laplace:b=9000,seed=5");  // less than an atom; fp16 sums overflow
       if (n <= 8) expect(2 * a + 333, a, "adversarial:seed=6");  // three owners, one with a tail
     }
@@ -153,6 +154,101 @@ TEST(Oracle, AgreesOnSixteenOwners) {
   expect_bits_of_oracle({find_codec("qr-q4"), DType::fp16, Accumulate::native, kRanks,
                          2048 * (kRanks + 2) + 7, 2048, "gaussian:seed=8"},
                         variants);
+}
+
+// ---------------------------------------------------------------- mistakes that must be seen
+
+/// two_shot of one owner, but for the way in which it sums what arrived.
+Payloads two_shot_with(const Case& c, const Payloads& inputs,
+                       const std::function<Patterns(const Oracle&, Payloads)>& sum) {
+  const Oracle oracle{*c.codec, c.dtype, c.accumulate};
+  Payloads contributions;
+  for (const Patterns& x : inputs) contributions.push_back(oracle.through(x));
+  return Payloads(inputs.size(), oracle.through(sum(oracle, std::move(contributions))));
+}
+
+/// Another addition of two values.
+Patterns added(const Oracle& oracle, const Payloads& contributions,
+               const std::function<double(double sum, double addend)>& add) {
+  Patterns sums(contributions.front().size());
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    double sum = 0;
+    for (const Patterns& x : contributions) sum = add(sum, value_of(oracle.dtype, x[i]));
+    sums[i] = pattern_of(oracle.dtype, sum);
+  }
+  return sums;
+}
+
+TEST(Oracle, SumsThatAreFormedOtherwiseAreSeen) {
+  struct Mistake {
+    const char* name;
+    const char* codec;
+    const char* input;
+    std::function<Patterns(const Oracle&, Payloads)> sum;
+  };
+  const Mistake mistakes[] = {
+      {"as it is", "", "", [](const Oracle& o, Payloads x) { return o.sum(x, Start::zero); }},
+      {"a rank is missing", "fp16", "gaussian",
+       [](const Oracle& o, Payloads x) {
+         x.pop_back();
+         return o.sum(x, Start::zero);
+       }},
+      {"a rank counts twice", "fp16", "gaussian",
+       [](const Oracle& o, Payloads x) {
+         x.push_back(x[0]);
+         return o.sum(x, Start::zero);
+       }},
+      {"descending order", "qr-q4", "gaussian",
+       [](const Oracle& o, Payloads x) {
+         std::ranges::reverse(x);
+         return o.sum(x, Start::zero);
+       }},
+      {"from the first addend", "fp16", "constant:value=-0",
+       [](const Oracle& o, Payloads x) { return o.sum(x, Start::first); }},
+      {"from the first addend", "qr-q4", "constant:value=0",
+       [](const Oracle& o, Payloads x) { return o.sum(x, Start::first); }},
+      {"in fp32", "fp16", "gaussian",
+       [](const Oracle& o, Payloads x) {
+         return Oracle{o.codec, o.dtype, Accumulate::fp32}.sum(x, Start::zero);
+       }},
+      {"truncated", "fp16", "gaussian",
+       [](const Oracle& o, const Payloads& x) {
+         return added(o, x, [&](double sum, double addend) {
+           const double rounded = nearest(o.dtype, sum + addend);
+           if (std::abs(rounded) <= std::abs(sum + addend)) return rounded;
+           return value_of(o.dtype, pattern_of(o.dtype, rounded) - 1);
+         });
+       }},
+      {"not clamped", "qr-q4", "uniform:low=30000,high=65504",
+       [](const Oracle& o, const Payloads& x) {
+         return added(o, x,
+                      [&](double sum, double addend) { return nearest(o.dtype, sum + addend); });
+       }},
+      {"subnormals flushed", "fp16", "uniform:low=-3e-6,high=3e-6,seed=9",
+       [](const Oracle& o, const Payloads& x) {
+         return added(o, x, [&](double sum, double addend) {
+           const double rounded = nearest(o.dtype, sum + addend);
+           return std::abs(rounded) < 0x1p-14 ? std::copysign(0.0, rounded) : rounded;
+         });
+       }},
+      {"NaNs ignored", "fp16", "adversarial:non_finite=0.5,seed=23",
+       [](const Oracle& o, const Payloads& x) {
+         return added(o, x, [&](double sum, double addend) {
+           return std::isnan(addend) ? sum : nearest(o.dtype, sum + addend);
+         });
+       }},
+  };
+  for (const auto& [name, codec, input, sum] : mistakes) {
+    const bool is_right = *codec == 0;
+    const Case c{
+        find_codec(is_right ? "qr-q4" : codec), DType::fp16, Accumulate::native, 5, 1500, 2048,
+        is_right ? "adversarial:seed=3" : input};
+    const Tensor inputs = make_synthetic(c.input, c.dtype, c.world_size, c.elements);
+    Tensor outputs = make_tensor(c.dtype, inputs.shape);
+    execute(schedule_of({"two_shot", {}}, c.world_size, c.elements, c.alignment), *c.codec, c.dtype,
+            inputs.bytes(), outputs.bytes());
+    EXPECT_EQ(two_shot_with(c, payloads_of(inputs), sum) == payloads_of(outputs), is_right) << name;
+  }
 }
 
 // Integers whose sums are exact in every dtype leave no choice at all.

@@ -7,20 +7,10 @@
 #include <set>
 
 #include "reference/collectives/algorithm.h"
-#include "reference/error.h"
+#include "tests/refusal.h"
 
 namespace arlab {
 namespace {
-
-template <class Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 const Field kParts = {.name = "micro_parts", .kind = Integer{1, 16}, .otherwise = std::uint64_t{4}};
 const Field kWay = {.name = "way", .kind = OneOf{{"in", "out"}}, .otherwise = "in"};
@@ -33,7 +23,7 @@ TEST(Field, TakesWhatItAllowsAndSaysSoOtherwise) {
   EXPECT_EQ(parsed(kWay, "out", "--way"), FieldValue("out"));
   EXPECT_EQ(parsed(kFlag, "true", "--flag"), FieldValue(true));
   const auto refused = [](const Field& field, const std::string& text) {
-    return refusal([&] { parsed(field, text, "--" + field.option()); });
+    return refusal_of([&] { parsed(field, text, "--" + field.option()); });
   };
   for (const char* text : {"0", "17", "-1", "04", "4.0", "", "x", "99999999999999999999"}) {
     EXPECT_EQ(refused(kParts, text),
@@ -42,12 +32,12 @@ TEST(Field, TakesWhatItAllowsAndSaysSoOtherwise) {
   EXPECT_EQ(refused(kWay, "up"), "--way is 'up': allowed are in, out");
   EXPECT_EQ(refused(kShare, "much"), "--share: 'much': allowed is a number");
   EXPECT_EQ(refused(kFlag, "1"), "--flag: '1': allowed is true or false");
-  EXPECT_EQ(refusal([] { require_allowed(kParts, std::uint64_t{17}, "micro_parts"); }),
+  EXPECT_EQ(refusal_of([] { require_allowed(kParts, std::uint64_t{17}, "micro_parts"); }),
             "micro_parts 17 is out of range: allowed is 1 to 16");
-  EXPECT_EQ(refusal([] { require_allowed(kParts, "4", "micro_parts"); }),
+  EXPECT_EQ(refusal_of([] { require_allowed(kParts, "4", "micro_parts"); }),
             "micro_parts: allowed is an integer from 1 to 16");
-  EXPECT_EQ(refusal([] { require_allowed(kWay, true, "way"); }), "way: allowed are in, out");
-  EXPECT_EQ(refusal([] { require_allowed(kWay, {}, "way"); }), "accepted");
+  EXPECT_EQ(refusal_of([] { require_allowed(kWay, true, "way"); }), "way: allowed are in, out");
+  EXPECT_EQ(refusal_of([] { require_allowed(kWay, {}, "way"); }), "accepted");
 }
 
 TEST(Field, HasTheValueThatIsSetElseItsDefault) {
@@ -57,7 +47,7 @@ TEST(Field, HasTheValueThatIsSetElseItsDefault) {
   values.set("micro_parts", 9);
   EXPECT_EQ(integer_of(kParts, values), 9u);
   values.set("micro_parts", 99);
-  EXPECT_EQ(refusal([&] { (void)integer_of(kParts, values); }),
+  EXPECT_EQ(refusal_of([&] { (void)integer_of(kParts, values); }),
             "micro-parts 99 is out of range: allowed is 1 to 16");
   values.set("micro_parts", FieldValue());
   EXPECT_EQ(values, (FieldValues{{"way", "out"}}));
@@ -108,7 +98,7 @@ TEST(Field, SetsTheMemberThatHoldsIt) {
 TEST(Field, SaysWhatDoesNotGoTogether) {
   const auto refused = [](const Request& given) {
     Request request = given;
-    return refusal([&] { require_relations(fields(request)); });
+    return refusal_of([&] { require_relations(fields(request)); });
   };
   EXPECT_EQ(refused({}), "name is required");
   EXPECT_EQ(refused({.name = "x"}), "accepted");
@@ -122,10 +112,10 @@ TEST(Field, OptionsOfAlgorithmsHaveDefaultsThatTheyAllow) {
     std::set<std::string> names;
     for (const Field& option : algorithm.options) {
       EXPECT_TRUE(names.insert(option.name).second) << option.name;
-      EXPECT_EQ(refusal([&] { require_allowed(option, option.otherwise, "it"); }), "accepted");
+      EXPECT_EQ(refusal_of([&] { require_allowed(option, option.otherwise, "it"); }), "accepted");
       EXPECT_FALSE(option.help.empty() || option.default_words().empty()) << option.name;
       for (const std::uint64_t each : option.trials) {
-        EXPECT_EQ(refusal([&] { require_allowed(option, each, "it"); }), "accepted");
+        EXPECT_EQ(refusal_of([&] { require_allowed(option, each, "it"); }), "accepted");
       }
     }
   }

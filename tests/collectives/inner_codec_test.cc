@@ -1,20 +1,20 @@
-// A codec per op: what algorithms mark, which bits that gives, held against the steps of textbooks
-// written out here, and what is refused.
+// A codec per op: what algorithms mark, which bits that gives, held against the oracle, and what is
+// refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
-#include "reference/codecs/native_sum.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/check.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/executor.h"
 #include "reference/metrics/error.h"
 #include "reference/tensors/synthetic.h"
+#include "tests/collectives/oracle.h"
 #include "tests/collectives/toy_codecs.h"
 #include "tests/collectives/variants.h"
+#include "tests/refusal.h"
 
 namespace arlab::testing {
 namespace {
@@ -43,15 +43,6 @@ Bytes run(const Schedule& schedule, const Codecs& codecs, const Tensor& inputs,
   Bytes outputs(inputs.bytes().size(), std::byte{0xA5});
   execute(schedule, codecs, inputs.dtype, inputs.bytes(), outputs, options);
   return outputs;
-}
-
-std::string refusal(const auto& call) {
-  try {
-    call();
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 // ---------------------------------------------------------------- what is marked
@@ -130,102 +121,13 @@ TEST(InnerCodec, TheSameCodecInBothRolesGivesTheSameBits) {
   }
 }
 
-/// The steps of a hierarchical all-reduce, and of a round trip of slots, on whole messages and with
-/// nothing of the executor.
-class Textbook {
- public:
-  Textbook(const Tensor& inputs, const Codecs& codecs) : inputs_(inputs), codecs_(codecs) {}
-
-  Bytes hierarchical(Rank group_size, bool own_exact) {
-    const std::size_t ranks = inputs_.ranks();
-    const std::size_t elements = inputs_.elements_per_rank();
-    const std::size_t unit =
-        std::lcm(codecs_.outer().info().alignment, codecs_.inner().info().alignment);
-    const std::size_t units = (elements + unit - 1) / unit;
-    Bytes outputs(inputs_.bytes().size());
-    std::size_t begin = 0;
-    for (std::size_t owner = 0; owner < group_size; ++owner) {
-      const std::size_t mine = units / group_size + (owner < units % group_size ? 1 : 0);
-      const std::size_t end = std::min(elements, begin + mine * unit);
-      std::vector<Bytes> partials;
-      for (std::size_t group = 0; group < ranks / group_size; ++group) {
-        std::vector<Bytes> contributions;
-        for (std::size_t member = 0; member < group_size; ++member) {
-          const Bytes own = input(group * group_size + member, begin, end);
-          const bool exact = own_exact && member == owner;
-          contributions.push_back(exact ? own : passed(codecs_.inner(), own));
-        }
-        partials.push_back(sum(codecs_.inner(), contributions));
-      }
-      for (std::size_t group = 0; group < partials.size(); ++group) {
-        std::vector<Bytes> contributions;
-        for (std::size_t from = 0; from < partials.size(); ++from) {
-          const bool exact = own_exact && from == group;
-          contributions.push_back(exact ? partials[from] : passed(codecs_.outer(), partials[from]));
-        }
-        const bool is_only = partials.size() == 1;
-        const Bytes total = is_only ? partials.front() : sum(codecs_.outer(), contributions);
-        const Bytes result = passed(codecs_.inner(), total);
-        for (std::size_t member = 0; member < group_size; ++member) {
-          put(outputs, group * group_size + member, begin, result);
-        }
-      }
-      begin = end;
-    }
-    return outputs;
-  }
-
-  Bytes round_trip() {
-    const std::size_t slot = inputs_.elements_per_rank() / inputs_.ranks();
-    Bytes outputs(inputs_.bytes().size());
-    for (std::size_t rank = 0; rank < inputs_.ranks(); ++rank) {
-      for (std::size_t to = 0; to < inputs_.ranks(); ++to) {
-        const Bytes there = passed(codecs_.outer(), input(rank, to * slot, (to + 1) * slot));
-        put(outputs, rank, to * slot, passed(codecs_.inner(), there));
-      }
-    }
-    return outputs;
-  }
-
- private:
-  std::size_t size() const { return size_of(inputs_.dtype); }
-
-  Bytes input(std::size_t rank, std::size_t begin, std::size_t end) const {
-    const auto part = inputs_.rank_bytes(rank).subspan(begin * size(), (end - begin) * size());
-    return {part.begin(), part.end()};
-  }
-  void put(Bytes& outputs, std::size_t rank, std::size_t begin, const Bytes& part) const {
-    const std::size_t at = (rank * inputs_.elements_per_rank() + begin) * size();
-    std::copy(part.begin(), part.end(), outputs.begin() + static_cast<std::ptrdiff_t>(at));
-  }
-  /// What comes out of a codec.
-  Bytes passed(const Codec& codec, const Bytes& payload) const {
-    Bytes wire(codec.wire_bytes(inputs_.dtype, payload.size() / size()));
-    Bytes result(payload.size());
-    codec.encode(inputs_.dtype, payload, wire);
-    codec.decode(inputs_.dtype, wire, result);
-    return result;
-  }
-  /// In order, from +0; overflow as the codec of what arrived has it.
-  Bytes sum(const Codec& codec, const std::vector<Bytes>& addends) const {
-    Bytes sum(addends.front().size(), std::byte{0});
-    for (const Bytes& addend : addends) {
-      add_native(inputs_.dtype, codec.info().clamps_fp16_sums, sum, addend);
-    }
-    return sum;
-  }
-
-  const Tensor& inputs_;
-  const Codecs codecs_;
-};
-
 struct Pair {
   const char* outer;
   const char* inner;
   DType dtype;
 };
 
-TEST(InnerCodec, HierarchicalGivesTheBitsOfTheTextbook) {
+TEST(InnerCodec, HierarchicalGivesTheBitsOfTheOracle) {
   for (const Pair& pair :
        {Pair{"int4-g32", "fp16", DType::fp16}, Pair{"int4-g32", "int8-g128", DType::bf16},
         Pair{"fp16", "int5-g24", DType::fp16}, Pair{"qr-q4", "fp16", DType::fp16},
@@ -240,15 +142,16 @@ TEST(InnerCodec, HierarchicalGivesTheBitsOfTheTextbook) {
         const Tensor inputs = make_synthetic(values, pair.dtype, ranks, 5003);
         for (const Rank group_size : divisors(ranks)) {
           for (const std::string own : {"encoded", "exact"}) {
-            const Schedule schedule =
-                marked({"hierarchical", {{"own", own}, {"group_size", group_size}}}, ranks, 5003,
-                       codecs.alignment());
-            const bool exact = own == "exact";
+            const Variant variant{"hierarchical", {{"own", own}, {"group_size", group_size}}};
+            const Schedule schedule = marked(variant, ranks, 5003, codecs.alignment());
             const std::string what =
                 fmt::format("{} in {}, {} ranks in groups of {}, own {}, {}", pair.inner,
-                            pair.outer, ranks, group_size, exact ? "exact" : "encoded", values);
+                            pair.outer, ranks, group_size, own, values);
             const Bytes bits = run(schedule, codecs, inputs);
-            ASSERT_EQ(bits, Textbook(inputs, codecs).hierarchical(group_size, exact)) << what;
+            const Oracle oracle{*outer, pair.dtype, Accumulate::native, inner.get()};
+            ASSERT_EQ(bits, bytes_of(pair.dtype, all_reduce(oracle, variant, codecs.alignment(),
+                                                            payloads_of(inputs))))
+                << what;
             ASSERT_EQ(bits, run(schedule, codecs, inputs, {.threads = 3, .tile_elements = 100}))
                 << what;
             ASSERT_EQ(bits, run(schedule, codecs, inputs, {.scalar = true})) << what;
@@ -265,7 +168,7 @@ TEST(InnerCodec, HierarchicalGivesTheBitsOfTheTextbook) {
   }
 }
 
-TEST(InnerCodec, DispatchAndCombineGiveTheBitsOfTheTextbook) {
+TEST(InnerCodec, DispatchAndCombineGiveTheBitsOfTheOracle) {
   for (const Pair& pair :
        {Pair{"mxfp8-e4m3", "bf16", DType::bf16}, Pair{"int4-g32", "int8-g128", DType::fp16}}) {
     const CodecPtr outer = find_codec(pair.outer);
@@ -274,7 +177,14 @@ TEST(InnerCodec, DispatchAndCombineGiveTheBitsOfTheTextbook) {
     const Tensor inputs = make_synthetic("gaussian:sigma=1,seed=5", pair.dtype, 4, 4 * 333);
     const Schedule schedule =
         marked({"all_to_all", {{"combine", "quantized"}}}, 4, 4 * 333, codecs.alignment());
-    EXPECT_EQ(run(schedule, codecs, inputs), Textbook(inputs, codecs).round_trip());
+    const Oracle there{*outer, pair.dtype};
+    const Oracle back{*inner, pair.dtype};
+    const Payloads expected =
+        chunk_by_chunk(payloads_of(inputs), 4, 333, [&](std::size_t, Payloads slots) {
+          for (Patterns& slot : slots) slot = back.through(there.through(slot));
+          return slots;
+        });
+    EXPECT_EQ(run(schedule, codecs, inputs), bytes_of(pair.dtype, expected));
   }
 }
 
@@ -336,8 +246,8 @@ TEST(InnerCodec, ChunksSuitBothCodecs) {
   EXPECT_EQ(Codecs(huge, four).alignment(), kWholeTensor);
 
   const Schedule schedule = marked({"hierarchical", {{"group_size", 2}}}, 4, 48, 6);
-  EXPECT_EQ(refusal([&] { require_whole_blocks(schedule, six); }), "accepted");
-  EXPECT_EQ(refusal([&] { require_whole_blocks(schedule, {six, FadingCodec(5)}); }),
+  EXPECT_EQ(refusal_of([&] { require_whole_blocks(schedule, six); }), "accepted");
+  EXPECT_EQ(refusal_of([&] { require_whole_blocks(schedule, {six, FadingCodec(5)}); }),
             "schedule 'hierarchical': chunk 0, elements [0, 24), cuts a block of codec fading: "
             "boundaries must be multiples of 5");
 }
@@ -395,7 +305,7 @@ TEST(InnerCodec, TheCheckerSeesRanksThatEncodeDifferently) {
 TEST(InnerCodec, IsRefusedWhereNothingIsInner) {
   const auto refused = [](const char* algorithm, AlgorithmOptions options) {
     options.set("inner_codec", "fp16");
-    return refusal(
+    return refusal_of(
         [&] { make_schedule(algorithm, {.world_size = 4, .elements = 64, .options = options}); });
   };
   EXPECT_EQ(refused("ring", {}), "algorithm ring has no option inner-codec: it has own, forward");
@@ -404,7 +314,7 @@ TEST(InnerCodec, IsRefusedWhereNothingIsInner) {
             "algorithm all_to_all: inner-codec is for what combine = quantized sends back");
   EXPECT_EQ(refused("hierarchical", {}), "accepted");
   const Schedule plain = make_schedule("ring", {.world_size = 4, .elements = 64});
-  EXPECT_EQ(refusal([&] { require_inner_codec(plain); }),
+  EXPECT_EQ(refusal_of([&] { require_inner_codec(plain); }),
             "schedule 'ring' encodes nothing with an inner codec");
 }
 
@@ -413,7 +323,7 @@ TEST(InnerCodec, MustTakeTheDtype) {
   const CodecPtr inner = find_codec("bf16");
   const Tensor inputs = make_synthetic("gaussian:sigma=1,seed=2", DType::fp16, 4, 64);
   const Schedule schedule = marked({"hierarchical", {{"group_size", 2}}}, 4, 64, 32);
-  EXPECT_NE(refusal([&] { run(schedule, {*outer, *inner}, inputs); }).find("bf16"),
+  EXPECT_NE(refusal_of([&] { run(schedule, {*outer, *inner}, inputs); }).find("bf16"),
             std::string::npos);
 }
 

@@ -13,6 +13,7 @@
 #include "reference/collectives/check.h"
 #include "reference/collectives/executor.h"
 #include "reference/tensors/synthetic.h"
+#include "tests/refusal.h"
 
 namespace arlab {
 namespace {
@@ -27,18 +28,8 @@ std::string text_of(const char* name) {
   return text.str();
 }
 
-std::string message_of(const std::string& xml) {
-  try {
-    schedule_from_msccl(xml);
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "";
-}
-
 void expect_message(const std::string& xml, const std::string& expected) {
-  const std::string message = message_of(xml);
-  EXPECT_NE(message.find(expected), std::string::npos) << "'" << message << "', not " << expected;
+  expect_contains(message_of([&] { schedule_from_msccl(xml); }), expected);
 }
 
 std::string replaced(std::string text, const std::string& what, const std::string& by) {

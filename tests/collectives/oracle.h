@@ -20,6 +20,7 @@
 #include "reference/collectives/executor.h"
 #include "reference/formats/bfloat16.h"
 #include "reference/formats/half.h"
+#include "reference/tensors/tensor.h"
 #include "tests/collectives/variants.h"
 
 namespace arlab::testing {
@@ -43,6 +44,23 @@ inline std::vector<std::byte> bytes_of(DType dtype, const Patterns& patterns) {
   std::vector<std::byte> bytes(patterns.size() * size_of(dtype));
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     std::memcpy(&bytes[i * size_of(dtype)], &patterns[i], size_of(dtype));
+  }
+  return bytes;
+}
+
+inline Payloads payloads_of(const Tensor& tensor) {
+  Payloads payloads;
+  for (std::size_t rank = 0; rank < tensor.ranks(); ++rank) {
+    payloads.push_back(patterns_of(tensor.dtype, tensor.rank_bytes(rank)));
+  }
+  return payloads;
+}
+
+inline std::vector<std::byte> bytes_of(DType dtype, const Payloads& payloads) {
+  std::vector<std::byte> bytes;
+  for (const Patterns& patterns : payloads) {
+    const std::vector<std::byte> more = bytes_of(dtype, patterns);
+    bytes.insert(bytes.end(), more.begin(), more.end());
   }
   return bytes;
 }
@@ -89,6 +107,9 @@ struct Oracle {
   const Codec& codec;
   DType dtype = DType::fp16;
   Accumulate accumulate = Accumulate::native;
+  const Codec* inner = nullptr;  // of messages inside groups, where they have one of their own
+
+  Oracle inside() const { return {inner == nullptr ? codec : *inner, dtype, accumulate}; }
 
   /// What arrives where x was sent.
   Patterns through(const Patterns& x) const {
@@ -242,13 +263,14 @@ inline Payloads halving_doubling_chunk(const Oracle& oracle, const Payloads& x, 
 inline Payloads hierarchical_chunk(const Oracle& oracle, const Payloads& x, std::size_t owner,
                                    std::size_t group_size, std::string_view own) {
   const std::size_t groups = x.size() / group_size;
+  const Oracle inside = oracle.inside();
   Payloads partials;
   for (std::size_t group = 0; group < groups; ++group) {
     Payloads addends;
     for (std::size_t member = 0; member < group_size; ++member) {
-      addends.push_back(oracle.contribution(x[group * group_size + member], member == owner, own));
+      addends.push_back(inside.contribution(x[group * group_size + member], member == owner, own));
     }
-    partials.push_back(oracle.sum(addends, Start::zero));
+    partials.push_back(inside.sum(addends, Start::zero));
   }
   Payloads outputs;
   for (std::size_t group = 0; group < groups; ++group) {
@@ -258,7 +280,7 @@ inline Payloads hierarchical_chunk(const Oracle& oracle, const Payloads& x, std:
     }
     // With one group there is nothing to exchange: the partial sum is the sum.
     const Patterns sum = groups == 1 ? partials[0] : oracle.sum(addends, Start::zero);
-    outputs.insert(outputs.end(), group_size, oracle.through(sum));
+    outputs.insert(outputs.end(), group_size, inside.through(sum));
   }
   return outputs;
 }

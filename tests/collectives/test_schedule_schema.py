@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import random
 import subprocess
 from pathlib import Path
 
@@ -22,7 +23,14 @@ def schedule_stream(mode, text=""):
 
 
 def reader_says(schedules):
-    return schedule_stream("read", "".join(json.dumps(schedule) + "\n" for schedule in schedules))
+    return reader_says_of_texts(json.dumps(schedule) for schedule in schedules)
+
+
+def reader_says_of_texts(texts):
+    texts = list(texts)
+    answers = schedule_stream("read", "".join(text + "\n" for text in texts))
+    assert len(answers) == len(texts) and all(len(answer) < 1000 for answer in answers)
+    return answers
 
 
 def at(schedule, path):
@@ -148,3 +156,67 @@ def test_what_the_reader_refuses_the_schema_refuses():
 def test_what_the_schema_refuses_beyond_types_the_checker_refuses(schedule):
     assert not VALIDATOR.is_valid(schedule)
     assert reader_says([schedule])[0].startswith("violation: ")
+
+
+VALUES = [
+    0, 1, 2, 3, 23, 24, 25, -1, 1 << 16, (1 << 16) + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 2,
+    (1 << 32) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, 0.5, 1e300, -0.0,
+    "", "input", "zero", "first", "send", "encode", "reduce", "x" * 100, "\n",
+    None, True, False, [], {}, [[]], ["input"], [0, 0],
+]  # fmt: skip
+
+
+def places(value, path=()):
+    """Every place in a JSON value, from the top."""
+    yield path
+    if isinstance(value, (dict, list)):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], (*path, key))
+
+
+def mutate(schedule, generator):
+    """A copy with one to three values replaced, deleted, doubled or swapped with another."""
+    mutated = copy.deepcopy(schedule)
+    for _ in range(generator.choice([1, 1, 1, 2, 3])):
+        *path, key = generator.choice([path for path in places(mutated) if path])
+        parent = at(mutated, path)
+        kind = generator.choice(["replace", "replace", "replace", "delete", "double", "swap"])
+        if kind == "replace" or isinstance(parent, dict) and kind != "delete":
+            parent[key] = copy.deepcopy(generator.choice(VALUES))
+        elif kind == "delete":
+            del parent[key]
+        elif kind == "double":
+            parent.insert(key, copy.deepcopy(parent[key]))
+        else:
+            other = generator.randrange(len(parent))
+            parent[key], parent[other] = parent[other], parent[key]
+    return mutated
+
+
+def test_what_the_reader_takes_follows_the_schema():
+    """Thousands of schedules with some values changed are read, or refused in a line; and what is proved is valid."""
+    generator = random.Random(20)
+    written = [json.loads(line) for line in schedule_stream("write")]
+    originals = sorted(written, key=lambda schedule: len(schedule["ops"]))[:20]
+    mutated = [mutate(generator.choice(originals), generator) for _ in range(3000)]
+    answers = reader_says(mutated)
+    for schedule, answer in zip(mutated, answers, strict=True):
+        assert answer == "ok" or answer.startswith(("violation: ", "schedule: ")), (answer, schedule)
+        if answer == "ok":
+            VALIDATOR.validate(schedule)
+    for kind in ("ok", "violation: ", "schedule: "):
+        assert sum(answer.startswith(kind) for answer in answers) >= 60, "mutations of every kind"
+
+
+def test_excess_and_other_texts_are_refused_in_a_short_line():
+    text, deep = json.dumps(TREE), "[" * 200_000 + "]" * 200_000
+    texts = [
+        text.replace('"world_size": 4', f'"world_size": {wrong}')
+        for wrong in (deep, '{"x":' * 100_000 + "1" + "}" * 100_000, '"' + "x" * 3_000_000 + '"', "9" * 1_000_000)
+    ]
+    texts += [text.replace(list_, f"{list_}{deep}, ", 1) for list_ in ('"chunks": [', '"ops": [')]
+    texts.append("{" + ", ".join(f'"k{i}": 0' for i in range(60_000)) + ", " + text[1:])
+    assert all(wrong != text for wrong in texts)
+    texts += ["", " ", "null", "7", '"arlab.schedule/1"', "{}", "{", deep, "[" * 100_000, '{"schema": }', "{'schema': 1}", "\0", "\ufeff", "NaN"]
+    for wrong, answer in zip(texts, reader_says_of_texts(texts), strict=True):
+        assert answer.startswith("schedule: "), (answer, wrong[:100])

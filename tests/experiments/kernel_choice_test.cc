@@ -17,17 +17,24 @@ namespace {
 
 constexpr int kMultiprocessors = 132;
 
+kernels::CodecTraits traits_of(const std::string& codec, DType dtype) {
+  return std::visit([&](const auto& choice) { return kernels::traits_of(choice, dtype); },
+                    kernels::choose(codec).value());
+}
+
 /// What kernels run, by the table.
 OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType dtype, int ranks,
                    const Schedule& schedule) {
-  const auto choice = kernels::choose_codec(codec);
-  if (!choice.ok()) return OwnKernel::rounds;
   const kernels::BufferLayout layout = kernels::layout_of({}, ranks, kMultiprocessors);
-  const kernels::CodecTraits traits = kernels::traits_of(choice.value(), dtype);
+  const kernels::CodecTraits traits = traits_of(codec, dtype);
+  const bool measures =
+      std::holds_alternative<kernels::TwoPassChoice>(kernels::choose(codec).value());
+  if (measures && !traits.is_tuned) return OwnKernel::rounds;
   KernelCall call{.codec = traits, .ranks = ranks};
   call.has_sentinels = (algorithm == "one_shot" ? kernels::one_shot_sentinel_of(layout)
                                                 : kernels::two_shot_sentinel_of(layout))
                            .count != 0;
+  call.has_lamport = kernels::lamport_slots_of(layout).blocks != 0;
   call.all_tiles_whole = true;
   for (const Chunk& chunk : schedule.chunks) {
     call.tiles = std::max<std::size_t>(call.tiles, (chunk.size() + 2047) / 2048);
@@ -35,12 +42,14 @@ OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType
   }
   call.blocks = static_cast<std::size_t>(
       std::min(layout.blocks, kMultiprocessors * traits.tuning.resident_blocks));
+  call.lamport_blocks =
+      static_cast<std::size_t>(std::min(layout.blocks, kMultiprocessors * traits.lamport_blocks));
   call.tile_bytes = (find_codec(codec)->wire_bytes(dtype, 2048) + 15) / 16 * 16;
   const KernelRule* rule = find_kernel_rule(algorithm, call);
-  if (rule == nullptr) return OwnKernel::rounds;
-  return rule->kernel.ends_with("_sentinel") ? OwnKernel::sentinels
-         : rule->kernel.ends_with("_small")  ? OwnKernel::small
-                                             : OwnKernel::rounds;
+  if (rule == nullptr) return OwnKernel::program;
+  return rule->kernel.ends_with("_sentinel")  ? OwnKernel::sentinels
+         : rule->kernel.ends_with("_lamport") ? OwnKernel::small
+                                              : OwnKernel::rounds;
 }
 
 /// Room for sentinels and for ends of tiles counts only where there are such kernels.
@@ -48,14 +57,15 @@ TEST(KernelChoice, KnowsOfCodecsWhatTheirDeviceCodeSays) {
   int tuned = 0;
   for (const std::string& name : listed_codecs()) {
     for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
-      const auto choice = kernels::choose_codec(name);
-      if (!choice.ok() || !find_codec(name)->takes(dtype)) continue;
-      const kernels::CodecTraits code = kernels::traits_of(choice.value(), dtype);
+      if (!find_codec(name)->takes(dtype)) continue;
+      const kernels::CodecTraits code = traits_of(name, dtype);
       const CodecInKernels known = codec_in_kernels(name, dtype);
       const std::size_t bytes = kernel_tile_bytes(name, dtype);
       ASSERT_EQ(known.is_tuned, code.is_tuned) << name << " " << name_of(dtype);
       if (!known.is_tuned) continue;
       ++tuned;
+      EXPECT_EQ(known.has_message_scale, code.has_message_scale) << name;
+      EXPECT_EQ(known.lamport_blocks, code.lamport_blocks) << name;
       EXPECT_EQ(known.pads_tiles, code.pads_tiles) << name;
       EXPECT_EQ(known.one_shot_sentinel, code.one_shot_sentinel) << name;
       const auto fits = [&](const CodecInKernels& codec, bool has) {
@@ -108,7 +118,7 @@ TEST(KernelChoice, ASchedulesNameIsNotEnough) {
   Schedule ring = make_schedule("ring", request);
   ring.algorithm = "two_shot";
   EXPECT_EQ(own_kernel_of(h200.device, plan_of(ring, *find_codec("fp16"), DType::fp16)),
-            OwnKernel::rounds);
+            OwnKernel::program);
 }
 
 }  // namespace

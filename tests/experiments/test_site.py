@@ -251,7 +251,7 @@ def known_keys(file, path, folder):
     table["none"] = 1
     (folder / "x.toml").write_text("".join(f"{key} = {toml(one)}\n" for key, one in changed.items()))
     line = arlab("topology", "show", str(folder / "x.toml"), code=2).strip()
-    return set(re.search(r"unknown key '[\w.\[\]]*none'; allowed (?:in '\S+' )?are ([^;]*)", line)[1].split(", "))
+    return set(re.search(r"unknown key '[-\w.\[\]]*none'; allowed (?:in '\S+' )?are ([^;]*)", line)[1].split(", "))
 
 
 @pytest.fixture(scope="module")
@@ -267,9 +267,9 @@ def machine_keys(tmp_path_factory):
     for file in files:
         for path in tables_of(file):
             section = ".".join(step for step in path if step != 0)
-            named = re.sub(r"^(links|domains)\.[^.]+", r"\1.NAME", section)
+            named = re.sub(r"^(links|domains|codecs)\.[^.]+", r"\1.NAME", section)
             place = (named, file["kind"] if not path else "")
-            if place in seen or path in (("links",), ("domains",)):  # of these, keys are names
+            if place in seen or path in (("links",), ("domains",), ("codecs",)):  # of these, keys are names
                 continue
             seen.add(place)
             allowed = known_keys(file, path, folder)

@@ -36,9 +36,12 @@
 #include "reference/tensors/synthetic.h"
 #include "sim/calibration/bench_file.h"
 #include "sim/calibration/measurements.h"
+#include "sim/simulator.h"
 #include "sim/topology/import.h"
 #include "sim/topology/topology.h"
 #include "tests/models/tiny_model.h"
+#include "tests/sim/machine.h"
+#include "tests/words.h"
 
 // ---- memory: counted, but where a sanitizer does so better
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -111,86 +114,28 @@ class Random {
 
 using Texts = std::vector<std::string>;
 
-const std::string kNumbers[] = {"0",
-                                "1",
-                                "-1",
-                                "2",
-                                "3",
-                                "7",
-                                "127",
-                                "128",
-                                "255",
-                                "256",
-                                "65535",
-                                "65536",
-                                "65537",
-                                "2147483647",
-                                "2147483648",
-                                "4294967295",
-                                "4294967296",
-                                "9223372036854775807",
-                                "9223372036854775808",
-                                "18446744073709551615",
-                                "18446744073709551616",
-                                "99999999999999999999999",
-                                "-9223372036854775808",
-                                "0.5",
-                                "1e-300",
-                                "1e300",
-                                "1e400",
-                                "nan",
-                                "inf",
-                                "-0",
-                                "0x10",
-                                "1_0",
-                                "1e5",
-                                ""};
+const Texts kNumbers = [] {
+  Texts numbers = testing::words(
+      "0 1 -1 2 3 7 127 128 255 256 65535 65536 65537 2147483647 2147483648 4294967295 4294967296 "
+      "9223372036854775807 "
+      "9223372036854775808 18446744073709551615 18446744073709551616 99999999999999999999999 "
+      "-9223372036854775808 0.5 1e-300 "
+      "1e300 1e400 nan inf -0 0x10 1_0 1e5");
+  numbers.emplace_back();
+  return numbers;
+}();
 /// Of all formats.
-const Texts kTokens = {std::string(1, '\0'),
-                       "\n",
-                       "\r\n",
-                       "\"",
-                       "'",
-                       "\\",
-                       "\\u0000",
-                       "\\ud800",
-                       "\xff",
-                       "\xc3\xa9",
-                       "\xed\xa0\x80",
-                       "\xef\xbb\xbf",
-                       "#",
-                       ",",
-                       ":",
-                       "=",
-                       "[",
-                       "]",
-                       "{",
-                       "}",
-                       "[[",
-                       "]]",
-                       "(",
-                       ")",
-                       "null",
-                       "true",
-                       "false",
-                       "\"\"",
-                       "[]",
-                       "{}",
-                       "\x7f",
-                       "\x1b[31m",
-                       "%s%n",
-                       "../../etc/passwd",
-                       "/dev/zero",
-                       ".",
-                       " ",
-                       "\t",
-                       "all",
-                       "{ranks}",
-                       "K",
-                       "G",
-                       std::string(300, 'x'),
-                       std::string(2000, '['),
-                       std::string(2000, '{')};
+const Texts kTokens = [] {
+  Texts tokens = testing::words(
+      "\" ' \\ \\u0000 \\ud800 \xff \xc3\xa9 \xed\xa0\x80 \xef\xbb\xbf # , : = [ ] { } [[ ]] ( ) "
+      "null true false \"\" [] {} "
+      "\x7f \x1b[31m %s%n ../../etc/passwd /dev/zero . all {ranks} K G");
+  for (const char* space : {"\n", "\r\n", " ", "\t"}) tokens.emplace_back(space);
+  tokens.emplace_back(1, '\0');
+  tokens.emplace_back(300, 'x');
+  for (const char c : {'[', '{'}) tokens.emplace_back(2000, c);
+  return tokens;
+}();
 
 /// Where a number in the text begins and ends, at or after `from`; the end of the text if none.
 std::pair<std::size_t, std::size_t> number_at(const std::string& bytes, std::size_t from) {
@@ -346,6 +291,7 @@ struct Format {
   std::function<Texts(const Files&)> seeds;
   Read read;
   std::size_t most_memory = std::size_t{32} << 20;
+  std::string_view file = {};  ///< that every refusal names
 };
 
 Texts npy_seeds(const Files& files) {
@@ -519,6 +465,18 @@ Texts topology_seeds(const Files&) {
       "latency_us = { value = 1, source = \"assumed\", note = \"n\" }\n"
       "[uplink]\nbandwidth_gb_per_s = { value = 9, source = \"assumed\", note = \"n\" }\n"
       "latency_us = { value = 1, source = \"assumed\", note = \"n\" }\n");
+  Topology graph = machine(TopologyKind::graph, 4);
+  graph.switches = 2;
+  graph.link_types = {{"pcie", assumed(10), assumed(1)}};
+  graph.domains = {{"upstream", assumed(5)}};
+  graph.edges = {{{true, 0}, {true, 1}, "pcie", "", true}};
+  for (Rank rank = 0; rank < 4; ++rank) {
+    graph.edges.push_back(
+        {{false, rank}, {true, rank / 2}, "pcie", rank == 0 ? "upstream" : "", true});
+  }
+  graph.faults = {{{true, 0}, {true, 1}, 0.5, "cable"}};
+  graph.stragglers = {{3, assumed(12.5)}};
+  seeds.push_back(to_toml(graph));
   std::sort(seeds.begin(), seeds.end());  // folders have no order
   return seeds;
 }
@@ -531,10 +489,22 @@ void require_readable(const Topology& topology) {
   require(parse_topology(to_toml(topology), "again") == topology, "it changes when written");
 }
 
-void read_damaged_topology(const std::string& bytes, const Files& files, Random&) {
+/// A machine that could be read takes a time, or says why not.
+void read_damaged_topology(const std::string& bytes, const Files& files, Random& random) {
   const Topology topology = parse_topology(bytes, "in.toml", files / "");
   require(!topology.name.empty(), "no name");
   require_readable(topology);
+  static const CodecPtr codec = find_codec("qr-q4");
+  const Texts algorithms = {"two_shot", "all_to_all", "hierarchical_pipelined"};
+  const Rank ranks = std::min<Rank>(topology.ranks.value, 6);
+  const ScheduleRequest request{.world_size = ranks,
+                                .elements = std::uint64_t{20480} * ranks,
+                                .alignment = codec->info().alignment};
+  const SimulationResult r =
+      simulate({find_algorithm(random.pick(algorithms)), request, *codec, DType::fp16, topology});
+  require(std::isfinite(r.latency_us) && r.latency > 0, "a time that is none");
+  require(!r.bottleneck.empty(), "no bottleneck");
+  for (const LinkClassUse& use : r.links) require(use.utilisation <= 1 + 1e-6, "more than full");
 }
 
 Texts seeds_in(const char* folder) {
@@ -710,19 +680,20 @@ std::vector<Format> all_formats() {
     return Texts{kTables, bytes_of_tree("experiments/published/validation.toml")};
   };
   return {
-      {"npy", 20'000, npy_seeds, read_damaged_npy},
-      {"safetensors", 20'000, safetensors_seeds, read_damaged_safetensors},
+      {"npy", 20'000, npy_seeds, read_damaged_npy, std::size_t{1} << 20, "in.npy: "},
+      {"safetensors", 20'000, safetensors_seeds, read_damaged_safetensors, std::size_t{1} << 20,
+       "in.safetensors: "},
       {"gguf", 5'000, [](const Files&) { return Texts{models::tiny_gguf()}; }, read_damaged_gguf},
       {"config", 2'000, only(kConfig), folder_reader("config.json")},
       {"tokenizer", 2'000, only(kTokenizer), folder_reader("tokenizer.json")},
       {"schedule", 20'000, schedule_seeds, read_damaged_schedule},
       {"study", 5'000, only(kStudy), read_damaged_study},
-      {"topology", 10'000, topology_seeds, read_damaged_topology},
+      {"topology", 10'000, topology_seeds, read_damaged_topology, std::size_t{256} << 20},
       {"import", 10'000, [](const Files&) { return seeds_in("tests/sim/imports"); },
        import_damaged},
       {"msccl", 10'000, [](const Files&) { return seeds_in("tests/collectives/msccl"); },
        read_damaged_msccl, std::size_t{256} << 20},
-      {"bench", 5'000, only(kBench), read_damaged_bench},
+      {"bench", 1'000, only(kBench), read_damaged_bench},
       {"tables", 5'000, published, tables_reader("tables.toml")},
       {"table", 5'000, only(kTable), tables_reader("table.csv")},
       {"wire", 20'000, wire_seeds, decode_damaged}};
@@ -784,6 +755,7 @@ std::string run_case(const Format& format, const std::string& bytes, const Files
     ++outcome.refused;
     outcome.refusal = error.what();
     fault = fault_of(error.what());
+    if (outcome.refusal.find(format.file) == std::string::npos) fault = "the file is not named";
     if (!fault.empty()) fault += fmt::format(": {}", quote(error.what()));
   } catch (const std::exception& error) {
     fault = fmt::format("{}: {}", typeid(error).name(), error.what());

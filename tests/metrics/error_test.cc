@@ -19,69 +19,15 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// Ranks of one element each.
-ExactSum sum_of(DType dtype, const std::vector<float>& values) {
-  const Tensor inputs = tensor_from_floats(dtype, {values.size(), 1}, values);
-  return exact_sum(dtype, values.size(), inputs.bytes());
-}
-
 ErrorMetrics compare_fp32(const std::vector<double>& target, const std::vector<float>& result) {
   return compare(target, DType::fp32, std::as_bytes(std::span(result)));
 }
 
 // ---------------------------------------------------------------- the exact sum
 
-// Every fp16 value is a whole number of 2^-24, and 64-bit integers hold all sums of them.
-TEST(ExactSum, OfFp16EqualsSumsOfIntegers) {
-  constexpr std::size_t kElements = 100000;
-  for (const std::size_t ranks : {1, 2, 8, 64}) {
-    const Tensor inputs = make_synthetic("adversarial:non_finite=0", DType::fp16, ranks, kElements);
-    std::vector<std::int64_t> units(kElements, 0);
-    for (std::size_t i = 0; i < ranks * kElements; ++i) {
-      units[i % kElements] +=
-          static_cast<std::int64_t>(half_to_float(inputs.bits16()[i]) * 0x1p24f);
-    }
-    const ExactSum sum = exact_sum(DType::fp16, ranks, inputs.bytes());
-    for (std::size_t i = 0; i < kElements; ++i) {
-      ASSERT_EQ(sum.values[i], static_cast<double>(units[i]) * 0x1p-24) << "element " << i;
-    }
-    EXPECT_EQ(sum.inexact, 0u);
-  }
-}
-
-TEST(ExactSum, CountsElementsThatFloat64RoundsAndNoOthers) {
-  EXPECT_EQ(sum_of(DType::fp32, {0x1p52f, 1}).inexact, 0u);
-  EXPECT_EQ(sum_of(DType::fp32, {0x1p53f, 1}).inexact, 1u);
-  EXPECT_EQ(sum_of(DType::fp32, {0x1p53f, 2}).inexact, 0u);
-  EXPECT_EQ(sum_of(DType::bf16, {1, 0x1p-52f}).inexact, 0u);
-  EXPECT_EQ(sum_of(DType::bf16, {1, 0x1p-53f}).inexact, 1u);
-  EXPECT_EQ(sum_of(DType::bf16, {0x1p-133f, 0x1p-81f}).inexact, 0u);
-  EXPECT_EQ(sum_of(DType::fp32, {0x1p127f, 0x1p-149f}).inexact, 1u);
-  // The 1 is lost on the way, although the sum itself is small again.
-  const ExactSum cancelled = sum_of(DType::bf16, {0x1p100f, 1, -0x1p100f});
-  EXPECT_EQ(cancelled.values[0], 0);
-  EXPECT_EQ(cancelled.inexact, 1u);
-
-  // One element of three.
-  const std::vector<float> values = {1, 0x1p60f, 3, 4, 1, 6};
-  const Tensor inputs = tensor_from_floats(DType::fp32, {2, 3}, values);
-  const ExactSum sum = exact_sum(DType::fp32, 2, inputs.bytes());
-  EXPECT_EQ(sum.values, (std::vector<double>{5, 0x1p60, 9}));
-  EXPECT_EQ(sum.inexact, 1u);
-}
-
-TEST(ExactSum, FollowsIeeeForInfinitiesNansAndZeros) {
-  for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
-    EXPECT_EQ(sum_of(dtype, {1, kInf, 2}).values[0], kInfinity);
-    EXPECT_EQ(sum_of(dtype, {-kInf, 5}).values[0], -kInfinity);
-    EXPECT_TRUE(std::isnan(sum_of(dtype, {kInf, -kInf}).values[0]));
-    EXPECT_TRUE(std::isnan(sum_of(dtype, {1, kNan}).values[0]));
-    EXPECT_EQ(sum_of(dtype, {kInf, 1, kNan, -kInf}).inexact, 0u);
-    EXPECT_FALSE(std::signbit(sum_of(dtype, {-0.0f, -0.0f}).values[0]));  // it starts from +0
-  }
-  // The largest values do not overflow.
-  EXPECT_EQ(sum_of(DType::fp16, {65504, 65504}).values[0], 131008);
-  EXPECT_EQ(sum_of(DType::fp32, {3e38f, 3e38f}).values[0], 2.0 * static_cast<double>(3e38f));
+TEST(ExactSum, StartsFromPlusZero) {
+  const Tensor zeros = tensor_from_floats(DType::fp16, {2, 1}, std::vector<float>{-0.0f, -0.0f});
+  EXPECT_FALSE(std::signbit(exact_sum(DType::fp16, 2, zeros.bytes()).values[0]));
 }
 
 TEST(ExactSum, IsTheSameForAnyThreadCount) {
@@ -107,25 +53,6 @@ TEST(ExactSum, RefusesSizesThatDoNotFit) {
 
 // ---------------------------------------------------------------- the error
 
-TEST(Compare, GivesTheFiguresOfTheirDefinitions) {
-  const ErrorMetrics metrics = compare_fp32({3, -4, 0, 5}, {3, -4.5, 0, 5});
-  EXPECT_EQ(metrics.elements, 4u);
-  EXPECT_EQ(metrics.max_abs_error, 0.5);
-  EXPECT_EQ(metrics.rmse, 0.25);                           // sqrt(0.25 / 4)
-  EXPECT_EQ(metrics.sqnr_db, 10 * std::log10(50 / 0.25));  // 23.01 dB
-  EXPECT_EQ(metrics.finite_sqnr_db, metrics.sqnr_db);
-  EXPECT_NEAR(*metrics.cosine, 52 / std::sqrt(50 * 54.25), 1e-15);
-  EXPECT_FALSE(metrics.exact);
-  EXPECT_EQ(metrics.non_finite_target + metrics.non_finite_result + metrics.lost, 0u);
-
-  // An error of a tenth everywhere is 20 dB.
-  EXPECT_NEAR(*compare_fp32({1, 2, 4}, {1.125, 2.25, 4.5}).sqnr_db, 20 * std::log10(8), 1e-12);
-  // The opposite of the target.
-  const ErrorMetrics opposite = compare_fp32({3, 4}, {-3, -4});
-  EXPECT_EQ(opposite.cosine, -1);
-  EXPECT_NEAR(*opposite.sqnr_db, -20 * std::log10(2), 1e-12);
-}
-
 TEST(Compare, SaysExactOnlyWhenEveryElementIs) {
   const ErrorMetrics exact = compare_fp32({1, -2, 0}, {1, -2, -0.0f});
   EXPECT_TRUE(exact.exact);
@@ -145,21 +72,7 @@ TEST(Compare, HasNoSqnrWhereTheTargetIsZero) {
   EXPECT_FALSE(metrics.exact);
 }
 
-// NaN and infinite targets take no part; a result that is lost leaves no finite error.
-TEST(Compare, CountsWhatIsNotFinite) {
-  const ErrorMetrics metrics =
-      compare_fp32({kInfinity, std::nan(""), 1, 2, -kInfinity, 3}, {kInf, 5, 1, kNan, 7, 3.5});
-  EXPECT_EQ(metrics.elements, 3u);
-  EXPECT_EQ(metrics.non_finite_target, 3u);
-  EXPECT_EQ(metrics.non_finite_result, 2u);
-  EXPECT_EQ(metrics.lost, 1u);
-  EXPECT_FALSE(metrics.max_abs_error.has_value());
-  EXPECT_FALSE(metrics.rmse.has_value());
-  EXPECT_FALSE(metrics.sqnr_db.has_value());
-  EXPECT_NEAR(*metrics.finite_sqnr_db, 10 * std::log10(10 / 0.25), 1e-12);
-  EXPECT_NEAR(*metrics.cosine, 11.5 / std::sqrt(10 * 13.25), 1e-15);
-  EXPECT_FALSE(metrics.exact);
-
+TEST(Compare, IsExactWhereWhatIsNotFiniteTakesNoPart) {
   const ErrorMetrics only_targets = compare_fp32({kInfinity, 2}, {0, 2});
   EXPECT_EQ(only_targets.non_finite_target, 1u);
   EXPECT_EQ(only_targets.elements, 1u);

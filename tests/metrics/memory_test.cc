@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "reference/error.h"
+#include "tests/refusal.h"
 
 namespace arlab {
 namespace {
@@ -82,30 +83,15 @@ TEST_F(Memory, OfTheAddressSpaceWhatItsLimitLeaves) {
 }
 
 TEST(RequireMemory, SaysWhatIsNeededAndWhatWouldFit) {
+  constexpr std::uint64_t kALot = std::uint64_t{1} << 60;
   EXPECT_NO_THROW(require_memory(1, "one byte"));
-  try {
-    require_memory(std::uint64_t{1} << 60, "a lot");
-    FAIL();
-  } catch (const InvalidInput& error) {
-    EXPECT_EQ(
-        std::string(error.what()).find("not enough memory: a lot needs about 1073741824.0 GiB, "),
-        0U);
-  }
+  expect_contains(message_of([] { require_memory(kALot, "a lot"); }),
+                  "not enough memory: a lot needs about 1073741824.0 GiB, ");
   EXPECT_NO_THROW(require_memory_for(1, "--elements", 1000, 2, "little"));
-  try {
-    require_memory_for(std::uint64_t{1} << 60, "--elements", 1000, 2, "a lot");
-    FAIL();
-  } catch (const InvalidInput& error) {
-    EXPECT_NE(std::string(error.what()).find("; --elements up to "), std::string::npos)
-        << error.what();
-  }
-  try {
-    require_memory_for(1, "--elements", 0x1p62, 2, "a lot");
-    FAIL();
-  } catch (const InvalidInput& error) {
-    EXPECT_NE(std::string(error.what()).find("; no --elements fits"), std::string::npos)
-        << error.what();
-  }
+  expect_contains(message_of([] { require_memory_for(kALot, "--elements", 1000, 2, "a lot"); }),
+                  "; --elements up to ");
+  expect_contains(message_of([] { require_memory_for(1, "--elements", 0x1p62, 2, "a lot"); }),
+                  "; no --elements fits");
 }
 
 }  // namespace

@@ -417,12 +417,12 @@ def test_states_are_what_the_layers_make(model):
 def test_kernels_give_the_same_bits(model):
     if "host" not in arlab.platforms():
         pytest.skip("emulated kernels were not built")
-    for codec in ("qr-q4", "int2-g32-sr"):
+    for codec in ("fp16", "qr-q4", "int5-g128", "int2-g32-sr"):
         named = {"ranks": 4, "algorithm": "two_shot", "codec": codec}
         reference = model.states(IDS, **named)
         assert np.array_equal(model.states(IDS, platform="host", **named), reference)
         other = model.states(IDS, own="exact", **named)
-        assert not np.array_equal(other, reference), "a mutant: own contributions that are not encoded"
+        assert codec == "fp16" or not np.array_equal(other, reference), "a mutant: own contributions that are not encoded"
 
 
 def test_threads_do_not_change_it(model):

@@ -106,6 +106,8 @@ def test_infinite_figures_are_told_apart():
     ):
         result = arlab.all_reduce(inputs)
         assert [getattr(result, name) for name in names] == [wanted] * 5 and result.lost == lost
+    result = arlab.all_reduce(np.where(np.arange(8)[:, None] < 2, np.float16(40_000), ramp))
+    assert [getattr(result, name) for name in names] == [-np.inf, np.inf, -np.inf, -np.inf, -np.inf]
 
 
 def test_tokens_need_an_axis():
@@ -522,15 +524,6 @@ def test_a_wrong_algorithm_is_refused(write, message):
     assert "\n" not in str(caught.value)
 
 
-def test_names_of_algorithms():
-    with pytest.raises(arlab.ArgumentError, match="algorithm 'ring' is built in"):
-        arlab.algorithm("ring")(forgets_a_rank)
-    with pytest.raises(arlab.ArgumentError, match="allowed in a name are"):
-        arlab.algorithm("my ring")(forgets_a_rank)
-    with pytest.raises(arlab.ArgumentError, match="unknown collective 'sum'"):
-        arlab.algorithm("mine", collective="sum")(forgets_a_rank)
-
-
 # ---------------------------------------------------------------- codecs in Python
 
 
@@ -800,12 +793,16 @@ def test_arguments_of_codecs(name, options, message):
         ("\udc80", r"an algorithm's name is '\\udc80'"),
         ("all", "'all' stands for all of them"),
         ("-x", "begins with a hyphen"),
+        ("ring", "algorithm 'ring' is built in"),
+        ("my ring", "allowed in a name are"),
     ],
 )
 def test_names_of_algorithms(name, message):
     with pytest.raises(arlab.ArgumentError, match=message) as caught:
         arlab.algorithm(name)(lambda s: None)
     assert "\n" not in str(caught.value)
+    with pytest.raises(arlab.ArgumentError, match="unknown collective 'sum'"):
+        arlab.algorithm("mine", collective="sum")(lambda s: None)
 
 
 def test_a_codec_may_be_an_object_and_is_held_to_its_promises():

@@ -471,37 +471,27 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def run_rank(rank, world_size, environment, behaviour, results):
+def run_rank(rank, world_size, environment, results):
     os.environ.update(environment, RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank))
     try:
-        communicator = arlab.Communicator.from_environment(timeout_s=60 if behaviour == "good" else 5)
+        communicator = arlab.Communicator.from_environment(timeout_s=60)
         tensor = gaussian(3000, seed=rank)
-        if behaviour == "good":
-            out = communicator.all_reduce(tensor, algorithm="ring", codec="qr-q6", out=np.empty_like(tensor))
-            results.put((rank, out.tobytes()))
-        elif behaviour == "another call":
-            with pytest.raises(ValueError, match=f"rank {rank}'s output overlaps"):
-                communicator.all_reduce(tensor[1:], out=tensor[:-1])
-            communicator.all_reduce(tensor, codec="qr-q8" if rank == 1 else "qr-q4")
-            results.put((rank, "came"))
-        elif rank != 1:  # who dies without a call
-            communicator.all_reduce(tensor)
-            results.put((rank, "came"))
+        with pytest.raises(ValueError, match=f"rank {rank}'s output overlaps"):
+            communicator.all_reduce(tensor[1:], out=tensor[:-1])
+        out = communicator.all_reduce(tensor, algorithm="ring", codec="qr-q6", out=np.empty_like(tensor))
+        results.put((rank, out.tobytes()))
         assert (communicator.rank, communicator.world_size, communicator.device) == (rank, world_size, rank)
     except Exception as error:  # noqa: BLE001
         results.put((rank, str(error)))
 
 
-def run_processes(world_size, environment, behaviour, answers):
+def run_processes(world_size, environment):
     spawn = multiprocessing.get_context("spawn")
     results = spawn.Queue()
-    ranks = [
-        spawn.Process(target=run_rank, args=(rank, world_size, environment, behaviour, results))
-        for rank in range(world_size)
-    ]
+    ranks = [spawn.Process(target=run_rank, args=(rank, world_size, environment, results)) for rank in range(world_size)]
     for process in ranks:
         process.start()
-    got = dict(results.get(timeout=90) for _ in range(answers))
+    got = dict(results.get(timeout=90) for _ in ranks)
     for process in ranks:
         process.join(60)
         assert process.exitcode == 0
@@ -516,35 +506,17 @@ def test_communicators_from_the_environment(tmp_path, folder):
         if folder
         else {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "LOCAL_WORLD_SIZE": "3"}
     )
-    got = run_processes(3, environment, "good", answers=3)
+    got = run_processes(3, environment)
     expected = reference([gaussian(3000, seed=rank) for rank in range(3)], "ring", "qr-q6", "fp16", tmp_path)
     assert got == {rank: expected[rank].tobytes() for rank in range(3)}
     assert not list((tmp_path / "meeting").iterdir())
 
 
-def test_a_rank_that_does_not_call_is_named():
-    environment = {"MASTER_PORT": str(free_port())}
-    got = run_processes(3, environment, "one is missing", answers=2)
-    for rank, error in got.items():
-        assert error == f"rank 1 did not arrive within 5000 ms (seen by rank {rank})"
-
-
-def test_ranks_in_different_calls_are_named():
-    environment = {"MASTER_PORT": str(free_port())}
-    got = run_processes(2, environment, "another call", answers=2)
-    called = "called two_shot of 3000 fp16 elements with codec"
-    assert set(got.values()) == {f"the ranks' calls differ: rank 0 {called} qr-q4, rank 1 {called} qr-q8"}
-
-
 @pytest.mark.parametrize("variables, options, message", [
     ({"RANK": "x"}, {}, "RANK='x': allowed is an integer"),
-    ({"RANK": "-1"}, {}, "RANK='-1': allowed is an integer"),
     ({"RANK": "\u0663"}, {}, "RANK='\u0663': allowed is an integer"),
     ({"RANK": "x"}, {"device": 0}, "RANK='x': allowed is an integer from 0 to 1"),
     ({"LOCAL_RANK": "y", "RANK": "0"}, {}, "LOCAL_RANK='y': allowed is an integer"),
-    ({"WORLD_SIZE": "x"}, {}, "WORLD_SIZE='x': allowed is an integer"),
-    ({"LOCAL_WORLD_SIZE": "1"}, {}, "WORLD_SIZE is 2 and LOCAL_WORLD_SIZE 1: a communicator needs all ranks on one host"),
-    ({"MASTER_PORT": "y"}, {}, "MASTER_PORT='y': allowed is an integer"),
     ({"RANK": "1"}, {}, "rank 0 did not arrive at .*/port-29500 within 50 ms"),
     *[({}, {"bootstrap_timeout_s": seconds}, "a bootstrap timeout of .* s: allowed are more than 0 and up to 1e6")
       for seconds in [-1, 0, float("nan"), float("inf"), 1e300]],

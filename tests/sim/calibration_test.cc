@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include "sim/calibration/fit.h"
 #include "sim/calibration/machine_text.h"
 #include "sim/topology/quantities.h"
+#include "tests/refusal.h"
 
 namespace arlab {
 namespace {
@@ -32,17 +34,8 @@ class Calibration : public testing::Test {
     std::ofstream(folder_ / name) << text;
     return folder_ / name;
   }
-  /// what() of the InvalidInput that reading throws.
   std::string refusal(const std::string& description) const {
-    try {
-      read_measurements(write("description.toml", description));
-    } catch (const InvalidInput& error) {
-      const std::string what = error.what();
-      EXPECT_EQ(what.find('\n'), std::string::npos) << what;
-      return what;
-    }
-    ADD_FAILURE() << "nothing was thrown";
-    return {};
+    return message_of([&] { read_measurements(write("description.toml", description)); });
   }
 
   fs::path folder_;
@@ -426,6 +419,84 @@ TEST_F(Calibration, ReadsBenchFilesInAnyOrderOfColumns) {
   EXPECT_FALSE(m.ignores(fit.hold_outs[0], m.cells[1]));
   EXPECT_EQ(fit.hold_outs[1].name, "8 GPUs, fitted on 2");
   EXPECT_TRUE(m.ignores(fit.hold_outs[1], m.cells[2]));
+}
+
+TEST_F(Calibration, WhatIsTheSameInAllRowsMayBeAComment) {
+  const std::string header =
+      "# measured on two of them\n# kernels: abc\n# platform: cuda\n# machine: h100-2\n# ranks: "
+      "2\n";
+  const std::string rows =
+      "library,algorithm,codec,wire_bits,sms,bytes,time_us\n"
+      "arlab,two_shot,qr-q4,4.5,,1024,10\n"
+      "arlab,two_shot,qr-q4,4.5,8,1024,40\n"
+      "nccl 2.28.3,all_reduce,bf16,16,,1024,20\n"
+      "flashinfer 0.7,one_shot lamport,bf16,16,,1024,5\n";
+  const fs::path path = write("times.csv", header + "# dtype: bf16\n" + rows);
+  EXPECT_EQ(header_of(path).at("kernels"), "abc");
+  const BenchFiles bench = read_bench_files({&path, 1});
+  EXPECT_EQ(bench.left_out, 2u) << "a budget, and another library";
+  const Measurements& m = bench.measurements;
+  ASSERT_EQ(m.cells.size(), 2u);
+  EXPECT_EQ(m.cells[0].topology, "h100-2");
+  EXPECT_EQ(m.cells[0].dtype, DType::bf16);
+  EXPECT_EQ(m.cells[0].value, 10);
+  EXPECT_TRUE(m.cells[1].library);
+  // What instructions of the codec take is told by its times, of others not.
+  const std::vector<std::string>& keys = m.fit("h100").shared;
+  EXPECT_EQ(std::ranges::count(keys, "codecs.qr-q4.slots"), 1);
+  EXPECT_EQ(std::ranges::count(keys, "codecs.qr-q8.slots"), 0);
+  const auto refused = [](const fs::path& file) {
+    try {
+      read_bench_files({&file, 1});
+    } catch (const InvalidInput& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(refused(write("a.csv", header + rows)).find("may stand in comments"),
+            std::string::npos);
+  EXPECT_NE(refused(write("b.csv", header + "# dtype: bf17\n" + rows)).find("bf17"),
+            std::string::npos);
+}
+
+/// Times that a codec's constants have made say what they were.
+TEST_F(Calibration, FindsWhatACodecTakes) {
+  Topology truth = find_topology("h100-2");
+  for (CodecTimes& codec : truth.device.codecs) {
+    if (codec.codec == "int4-g128") codec.slots *= 1.3, codec.cycles *= 0.8;
+  }
+  Measurements m;
+  m.tables = {{"times", "", Source::measured, TableQuantity::latency_us}};
+  for (std::uint64_t bytes = 1 << 14; bytes <= 1 << 28; bytes *= 2) {
+    m.cells.push_back({.row = std::to_string(bytes),
+                       .topology = "h100-2",
+                       .algorithm = "two_shot",
+                       .codec = "int4-g128",
+                       .dtype = DType::bf16,
+                       .bytes = bytes,
+                       .value = 1});
+  }
+  const CellSimulator simulator(m, m.cells);
+  std::vector<std::size_t> all;
+  for (std::size_t i = 0; i < m.cells.size(); ++i) {
+    all.push_back(i);
+    m.cells[i].value = simulator.latency_us(i, truth);
+  }
+  FitDefinition fit;
+  fit.name = "mine";
+  fit.shared = {"codecs.int4-g128.cycles", "codecs.int4-g128.slots"};
+  const CellSimulator measured(m, m.cells);
+  const FitResult result = fit_constants(fit, measured, all);
+  ASSERT_EQ(result.constants.size(), 2u);
+  EXPECT_NEAR(result.constants[0].value / result.constants[0].start, 0.8, 0.05);
+  EXPECT_NEAR(result.constants[1].value / result.constants[1].start, 1.3, 0.05);
+  std::string text = to_toml(find_topology("h100-2"));
+  text = with_quantity(text, "h100-2", "codecs.int4-g128.slots", 1.25);
+  text = with_quantity(text, "h100-2", "codecs.fp16.cycles", 3);
+  for (const CodecTimes& codec : parse_topology(text, "h100-2").device.codecs) {
+    if (codec.codec == "int4-g128") EXPECT_EQ(codec.slots, 1.25);
+    if (codec.codec == "fp16") EXPECT_EQ(codec.cycles, 3);
+  }
 }
 
 // ---------------------------------------------------------------- the published tables

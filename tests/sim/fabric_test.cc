@@ -9,8 +9,8 @@
 
 #include "sim/network/router.h"
 #include "sim/topology/routes.h"
+#include "tests/refusal.h"
 #include "tests/sim/machine.h"
-#include "tests/sim/refusal.h"
 
 namespace arlab {
 namespace {

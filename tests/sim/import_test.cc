@@ -11,7 +11,7 @@
 
 #include "sim/topology/fabric.h"
 #include "sim/topology/routes.h"
-#include "tests/sim/refusal.h"
+#include "tests/refusal.h"
 
 namespace arlab {
 namespace {

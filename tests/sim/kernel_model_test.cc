@@ -6,8 +6,11 @@
 
 #include <cmath>
 
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+#include "sim/simulator.h"
+#include "tests/refusal.h"
 #include "tests/sim/machine.h"
-#include "tests/sim/refusal.h"
 
 namespace arlab {
 namespace {
@@ -309,27 +312,94 @@ TEST(KernelModel, TheLibraryWaitsForAChunk) {
   EXPECT_DOUBLE_EQ(launch_us(), 3 + 2 * (std::sqrt(5.0) - 1));
 }
 
-/// Of 40000 operations per us: any-bit codecs cost twice, with spikes three times that; qr-fp8 five
-/// times.
-TEST(KernelModel, OperationsCostWhatKernelsMakeOfThem) {
+/// Of 40000 instructions per us. A thread encodes eight elements by 16, of fp16 by 32, each in two slots and three cycles: 10000
+/// elements take 1 us (fp16: 2), and the first tile 16 / 8 * 3 * 0.5 us. Of other codecs, with 4 operations an element, an
+/// operation is 4 instructions for eight elements, each in 5 slots, or 8 where it is packed.
+TEST(KernelModel, InstructionsCostWhatWasMeasured) {
   Device device = round_device();
   device.blocks = Blocks{.resident = assumed(4),
                          .tile_elements = assumed(1000),
                          .slot_bytes = assumed(1e6),
                          .load_us = assumed(1),
                          .release_us = assumed(1),
-                         .unpacked_cost = assumed(2),
-                         .spikes_cost = assumed(3),
-                         .fp8_cost = assumed(5)};
-  const auto work_us = [&](const char* codec) {
-    Plan plan = plan_with(1, 10000, {4, 2, 1, std::string(codec).starts_with("qr-")}, 10000);
+                         .phase_us = assumed(0),
+                         .meet_us = assumed(1)};
+  const auto cost_of = [&](const char* codec, DType dtype, bool packed = false) {
+    Plan plan = plan_with(1, 10000, {4, 2, 1, packed}, 10000);
     plan.codec = codec;
-    return make_kernel_model(device, plan, Implementation::kernel)->cost_of(plan.stages[0]).work_us;
+    plan.dtype = dtype;
+    return make_kernel_model(device, plan, Implementation::kernel)->cost_of(plan.stages[0]);
   };
-  EXPECT_DOUBLE_EQ(work_us("qr-q4"), 1);
-  EXPECT_DOUBLE_EQ(work_us("qr-fp8"), 5);
-  EXPECT_DOUBLE_EQ(work_us("int4-g32"), 2);
-  EXPECT_DOUBLE_EQ(work_us("int2-g32-sr"), 6);
+  EXPECT_DOUBLE_EQ(cost_of("mine", DType::bf16).work_us, 1) << "as counted in its definition";
+  device.codecs = {{"mine", {32, 9}, {16, 9}, 2, 3},
+                   {std::string(kOperation), {9, 9}, {4, 9}, 5, 7},
+                   {std::string(kPackedOperation), {9, 9}, {8, 9}, 5, 7}};
+  EXPECT_DOUBLE_EQ(cost_of("mine", DType::bf16).work_us, 1);
+  EXPECT_DOUBLE_EQ(cost_of("mine", DType::fp16).work_us, 2);
+  EXPECT_DOUBLE_EQ(cost_of("mine", DType::bf16).first_tile_us,
+                   2 * 3 * device.codec_tile_us_per_op.value);
+  EXPECT_DOUBLE_EQ(cost_of("other", DType::bf16).work_us, 4 * 0.5 * 5 / 4);
+  EXPECT_DOUBLE_EQ(cost_of("other", DType::bf16, true).work_us, 4 * 1.0 * 5 / 4);
+  EXPECT_DOUBLE_EQ(cost_of("other", DType::bf16).first_tile_us,
+                   4 * 0.5 * 7 * device.codec_tile_us_per_op.value);
+}
+
+/// A kernel that measures meets once before the input is encoded, and once before sums are.
+TEST(KernelModel, AScaleOfTheMessageIsMeasuredFirst) {
+  Device device = round_device();
+  device.blocks = Blocks{.resident = assumed(4),
+                         .tile_elements = assumed(1000),
+                         .slot_bytes = assumed(1e6),
+                         .load_us = assumed(1),
+                         .release_us = assumed(1),
+                         .phase_us = assumed(0),
+                         .meet_us = assumed(6)};
+  Plan plan = plan_with(1, 10000, {.encode_ops_per_element = 4, .measures = true}, 10000);
+  const auto measure_us = [&] {
+    return make_kernel_model(device, plan, Implementation::kernel)
+        ->cost_of(plan.stages[0])
+        .measure_us;
+  };
+  const double pass_us = 20000 / (device.hbm_gb_per_s.value * 1e3);
+  EXPECT_DOUBLE_EQ(measure_us(), 6 + pass_us);
+  plan.stages[0].added = 10000;
+  EXPECT_DOUBLE_EQ(measure_us(), 6 + 3 * pass_us);
+}
+
+/// With sentinel slots sums are measured where they are added up, and the steps of two_shot follow each other; small tensors are
+/// measured in registers. Tensors as they are go through both steps side by side.
+TEST(KernelModel, KernelsOfAScaleOfTheMessageMeasureOnTheWay) {
+  const Topology h200 = find_topology("h200-2");
+  const double meet_us = h200.device.blocks->meet_us.value;
+  const auto model_of = [&](const Plan& plan) {
+    return make_kernel_model(h200.device, plan, Implementation::kernel);
+  };
+  const auto plan_of_two_shot = [&](const char* codec, std::uint64_t elements) {
+    return plan_of(find_algorithm("two_shot"), {.world_size = 2, .elements = elements},
+                   *find_codec(codec), DType::bf16, h200);
+  };
+  const Plan large = plan_of_two_shot("int8-gtensor", 1 << 25);
+  const auto model = model_of(large);
+  EXPECT_EQ(model->steps_side_by_side(), 0u);
+  EXPECT_EQ(model_of(plan_of_two_shot("bf16", 1 << 25))->steps_side_by_side(), 2u);
+  const double pass_us = 2.0 * (1 << 24) / (h200.device.hbm_gb_per_s.value * 1e3);
+  int sums = 0;
+  for (const Stage& stage : large.stages) {
+    if (stage.encoded == 0) continue;
+    const StageCost cost = model->cost_of(stage);
+    // Of the input both chunks are read once, of the sums one is written and read.
+    EXPECT_DOUBLE_EQ(cost.measure_us, meet_us + 2 * pass_us);
+    EXPECT_GT(cost.flags_us, 0);
+    sums += stage.added > 0 ? 1 : 0;
+  }
+  EXPECT_EQ(sums, large.lists_one_rank() ? 1 : 2);
+  const Plan small = plan_of_two_shot("int8-gtensor", 1 << 14);
+  const auto of_small = model_of(small);
+  for (const Stage& stage : small.stages) {
+    if (stage.encoded > 0) {
+      EXPECT_EQ(of_small->cost_of(stage).measure_us, meet_us);
+    }
+  }
 }
 
 TEST(KernelModel, TheLibraryTakesMoreChannelsForMoreBytes) {

@@ -40,7 +40,8 @@ tile_elements = { value = 2048, source = "assumed", note = "n" }
 slot_bytes = { value = 18432, source = "assumed", note = "n" }
 load_us = { value = 0.5, source = "assumed", note = "n" }
 release_us = { value = 0.0625, source = "assumed", note = "n" }
-unpacked_cost = { value = 9, source = "assumed", note = "n" }
+phase_us = { value = 0.75, source = "assumed", note = "n" }
+meet_us = { value = 9, source = "assumed", note = "n" }
 )";
 
 inline const std::string kLibrarySection = R"([library]

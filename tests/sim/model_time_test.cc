@@ -9,8 +9,8 @@
 
 #include "reference/codecs/registry.h"
 #include "sim/simulator.h"
+#include "tests/refusal.h"
 #include "tests/sim/machine.h"
-#include "tests/sim/refusal.h"
 
 namespace arlab {
 namespace {

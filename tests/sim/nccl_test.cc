@@ -9,8 +9,8 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/schedule_builder.h"
 #include "sim/device/nccl.h"
+#include "tests/refusal.h"
 #include "tests/sim/machine.h"
-#include "tests/sim/refusal.h"
 
 namespace arlab {
 namespace {

@@ -12,8 +12,8 @@
 #include "reference/collectives/executor.h"
 #include "reference/collectives/schedule_builder.h"
 #include "sim/simulator.h"
+#include "tests/refusal.h"
 #include "tests/sim/machine.h"
-#include "tests/sim/refusal.h"
 
 namespace arlab {
 namespace {

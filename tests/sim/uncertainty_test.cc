@@ -8,8 +8,8 @@
 #include <map>
 
 #include "sim/topology/quantities.h"
+#include "tests/refusal.h"
 #include "tests/sim/machine.h"
-#include "tests/sim/refusal.h"
 
 namespace arlab {
 namespace {

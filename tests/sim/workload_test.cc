@@ -9,9 +9,9 @@
 #include <numeric>
 
 #include "reference/codecs/registry.h"
+#include "tests/refusal.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/network/dice.h"
-#include "tests/sim/refusal.h"
 
 namespace arlab {
 namespace {

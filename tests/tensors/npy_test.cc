@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "tests/refusal.h"
 #include "tests/tensors/temporary_directory.h"
 
 namespace arlab {
@@ -39,16 +40,6 @@ std::string refusal(const std::string& bytes, DType dtype) {
   return message.substr(std::min(message.size(), path.string().size() + 2));
 }
 
-TEST(Npy, ReadsEachDTypeWithItsBitsUnchanged) {
-  const Tensor half = read(npy(header("<f2", "(2, 3)"), 12), DType::fp16);
-  EXPECT_EQ(half.dtype, DType::fp16);
-  EXPECT_EQ(half.shape, (std::vector<std::size_t>{2, 3}));
-  EXPECT_EQ(half.bits16()[1], 0x0302);
-  EXPECT_EQ(read(npy(header("<u2", "(2,)"), 4), DType::fp16).bits16()[1], 0x0302);
-  EXPECT_EQ(read(npy(header("<u2", "(2,)"), 4), DType::bf16).dtype, DType::bf16);
-  EXPECT_EQ(read(npy(header("<f4", "(2,)"), 8), DType::fp32).bytes()[7], std::byte{7});
-}
-
 TEST(Npy, ReadsScalarsEmptyArraysAndOneAxisInFortranOrder) {
   EXPECT_EQ(read(npy(header("<f4", "()"), 4), DType::fp32).element_count(), 1u);
   EXPECT_EQ(read(npy(header("<f4", "(3, 0, 2)"), 0), DType::fp32).element_count(), 0u);
@@ -61,33 +52,6 @@ TEST(Npy, ReadsVersions2And3AndAnyOrderOfKeys) {
     const std::string bytes =
         "\x93NUMPY"s + version + '\0' + static_cast<char>(text.size()) + "\0\0\0"s + text + "abcd";
     EXPECT_EQ(read(bytes, DType::fp16).element_count(), 2u);
-  }
-}
-
-TEST(Npy, WritesWhatNumpyWrites) {
-  const TemporaryDirectory directory;
-  const Tensor tensor = tensor_from_floats(DType::bf16, {2}, std::vector<float>{1, -2});
-  write_npy(directory / "out.npy", tensor);
-  const std::string dictionary = "{'descr': '<u2', 'fortran_order': False, 'shape': (2,), }";
-  EXPECT_EQ(bytes_of(directory / "out.npy"), "\x93NUMPY\x01\x00\x76\x00"s + dictionary +
-                                                 std::string(117 - dictionary.size(), ' ') +
-                                                 "\n\x80\x3f\x00\xc0"s);
-  EXPECT_EQ(directory.file_count(), 1u);
-}
-
-TEST(Npy, WrittenTensorsReadBack) {
-  const TemporaryDirectory directory;
-  for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
-    for (const auto& shape : std::vector<std::vector<std::size_t>>{
-             {}, {0}, {7}, {2, 3, 4}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}}) {
-      Tensor tensor = make_tensor(dtype, shape);
-      for (std::byte& byte : tensor.bytes()) byte = std::byte{0xa5};
-      write_npy(directory / "out.npy", tensor);
-      const Tensor back = read_npy(directory / "out.npy", dtype);
-      EXPECT_EQ(back.shape, shape);
-      EXPECT_EQ(back.data, tensor.data);
-      EXPECT_EQ(bytes_of(directory / "out.npy").size() % 64, tensor.data.size() % 64);
-    }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "tests/refusal.h"
 #include "tests/tensors/temporary_directory.h"
 
 namespace arlab {
@@ -40,25 +41,6 @@ TEST(Safetensors, ListsInTheOrderOfTheBytes) {
   EXPECT_EQ(entries[1].name, "b");
   EXPECT_EQ(entries[1].begin, 8u);
   EXPECT_EQ(entries[1].end, 16u);
-}
-
-TEST(Safetensors, ReadsByName) {
-  const TemporaryDirectory directory;
-  const auto path = directory.write("f", safetensors(kTwo, 16));
-  const Tensor a = read_safetensors(path, "a");
-  EXPECT_EQ(a.dtype, DType::bf16);
-  EXPECT_EQ(a.shape, (std::vector<std::size_t>{2, 2}));
-  EXPECT_EQ(a.bits16()[3], 0x0706);
-  const Tensor b = read_safetensors(path, "b");
-  EXPECT_EQ(b.dtype, DType::fp32);
-  EXPECT_EQ(b.bytes()[0], std::byte{8});
-}
-
-TEST(Safetensors, TheOnlyTensorNeedsNoName) {
-  const TemporaryDirectory directory;
-  const auto path = directory.write(
-      "f", safetensors(R"({"x":{"dtype":"F16","shape":[],"data_offsets":[0,2]}}   )", 2));
-  EXPECT_EQ(read_safetensors(path, "").bits16()[0], 0x0100);
 }
 
 TEST(Safetensors, WithoutANameTheNamesAreListed) {

@@ -1,15 +1,11 @@
 // A directory of its own for each test, and files of given bytes in it.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <string_view>
-
-#include "reference/error.h"
 
 namespace arlab {
 
@@ -42,19 +38,6 @@ class TemporaryDirectory {
 inline std::string bytes_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// The one-line message of the InvalidInput that `act` throws; fails the test if it throws none.
-template <typename Act>
-std::string message_of(Act act) {
-  try {
-    act();
-  } catch (const InvalidInput& error) {
-    EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "no InvalidInput was thrown";
-  return "";
 }
 
 }  // namespace arlab

@@ -12,7 +12,7 @@ import pytest
 from safetensors import numpy as safetensors_numpy
 
 PROGRAM = pathlib.Path(os.environ["ARLAB_BIN"]) / "tensor_files_program"
-SHAPES = [(), (0,), (1,), (7,), (8, 16), (2, 3, 4), (5, 0, 2), (123456,)]
+SHAPES = [(), (0,), (1,), (7,), (8, 16), (2, 3, 4), (5, 0, 2), (123456,), (1,) * 14]
 NUMPY_TYPE = {"fp16": np.float16, "bf16": np.uint16, "fp32": np.float32}
 
 
@@ -174,7 +174,9 @@ def test_synthetic_values_from_their_definition(tmp_path):
     np.testing.assert_array_max_ulp(np.load(tmp_path / "g.npy"), np.float32(expected), maxulp=1)
 
 
-@pytest.mark.parametrize("spec", ["gaussian", "student-t:nu=2", "outliers", "sweep:low=1e-9"])
+@pytest.mark.parametrize(
+    "spec", ["gaussian", "laplace", "student-t:nu=2", "uniform", "outliers", "sweep:low=1e-9", "constant:value=0.1"]
+)
 def test_narrow_synthetic_payloads_round_as_numpy_rounds(tmp_path, spec):
     for dtype in NUMPY_TYPE:
         ok("synthetic", spec, dtype, 2, 20000, tmp_path / f"{dtype}.npy")

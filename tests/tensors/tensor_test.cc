@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "reference/tensors/file.h"
+#include "tests/refusal.h"
 #include "tests/tensors/temporary_directory.h"
 
 namespace arlab {

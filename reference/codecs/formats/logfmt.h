@@ -4,6 +4,8 @@
 
 #include <bit>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "reference/formats/half.h"
 #include "reference/formats/portable_log.h"
@@ -87,5 +89,14 @@ struct LogCodes {
     return first;
   }
 };
+
+/// What a name of the family says.
+struct LogFmtName {
+  unsigned bits = 0;
+  std::size_t group = 0;
+};
+
+/// None if the name is of another family.
+std::optional<LogFmtName> parse_logfmt(std::string_view name);
 
 }  // namespace arlab

@@ -2,7 +2,6 @@
 // rule for its scale. SPEC.md, "Microscaling (mx*)".
 #pragma once
 
-#include "reference/codecs/microscaling.h"
 #include "reference/codecs/scaled_format.h"
 #include "reference/formats/e8m0.h"
 #include "reference/formats/fp4.h"
@@ -10,6 +9,9 @@
 #include "reference/formats/fp8.h"
 
 namespace arlab {
+
+/// How a block's exponent is found.
+enum class ExponentRule { floor, ceil, even, rceil };
 
 /// An element format that is known when the program runs.
 struct AnyMinifloat {
@@ -70,24 +72,25 @@ struct MxOf : Element {
   static std::vector<std::string> listed() {
     return {"mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4"};
   }
+  static std::string pattern() {
+    return fmt::format("{} (each also -ceil, -even, -rceil)", fmt::join(listed(), ", "));
+  }
   static std::optional<MxOf> parse(std::string_view name)
     requires std::same_as<Element, AnyMinifloat>
   {
-    const std::optional<MicroscalingKind> kind = parse_microscaling(name);
-    if (!kind) return std::nullopt;
-    switch (kind->format) {
-      case BlockFormat::mx_e4m3:
-        return MxOf{{kE4m3fn}, kind->rule};
-      case BlockFormat::mx_e5m2:
-        return MxOf{{kE5m2}, kind->rule};
-      case BlockFormat::mx_e2m3:
-        return MxOf{{kE2m3}, kind->rule};
-      case BlockFormat::mx_e3m2:
-        return MxOf{{kE3m2}, kind->rule};
-      case BlockFormat::mx_e2m1:
-        return MxOf{{kE2m1}, kind->rule};
-      case BlockFormat::nvfp4:
-        break;
+    constexpr Minifloat kElements[] = {kE4m3fn, kE5m2, kE2m3, kE3m2, kE2m1};  // as listed
+    constexpr std::pair<std::string_view, ExponentRule> kRules[] = {
+        {"", ExponentRule::floor},
+        {"-floor", ExponentRule::floor},
+        {"-ceil", ExponentRule::ceil},
+        {"-even", ExponentRule::even},
+        {"-rceil", ExponentRule::rceil}};
+    const std::vector<std::string> names = listed();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (!name.starts_with(names[i])) continue;
+      for (const auto& [suffix, rule] : kRules) {
+        if (name.substr(names[i].size()) == suffix) return MxOf{{kElements[i]}, rule};
+      }
     }
     return std::nullopt;
   }

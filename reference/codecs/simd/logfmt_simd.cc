@@ -19,8 +19,8 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string_view>
 
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
@@ -362,10 +362,9 @@ namespace arlab {
 HWY_EXPORT(logfmt_functions);
 
 CodecPtr accelerated_logfmt(const CodecPtr& scalar) {
-  constexpr std::string_view kName = "logfmt";
-  const std::string& name = scalar->name();
-  if (!name.starts_with(kName) || scalar->info().block % 32 != 0) return nullptr;
-  return accelerated_as(scalar, static_cast<unsigned>(name[kName.size()] - '0'),
+  const std::optional<LogFmtName> format = parse_logfmt(scalar->name());
+  if (!format || format->group % 32 != 0) return nullptr;
+  return accelerated_as(scalar, format->bits,
                         [] { return HWY_DYNAMIC_DISPATCH(logfmt_functions)(); });
 }
 

@@ -17,12 +17,20 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 #include "reference/codecs/codec.h"
+#include "reference/codecs/formats/mx.h"
 #include "reference/codecs/formats/nvfp4.h"
-#include "reference/codecs/microscaling.h"
 #include "reference/codecs/native_sum.h"
 #include "reference/codecs/simd/accelerated_codec.h"
 #include "reference/codecs/simd/tiles-inl.h"
 #include "reference/formats/e8m0.h"
+
+// Once for all targets.
+#ifndef ARLAB_BLOCK_FORMAT
+#define ARLAB_BLOCK_FORMAT
+namespace arlab {
+using BlockFormat = std::optional<Mx>;  // none: nvfp4
+}  // namespace arlab
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
@@ -39,9 +47,9 @@ struct Microscaling : ByScalarCodec {
   using Format = ElementFormat;
   static constexpr std::size_t kBlock = 32;
 
-  Microscaling(const MicroscalingKind& kind, const Codec& codec, DType type, std::size_t,
+  Microscaling(const BlockFormat& format, const Codec& codec, DType type, std::size_t,
                const std::byte*)
-      : ByScalarCodec{codec, type}, rule(kind.rule) {}
+      : ByScalarCodec{codec, type}, rule(format->rule) {}
 
   ExponentRule rule;
 
@@ -104,7 +112,7 @@ struct NvFp4 {
   static constexpr bool kClampsSums = false;
   static constexpr bool kTakesFp32 = true;
 
-  NvFp4(const MicroscalingKind&, const Codec&, DType type, std::size_t, const std::byte* wire)
+  NvFp4(const BlockFormat&, const Codec&, DType type, std::size_t, const std::byte* wire)
       : dtype(type) {
     std::memcpy(&tensor_scale, wire, sizeof(float));
   }
@@ -280,28 +288,25 @@ struct BlockScaled : Standard {
 
 struct BlockScaledFamilies {
   template <class F>
-  static void choose(const MicroscalingKind& kind, const F& f) {
-    switch (kind.format) {
-      case BlockFormat::mx_e4m3:
-        return f.template operator()<BlockScaled<Microscaling<E4M3>>>();
-      case BlockFormat::mx_e5m2:
-        return f.template operator()<BlockScaled<Microscaling<E5M2>>>();
-      case BlockFormat::mx_e2m3:
-        return f.template operator()<BlockScaled<Microscaling<E2M3>>>();
-      case BlockFormat::mx_e3m2:
-        return f.template operator()<BlockScaled<Microscaling<E3M2>>>();
-      case BlockFormat::mx_e2m1:
-        return f.template operator()<BlockScaled<Microscaling<E2M1>>>();
-      case BlockFormat::nvfp4:
-        return f.template operator()<BlockScaled<NvFp4>>();
-    }
+  static void choose(const BlockFormat& format, const F& f) {
+    if (!format) return f.template operator()<BlockScaled<NvFp4>>();
+    const auto choose_if = [&]<class Element>(Element) {
+      if (Element::kBits != format->bits()) return;
+      if (Element::kMantissa != format->element().mantissa_bits) return;
+      f.template operator()<BlockScaled<Microscaling<Element>>>();
+    };
+    choose_if(E4M3());
+    choose_if(E5M2());
+    choose_if(E2M3());
+    choose_if(E3M2());
+    choose_if(E2M1());
   }
 };
 
 #endif  // ARLAB_HAS_LANES
 
-CodecFunctions<MicroscalingKind> microscaling_functions() {
-  return ARLAB_VECTOR_FUNCTIONS(BlockScaledFamilies, MicroscalingKind);
+CodecFunctions<BlockFormat> microscaling_functions() {
+  return ARLAB_VECTOR_FUNCTIONS(BlockScaledFamilies, BlockFormat);
 }
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
@@ -313,9 +318,9 @@ namespace arlab {
 HWY_EXPORT(microscaling_functions);
 
 CodecPtr accelerated_microscaling(const CodecPtr& scalar) {
-  const std::optional<MicroscalingKind> kind = parse_microscaling(scalar->name());
-  if (!kind) return nullptr;
-  return accelerated_as(scalar, *kind,
+  const BlockFormat format = Mx::parse(scalar->name());
+  if (!format && scalar->name() != "nvfp4") return nullptr;
+  return accelerated_as(scalar, format,
                         [] { return HWY_DYNAMIC_DISPATCH(microscaling_functions)(); });
 }
 

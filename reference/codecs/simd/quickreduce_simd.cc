@@ -13,9 +13,8 @@
 #include <bit>
 #include <cstring>
 #include <memory>
-#include <string_view>
+#include <string>
 #include <type_traits>
-#include <utility>
 
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
@@ -23,14 +22,6 @@
 #include "reference/codecs/formats/quickreduce.h"
 #include "reference/codecs/simd/accelerated_codec.h"
 #include "reference/codecs/simd/tiles-inl.h"
-
-// Once for all targets.
-#ifndef ARLAB_QUICKREDUCE_FORMAT
-#define ARLAB_QUICKREDUCE_FORMAT
-namespace arlab {
-enum class QuickReduceFormat { q3, q4, q6, q8, fp4, fp8 };
-}  // namespace arlab
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
@@ -165,7 +156,7 @@ struct QuickReduce : ByScalarCodec {
   static constexpr bool kTakesFp32 = false;
   static constexpr std::size_t kCodeBytes = kAtom * Code::kBits / 8;
 
-  QuickReduce(QuickReduceFormat, const Codec& codec, DType type, std::size_t, const std::byte*)
+  QuickReduce(const std::string&, const Codec& codec, DType type, std::size_t, const std::byte*)
       : ByScalarCodec{codec, type} {}
 
   static constexpr std::size_t chunk() { return kAtom; }
@@ -298,28 +289,24 @@ struct QuickReduce : ByScalarCodec {
 
 struct QuickReduceFamilies {
   template <class F>
-  static void choose(QuickReduceFormat format, const F& f) {
-    switch (format) {
-      case QuickReduceFormat::q3:
-        return f.template operator()<QuickReduce<Integers<4>, InOrder>>();
-      case QuickReduceFormat::q4:
-        return f.template operator()<QuickReduce<Integers<8>, NibblePairs>>();
-      case QuickReduceFormat::q6:
-        return f.template operator()<QuickReduce<Integers<32>, NibblePairs>>();
-      case QuickReduceFormat::q8:
-        return f.template operator()<QuickReduce<Integers<128>, SwappedBytes>>();
-      case QuickReduceFormat::fp4:
-        return f.template operator()<QuickReduce<Floats<QuickReduceFp4, kE2m1>, InOrder>>();
-      case QuickReduceFormat::fp8:
-        return f.template operator()<QuickReduce<Floats<QuickReduceFp8, kE4m3fnuz>, InOrder>>();
+  static void choose(const std::string& name, const F& f) {
+    if (name == "qr-q3") f.template operator()<QuickReduce<Integers<4>, InOrder>>();
+    if (name == "qr-q4") f.template operator()<QuickReduce<Integers<8>, NibblePairs>>();
+    if (name == "qr-q6") f.template operator()<QuickReduce<Integers<32>, NibblePairs>>();
+    if (name == "qr-q8") f.template operator()<QuickReduce<Integers<128>, SwappedBytes>>();
+    if (name == "qr-fp4") {
+      f.template operator()<QuickReduce<Floats<QuickReduceFp4, kE2m1>, InOrder>>();
+    }
+    if (name == "qr-fp8") {
+      f.template operator()<QuickReduce<Floats<QuickReduceFp8, kE4m3fnuz>, InOrder>>();
     }
   }
 };
 
 #endif  // ARLAB_HAS_LANES
 
-CodecFunctions<QuickReduceFormat> quickreduce_functions() {
-  return ARLAB_VECTOR_FUNCTIONS(QuickReduceFamilies, QuickReduceFormat);
+CodecFunctions<std::string> quickreduce_functions() {
+  return ARLAB_VECTOR_FUNCTIONS(QuickReduceFamilies, std::string);
 }
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
@@ -331,13 +318,9 @@ namespace arlab {
 HWY_EXPORT(quickreduce_functions);
 
 CodecPtr accelerated_quickreduce(const CodecPtr& scalar) {
-  constexpr std::pair<std::string_view, QuickReduceFormat> kFormats[] = {
-      {"qr-q3", QuickReduceFormat::q3},   {"qr-q4", QuickReduceFormat::q4},
-      {"qr-q6", QuickReduceFormat::q6},   {"qr-q8", QuickReduceFormat::q8},
-      {"qr-fp4", QuickReduceFormat::fp4}, {"qr-fp8", QuickReduceFormat::fp8}};
-  for (const auto& [name, format] : kFormats) {
+  for (const char* name : {"qr-q3", "qr-q4", "qr-q6", "qr-q8", "qr-fp4", "qr-fp8"}) {
     if (scalar->name() != name) continue;
-    return accelerated_as(scalar, format,
+    return accelerated_as(scalar, scalar->name(),
                           [] { return HWY_DYNAMIC_DISPATCH(quickreduce_functions)(); });
   }
   return nullptr;

@@ -12,22 +12,12 @@
 #include "sim/network/fifo_engine.h"
 #include "sim/network/flow_engine.h"
 #include "sim/network/router.h"
+#include "tests/refusal.h"
 #include "tests/sim/network/dice.h"
 #include "tests/sim/network/recorder.h"
 
 namespace arlab {
 namespace {
-
-/// what() of the InvalidInput that `action` throws.
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
 
 std::vector<LinkId> route(Router& router, NodeId from, NodeId to) {
   const auto links = router.route(from, to);

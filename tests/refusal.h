@@ -9,12 +9,11 @@
 
 namespace arlab {
 
-/// what() of the InvalidInput that `action` throws; fails the test when it throws none or more than
-/// one line.
-template <class Action>
-std::string message_of(Action action) {
+/// what() of the InvalidInput that `call` throws, which must be one line; "accepted" when it throws none.
+template <class Call>
+std::string refusal_of(Call call) {
   try {
-    action();
+    call();
   } catch (const InvalidInput& error) {
     std::string what = error.what();
     for (const char c : what) {
@@ -22,8 +21,15 @@ std::string message_of(Action action) {
     }
     return what;
   }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
+  return "accepted";
+}
+
+/// The same, where something must be thrown.
+template <class Call>
+std::string message_of(Call call) {
+  std::string what = refusal_of(call);
+  EXPECT_NE(what, "accepted");
+  return what;
 }
 
 inline void expect_contains(const std::string& text, const std::string& part) {

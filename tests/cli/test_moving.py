@@ -1,0 +1,251 @@
+"""The collectives that are no all-reduce, in every command, against NumPy: all_to_all and its combine, reduce_scatter, all_gather, broadcast."""
+
+import json
+
+import jsonschema
+import ml_dtypes
+import numpy as np
+import pytest
+from program import REPOSITORY, ok, ok_csv, ok_json, parse_csv, parse_json, parse_table, refused, run, same
+
+SCHEMA = json.loads((REPOSITORY / "reference/collectives/schedule.schema.json").read_text())
+KIND = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32}
+WAYS = {  # of a slot
+    "all_to_all": 1, "all_to_all --combine quantized": 2, "reduce_scatter": 1, "all_gather": 1, "broadcast": 1,
+}  # fmt: skip
+each_way = pytest.mark.parametrize("way", WAYS)
+
+
+def exchanges(way):
+    return way.startswith("all_to_all")
+
+
+def ends_alike(way):
+    """What is said of ranks, whose results may not be meant to be the same."""
+    return True if way in ("all_gather", "broadcast") else None
+
+
+def result_of(way, inputs):
+    """What ranks must end with when nothing is lost; tensors are [rank, slot, element]."""
+    if exchanges(way):
+        return inputs.copy() if "combine" in way else inputs.swapaxes(0, 1)
+    outputs = inputs.copy()
+    for rank in range(len(inputs)):
+        if way == "broadcast":
+            outputs[rank] = inputs[0]
+        elif way == "all_gather":
+            outputs[:, rank] = inputs[rank, rank]
+        else:
+            outputs[rank, rank] = inputs[:, rank].astype(np.float64).sum(0).astype(inputs.dtype)
+    return outputs
+
+
+def reduce(options, inputs, folder, dtype="fp16"):
+    """(report, outputs as [rank, slot, element])."""
+    np.save(folder / "in.npy", inputs.view(np.uint16) if dtype == "bf16" else inputs)
+    report = ok_json(f"reduce --algorithm {options} --dtype {dtype} --input in.npy --out out.npy", folder)
+    return report, np.load(folder / "out.npy").view(inputs.dtype)
+
+
+def bits(tensor):
+    return np.ascontiguousarray(tensor).view(np.uint8).tobytes()
+
+
+@each_way
+@pytest.mark.parametrize("ranks, slot, dtype", [(1, 5, "fp16"), (2, 1, "fp32"), (3, 100, "bf16"), (8, 7, "fp16")])
+def test_plain_values_are_exact(tmp_path, way, ranks, slot, dtype):
+    inputs = np.random.default_rng(7).integers(-9, 10, (ranks, ranks, slot)).astype(KIND[dtype])  # sums are exact
+    inputs.reshape(-1)[::3] *= -1.0  # zeros of both signs
+    report, outputs = reduce(f"{way} --codec {dtype}", inputs, tmp_path, dtype)
+    more = 0 if way == "reduce_scatter" else -0.0  # a sum starts from +0
+    assert bits(outputs + more) == bits(result_of(way, inputs) + more)
+    assert report["exact"] is True and report["max_abs_error"] == 0 and report["sqnr_db"] == "inf"
+    assert report["ranks_identical"] is ends_alike(way)
+    assert report["accumulate"] == ("native" if way == "reduce_scatter" else None)
+    assert report["volume_total"] == WAYS[way] * (ranks - 1)
+    assert report["wire_bytes"] == WAYS[way] * ranks * (ranks - 1) * slot * inputs.itemsize
+    assert not exchanges(way) or report["encoded"] == WAYS[way] * inputs.size
+
+
+def through(codec, slot, folder):
+    """A slot on its own, encoded and decoded by the program."""
+    np.save(folder / "slot.npy", slot)
+    ok(f"encode --codec {codec} --dtype fp16 slot.npy slot.bin", folder)
+    ok(f"decode --codec {codec} --dtype fp16 --elements {slot.size} slot.bin back.npy", folder)
+    return np.load(folder / "back.npy")
+
+
+@pytest.mark.parametrize("own", ["encoded", "exact"])
+@pytest.mark.parametrize("way", [*filter(exchanges, WAYS)])
+def test_slots_are_encoded_as_they_would_be_alone(tmp_path, way, own):
+    inputs = np.random.default_rng(7).standard_normal((3, 3, 2048 + 77)).astype(np.float16)
+    report, outputs = reduce(f"{way} --codec qr-q4 --own {own}", inputs, tmp_path)
+    expected = result_of(way, inputs).copy()
+    for rank in range(3):
+        for slot in range(3):
+            for _ in range(0 if rank == slot and own == "exact" else WAYS[way]):
+                expected[rank, slot] = through("qr-q4", expected[rank, slot], tmp_path)
+    assert bits(outputs) == bits(expected)
+    assert report["sqnr_vs_uncompressed_db"] == report["sqnr_db"]
+    assert report["wire_bits_per_element"] == 8 * 2 * 1152 / (2048 + 77)
+
+
+@pytest.mark.parametrize("own", ["encoded", "exact"])
+@each_way
+def test_figures_are_of_what_should_be_there(tmp_path, way, own):
+    inputs = np.random.default_rng(8).standard_normal((4, 4, 160)).astype(np.float16)
+    report, outputs = reduce(f"{way} --codec int4-g32 --own {own}", inputs, tmp_path)
+    exact = result_of(way, inputs.astype(np.float64))
+    result = outputs.astype(np.float64)
+    if way == "reduce_scatter":  # what ranks leave as it was is no result
+        untouched = ~np.eye(4, dtype=bool)
+        assert bits(outputs[untouched]) == bits(inputs[untouched])
+        exact, result = exact[~untouched], result[~untouched]
+    error = result - exact
+    assert report["max_abs_error"] == np.max(np.abs(error)) > 0 and not report["exact"]
+    assert report["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)))
+    assert report["sqnr_db"] == pytest.approx(10 * np.log10(np.sum(exact**2) / np.sum(error**2)))
+    agree = all(bits(rank) == bits(outputs[0]) for rank in outputs)
+    if ends_alike(way) is None:
+        assert report["ranks_identical"] is None
+    else:
+        assert report["ranks_identical"] is agree is (own == "encoded")
+
+
+def test_formats_agree_and_say_what_does_not_apply(tmp_path):
+    command = "reduce --algorithm all_to_all --codec qr-q6 --ranks 4 --synthetic gaussian --elements 4K"
+    report = ok_json(command, tmp_path)
+    (row,) = ok_csv(command, tmp_path)
+    assert same(row, {key: report[key] for key in report if key != "schema"})
+    figures, _, _ = parse_table(ok(command, tmp_path))
+    assert figures["ranks_identical"].startswith("- ") and "not applicable" in figures["ranks_identical"]
+
+
+@each_way
+@pytest.mark.parametrize("ranks", [1, 6])
+def test_schedule_is_proved_and_read_back(tmp_path, way, ranks):
+    command = f"schedule --algorithm {way} --ranks {ranks} --elements {ranks * 192} --codec int4-g32"
+    text = ok(command, tmp_path)
+    made = parse_json(text)
+    jsonschema.Draft202012Validator(SCHEMA).validate(made)
+    assert made["collective"] == ("dispatch_combine" if "combine" in way else way)
+    assert made["check"] == {"correct": True, "violation": "", "ranks_identical": ends_alike(way), "divergence": ""}
+    assert made["volume"]["total"] == WAYS[way] * (ranks - 1)
+    (tmp_path / "own.json").write_text(text)
+    assert ok("schedule --schedule own.json", tmp_path) == text
+    figures, _, ops = parse_table(ok(f"{command} --format table", tmp_path))
+    assert "proved" in figures["correct"] and len(ops) == len(made["ops"])
+
+    data = f"--codec int4-g32 --ranks {ranks} --synthetic gaussian --elements {ranks * 192}"
+    by_file = ok_json(f"reduce --schedule own.json {data}", tmp_path)
+    assert by_file == ok_json(f"reduce --algorithm {way} {data}", tmp_path)
+
+
+@pytest.mark.parametrize("way, words", [
+    ("all_to_all", ["not an all-to-all", "rank 0, elements [0, 10)"]),
+    ("reduce_scatter", ["not a reduce-scatter", "lacks the contribution of rank 1"]),
+    ("all_gather", ["not an all-gather", "is elements [0, 10) of rank 2, not elements [0, 10) of rank 0"]),
+    ("broadcast", ["not a broadcast", "is elements [0, 10) of rank 2, not elements [0, 10) of rank 0"]),
+])  # fmt: skip
+def test_a_wrong_schedule_fails_with_the_violation(tmp_path, way, words):
+    made = ok_json(f"schedule --algorithm {way} --ranks 3 --elements 30", tmp_path)
+    if way == "all_to_all":
+        first, second = [output for output in made["outputs"] if output["rank"] == 0][:2]
+        first["begin"], second["begin"] = second["begin"], first["begin"]
+    else:
+        rank = 0 if way == "reduce_scatter" else 2
+        [wrong] = [output for output in made["outputs"] if output["rank"] == rank and output["begin"] == 0]
+        wrong["from"] = "input"
+    (tmp_path / "own.json").write_text(json.dumps(made))
+    refused("schedule --schedule own.json", tmp_path, "own.json", *words, code=1)
+    data = "--codec fp16 --ranks 3 --synthetic gaussian --elements 30"
+    refused(f"reduce --schedule own.json {data}", tmp_path, "own.json", *words)
+
+
+def test_what_does_not_apply_is_refused(tmp_path):
+    data = "--codec fp16 --ranks 3 --synthetic gaussian"
+    for way in ["all_to_all", "all_gather", "broadcast"]:
+        refused(f"reduce --algorithm {way} --accumulate fp32 {data} --elements 30", tmp_path, "sums nothing")
+    ok(f"reduce --algorithm all_to_all --accumulate native {data} --elements 30", tmp_path)
+    ok(f"reduce --algorithm reduce_scatter --accumulate fp32 {data} --elements 30", tmp_path)
+    for way in ["reduce_scatter", "all_gather"]:
+        refused(f"reduce --algorithm {way} {data} --elements 31", tmp_path, way, "3 equal slots")
+    ok(f"reduce --algorithm broadcast {data} --elements 31", tmp_path)
+    refused("select --topology mi300x-8 --algorithms broadcast --bytes 1M", tmp_path, "broadcast")
+
+
+@each_way
+def test_bus_bandwidth_is_that_of_nccl_tests(tmp_path, way):
+    factor = 1 if way == "broadcast" else WAYS[way] * 7 / 8
+    command = f"simulate --topology h800-8 --algorithm {way} --codec qr-q4 --bytes 64M"
+    report = ok_json(command, tmp_path)
+    assert report["latency_us"] > 0
+    assert report["algbw_gb_per_s"] == pytest.approx(2**26 / (report["latency_us"] * 1e3))
+    assert report["busbw_gb_per_s"] == pytest.approx(report["algbw_gb_per_s"] * factor)
+    assert report["wire_bytes"] == WAYS[way] * 7 * 2**25 * 4.5 / 8
+    assert ("(n - 1) / n" in ok(command, tmp_path)) is (factor != 1)
+
+
+STUDY = """
+title = "slots"
+ranks = [2, 4]
+algorithms = ["all_to_all", "reduce_scatter", "broadcast", "ring"]
+codecs = ["fp16", "qr-q4"]
+
+[[input]]
+name = "gaussian"
+synthetic = "gaussian:sigma=1,seed=1"
+elements = "4K"
+
+[simulate]
+topology = "full:4"
+bytes = "1M"
+"""
+
+
+def test_study_of_several_collectives(tmp_path):
+    (tmp_path / "slots.toml").write_text(STUDY)
+    result = run("study slots.toml --out out --no-plots --format csv", tmp_path)
+    assert result.code == 0, result
+    results = [line for line in (tmp_path / "out/results.csv").open() if line[0] != "#"]
+    rows = parse_csv("".join(results))
+    assert len(rows) == 16
+    identical = {"all_to_all": "", "reduce_scatter": "", "broadcast": "true", "ring": "true"}
+    for row in rows:
+        options = f"--algorithm {row['algorithm']} --codec {row['codec']} --ranks {row['ranks']}"
+        report = ok_json(f"reduce {options} --synthetic gaussian:sigma=1,seed=1 --elements 4K", tmp_path)
+        for name in ["sqnr_db", "rmse", "wire_bits_per_element", "ranks_identical", "encoded"]:
+            assert same({name: row[name]}, {name: report[name]}), name
+    for row in [*rows, *parse_csv(result.stdout)]:
+        assert row["ranks_identical"] == identical[row["algorithm"]]
+
+
+def test_all_algorithms_of_a_study_are_the_all_reduces(tmp_path):
+    study = STUDY.replace('["all_to_all", "reduce_scatter", "broadcast", "ring"]', '"all"')
+    (tmp_path / "slots.toml").write_text(study)
+    result = run("study slots.toml --out out --no-plots --format csv", tmp_path)
+    assert result.code == 0, result
+    listed = ok_json("list algorithms", tmp_path)["algorithms"]
+    assert {row["algorithm"] for row in parse_csv(result.stdout)} == {
+        entry["name"] for entry in listed if entry["collective"] == "all_reduce"
+    }
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ("[2, 4]", "[2, 3]", ["input 'gaussian'", "4096 elements", "3 equal slots"]),
+        ('"4K"', "4095", ["input 'gaussian'", "4095 elements", "2 equal slots"]),
+        ('"1M"', "6", ["simulate", "3 elements", "2 equal slots"]),
+    ],
+)
+def test_a_study_whose_slots_are_not_equal_does_not_start(tmp_path, old, new, words):
+    (tmp_path / "slots.toml").write_text(STUDY.replace(old, new))
+    refused("study slots.toml --out out", tmp_path, "slots.toml", "all_to_all", *words)
+
+
+@each_way
+def test_emulated_gpus_conform(tmp_path, way):
+    report = ok_json(f"conform --platform host --algorithm {way} --codec int4-g32 --ranks 3 --elements 2049", tmp_path)
+    assert report["mismatches"] == 0
+    assert way.split()[0] in {row["subject"] for row in report["checks"]}

@@ -109,15 +109,7 @@ def read_expected(path: Path, expected_sha256: str) -> bytes:
     return data
 
 
-def fetched(name: str, folder: Path | None) -> Path:
-    """The folder of a model that is known to arlab.fetch; by default in the cache."""
-    try:
-        return fetch(name, folder)
-    except OSError as error:
-        raise CaptureError(str(error)) from None
-
-
-def parse_model(model: bytes, tokenizer: bytes) -> Model:
+def model_from_files(weights: Path, tokenizer: Path | None) -> Model:
     # Only here: what reads the sample needs no tokenizer.
     try:
         from tokenizers import Tokenizer
@@ -125,17 +117,12 @@ def parse_model(model: bytes, tokenizer: bytes) -> Model:
         needed = Path(__file__).with_name("requirements.txt")
         raise CaptureError(f"the package tokenizers is missing: pip install -r {needed}") from None
 
-    parsed = Tokenizer.from_str(tokenizer.decode())
+    model = load(read_expected(weights, MODEL_SHA256))
+    text = read_expected(tokenizer or weights.parent / "tokenizer.json", TOKENIZER_SHA256)
+    parsed = Tokenizer.from_str(text.decode())
     parsed.no_padding()  # tokenizer.json asks for a fixed length of 128
     parsed.no_truncation()
-    return Model(load(model), parsed)
-
-
-def model_from_files(weights: Path, tokenizer: Path | None) -> Model:
-    return parse_model(
-        read_expected(weights, MODEL_SHA256),
-        read_expected(tokenizer or weights.parent / "tokenizer.json", TOKENIZER_SHA256),
-    )
+    return Model(model, parsed)
 
 
 def token_ids(model: Model, text: Path, tokens: int) -> list[int]:
@@ -560,7 +547,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 def load_model(options: argparse.Namespace) -> Model:
     if options.weights:
         return model_from_files(options.weights, options.tokenizer)
-    return model_from_files(fetched("minilm", options.cache) / "model.safetensors", None)
+    return model_from_files(fetch("minilm", options.cache) / "model.safetensors", None)
 
 
 def program(
@@ -587,11 +574,9 @@ def program(
             paths[ranks].write_bytes(data)
             print(f"{paths[ranks].name}: {len(data)} bytes, SHA-256 {sha256(data)}")
         return 0
-    except CaptureError as error:
-        message = str(error)
-    except OSError as error:
-        message = f"{error.filename}: {error.strerror}"
-    print(f"{name}: error: {message}", file=sys.stderr)
+    except (CaptureError, OSError) as error:
+        file = getattr(error, "filename", None)
+        print(f"{name}: error: {f'{file}: {error.strerror}' if file else error}", file=sys.stderr)
     return 2
 
 

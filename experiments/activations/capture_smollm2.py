@@ -93,7 +93,7 @@ def read_gguf(path: Path) -> Model:
 
 
 def load_model(options: argparse.Namespace) -> Model:
-    path = options.weights or capture.fetched("smollm2", options.cache) / MODEL_FILE
+    path = options.weights or capture.fetch("smollm2", options.cache) / MODEL_FILE
     capture.read_expected(path, MODEL_SHA256)
     return read_gguf(path)
 
@@ -144,14 +144,16 @@ def partial_sums(x: Float32, weight: Float32, ranks: int) -> Float32:
     return np.stack([linear(x[:, part], weight[:, part]) for part in parts])
 
 
-def whole_projection(x: Float32, weight: Float32) -> Float32:
-    return linear(x, weight)
+def weight_of(model: Model, name: str) -> Float32:
+    """Of a projection, layerN.PROJECTION."""
+    layer, projection = name.removeprefix("layer").split(".")
+    return model.weights[f"blk.{layer}.{PROJECTIONS[projection]}.weight"]
 
 
 def forward(
     model: Model,
     ids: list[int],
-    project: Callable[[Float32, Float32], Float32] = whole_projection,
+    project: Callable[[Float32, Float32], Float32] = linear,
     layers: int = LAYERS,
 ) -> Forward:
     """The network on one sequence of token ids; `project` computes its row-parallel projections."""
@@ -161,8 +163,8 @@ def forward(
 
     def add(layer: int, projection: str, x: Float32) -> None:
         nonlocal hidden
-        inputs[f"layer{layer}.{projection}"] = x
-        output = project(x, weights[f"blk.{layer}.{PROJECTIONS[projection]}.weight"])
+        name = f"layer{layer}.{projection}"
+        inputs[name], output = x, project(x, weight_of(model, name))
         hidden = (hidden.astype(np.float64) + output).astype(np.float32)
 
     for layer in range(layers):
@@ -231,10 +233,8 @@ def capture_sample(model: Model, options: argparse.Namespace) -> Iterator[tuple[
         tensors = {}
         for text in TEXTS:
             for name in names[ranks]:
-                layer, projection = name.removeprefix("layer").split(".")
-                weight = model.weights[f"blk.{layer}.{PROJECTIONS[projection]}.weight"]
                 kept = inputs[text][name][:: options.every]
-                tensors[f"{text}.{name}"] = partial_sums(kept, weight, ranks).astype(np.float16)
+                tensors[f"{text}.{name}"] = partial_sums(kept, weight_of(model, name), ranks).astype(np.float16)
         metadata = sample_metadata(model, ids, options.every, ranks, command)
         yield ranks, capture.serialize(tensors, metadata)
 
@@ -273,12 +273,8 @@ def checks(model: Model) -> Iterator[tuple[bool, str]]:
     ids = first_tokens(model, "prose", 64)
     whole = forward(model, ids)
     for ranks in WAYS:
-        pairs = []
-        for name, x in whole.inputs.items():
-            layer, projection = name.removeprefix("layer").split(".")
-            weight = model.weights[f"blk.{layer}.{PROJECTIONS[projection]}.weight"]
-            pairs.append((partial_sums(x, weight, ranks), linear(x, weight)))
-        yield from capture.shard_checks(ranks, pairs)
+        weights = ((x, weight_of(model, name)) for name, x in whole.inputs.items())
+        yield from capture.shard_checks(ranks, [(partial_sums(x, weight, ranks), linear(x, weight)) for x, weight in weights])
     split = forward(model, ids, lambda x, weight: capture.all_reduce(partial_sums(x, weight, 16)))
     distance = float(np.abs(split.hidden - whole.hidden).max() / np.abs(whole.hidden).max())
     yield distance <= 1e-5, f"tp16: last hidden state against the unsharded network, {distance:.1e} of its largest (limit 1e-5)"

@@ -5,7 +5,6 @@
 
 namespace arlab::cli {
 
-void add_doctor(CLI::App& app);
 void add_completion(CLI::App& app);
 void add_validate(CLI::App& app);
 void add_calibrate(CLI::App& app);

@@ -172,14 +172,6 @@ void draw_from(const std::string& kind, const std::vector<std::string>& argument
 
 }  // namespace
 
-std::string python() {
-  if (const char* chosen = std::getenv("ARLAB_PYTHON"); chosen != nullptr && *chosen != '\0')
-    return chosen;
-  const fs::path of_project = fs::path(ARLAB_SOURCE_DIR) / ".venv/bin/python";
-  std::error_code error;
-  return fs::exists(of_project, error) ? of_project.string() : "python3";
-}
-
 void draw(const std::string& kind, const std::vector<std::string>& arguments,
           const std::string& kept) {
   draw_from(kind, arguments, -1, kept);

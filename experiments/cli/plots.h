@@ -9,9 +9,6 @@
 
 namespace arlab::cli {
 
-/// The Python that draws: $ARLAB_PYTHON, the project's virtual environment, or python3.
-std::string python();
-
 /// Runs `python -m arlab.figures KIND` with these arguments. Throws, with what is there without the picture (`kept`),
 /// InvalidInput when it says in one line what is wrong (a picture cannot be written), and
 /// CheckFailed with what to do when it fails otherwise; what it said has then gone to stderr.

@@ -206,7 +206,6 @@ void run_command_line(int argc, const char* const* argv, std::span<const AddComm
   app.require_subcommand(1);
   app.fallthrough(false);
   add_questions(app);
-  add_doctor(app);
   add_completion(app);
   for (const AddCommand add : more) add(app);
   add_setup(app);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -25,6 +26,14 @@ std::filesystem::path data_path(const std::filesystem::path& path) {
     if (!folder.empty() && std::filesystem::exists(folder / path, error)) return folder / path;
   }
   return std::filesystem::path(ARLAB_DATA_DIR) / path;
+}
+
+std::string python() {
+  if (const char* chosen = std::getenv("ARLAB_PYTHON"); chosen != nullptr && *chosen != '\0')
+    return chosen;
+  const auto of_project = std::filesystem::path(ARLAB_SOURCE_DIR) / ".venv/bin/python";
+  std::error_code error;
+  return std::filesystem::exists(of_project, error) ? of_project.string() : "python3";
 }
 
 void require_folder_of(const std::string& path) {

@@ -13,6 +13,9 @@ std::filesystem::path data_path(const std::filesystem::path& path);
 /// Where data_path() looks first; before anything is asked.
 void set_data_folder(const std::filesystem::path& folder);
 
+/// The Python that draws: $ARLAB_PYTHON, the project's virtual environment, or python3.
+std::string python();
+
 /// Throws InvalidInput unless the file's folder exists, so that long work is not done in vain.
 void require_folder_of(const std::string& path);
 /// The same, and when the name is that of a folder, a pipe or a device.

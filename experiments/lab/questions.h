@@ -29,6 +29,7 @@ Question model_time_question();
 Question model_validate_question();
 Question report_question();
 Question new_codec_question();
+Question doctor_question();
 
 /// In the order of --help and of the pages. Those whose names have a group in front stand together.
 inline constexpr Question (*kQuestions[])() = {
@@ -56,6 +57,7 @@ inline constexpr Question (*kQuestions[])() = {
     model_validate_question,
     report_question,
     new_codec_question,
+    doctor_question,
 };
 
 }  // namespace arlab::lab

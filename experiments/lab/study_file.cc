@@ -83,11 +83,10 @@ std::vector<std::string> names(Section& section, const toml::table& table, const
 
 StudyInput read_input(Section section, const toml::table& table, const std::string& where) {
   StudyInput input;
-  input.name = section.text("name");
-  if (section.has("file") == section.has("synthetic")) {
+  if (table.contains("file") == table.contains("synthetic")) {
     fail("{}: an input has either file or synthetic", where);
   }
-  if (section.has("file")) {
+  if (table.contains("file")) {
     allow(section, {"name", "file", "tensors"});
     input.file = section.text("file");
     if (section.has("tensors")) input.tensors = names_in(section, "tensors");
@@ -96,6 +95,7 @@ StudyInput read_input(Section section, const toml::table& table, const std::stri
     input.synthetic = section.text("synthetic");
     input.elements = count_of(section, table, "elements");
   }
+  input.name = section.text("name");
   return input;
 }
 

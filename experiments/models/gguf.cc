@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <utility>
@@ -16,6 +17,8 @@
 
 namespace arlab::models {
 namespace {
+
+using Json = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little);
 
@@ -109,7 +112,7 @@ std::size_t bytes_of_type(std::uint32_t type) {
   }
 }
 
-GgufValue read_array(Reader& in, const std::string& what) {
+Json read_array(Reader& in, const std::string& what) {
   const auto type = in.read<std::uint32_t>();
   const auto count = in.read<std::uint64_t>();
   if (type == kString) {
@@ -123,30 +126,31 @@ GgufValue read_array(Reader& in, const std::string& what) {
   if (each == 0) fail("{}: {} is an array of type {}, which is not known", in.name(), what, type);
   in.require_entries(count, each, what);
   in.skip(count * each, what);
-  return GgufOtherArray{count};
+  return Json::array();
 }
 
-GgufValue read_value(Reader& in, std::uint32_t type, const std::string& what) {
+Json read_value(Reader& in, std::uint32_t type, const std::string& what) {
   switch (type) {
     case kUint8:
-      return std::int64_t{in.read<std::uint8_t>()};
+      return in.read<std::uint8_t>();
     case kInt8:
-      return std::int64_t{in.read<std::int8_t>()};
+      return in.read<std::int8_t>();
     case kUint16:
-      return std::int64_t{in.read<std::uint16_t>()};
+      return in.read<std::uint16_t>();
     case kInt16:
-      return std::int64_t{in.read<std::int16_t>()};
+      return in.read<std::int16_t>();
     case kUint32:
-      return std::int64_t{in.read<std::uint32_t>()};
+      return in.read<std::uint32_t>();
     case kInt32:
-      return std::int64_t{in.read<std::int32_t>()};
+      return in.read<std::int32_t>();
     case kBool:
-      return std::int64_t{in.read<std::uint8_t>() != 0};
+      return in.read<std::uint8_t>() != 0;
     case kUint64:
+      return in.read<std::uint64_t>();
     case kInt64:
       return in.read<std::int64_t>();
     case kFloat32:
-      return double{in.read<float>()};
+      return in.read<float>();
     case kFloat64:
       return in.read<double>();
     case kString:
@@ -263,12 +267,13 @@ GgufFile::GgufFile(std::filesystem::path path) : path_(std::move(path)) {
   const auto tensors = in.read<std::uint64_t>();
   const auto values = in.read<std::uint64_t>();
   in.require_entries(values, kLeastEntry, "the metadata");
+  Json all = Json::object();
   for (std::uint64_t i = 0; i < values; ++i) {
     std::string key = in.text("a key");
     const auto type = in.read<std::uint32_t>();
-    GgufValue value = read_value(in, type, quote(key));
-    if (values_.contains(key)) fail("{}: the key {} is there twice", in.name(), quote(key));
-    values_.emplace(std::move(key), std::move(value));
+    Json value = read_value(in, type, quote(key));
+    if (all.contains(key)) fail("{}: the key {} is there twice", in.name(), quote(key));
+    all.emplace(std::move(key), std::move(value));
   }
   in.require_entries(tensors, kLeastEntry, "the list of tensors");
   for (std::uint64_t i = 0; i < tensors; ++i) {
@@ -289,12 +294,11 @@ GgufFile::GgufFile(std::filesystem::path path) : path_(std::move(path)) {
     tensors_.emplace(std::move(name), std::move(tensor));
   }
 
-  std::int64_t alignment = 32;
-  if (has("general.alignment")) alignment = integer("general.alignment");
-  if (alignment < 1 || alignment > (1 << 20)) {
-    fail("{}: general.alignment is {}: allowed is 1 to 2^20", in.name(), alignment);
+  const Json alignment = all.value("general.alignment", Json(32U));
+  const auto step = alignment.is_number_integer() ? alignment.get<std::uint64_t>() : 0;
+  if (step < 1 || step > (1U << 20)) {
+    fail("{}: general.alignment is {}: allowed is 1 to 2^20", in.name(), alignment.dump());
   }
-  const auto step = static_cast<std::uint64_t>(alignment);
   const std::uint64_t start = (in.position() + step - 1) / step * step;
   for (auto& [name, tensor] : tensors_) {
     const auto count = element_count(tensor.shape);
@@ -311,26 +315,7 @@ GgufFile::GgufFile(std::filesystem::path path) : path_(std::move(path)) {
     }
     tensor.offset += start;
   }
-}
-
-template <class T>
-const T& GgufFile::value(std::string_view key, std::string_view kind) const {
-  const auto found = values_.find(key);
-  if (found == values_.end()) fail("{}: the key {} is missing", path_.string(), quote(key));
-  const T* value = std::get_if<T>(&found->second);
-  if (value == nullptr) fail("{}: {} is not {}", path_.string(), quote(key), kind);
-  return *value;
-}
-
-std::int64_t GgufFile::integer(std::string_view key) const {
-  return value<std::int64_t>(key, "an integer");
-}
-double GgufFile::number(std::string_view key) const { return value<double>(key, "a number"); }
-const std::string& GgufFile::text(std::string_view key) const {
-  return value<std::string>(key, "a text");
-}
-const std::vector<std::string>& GgufFile::texts(std::string_view key) const {
-  return value<std::vector<std::string>>(key, "an array of texts");
+  values_ = std::make_shared<const Json>(std::move(all));
 }
 
 std::vector<float> GgufFile::read(std::string_view name) const {

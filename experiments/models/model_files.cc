@@ -23,82 +23,63 @@ using Json = nlohmann::json;
 /// More than any model has; what is computed from these fits into 64 bits.
 constexpr std::size_t kMost = 1 << 20;
 
-/// Tensors by name.
+/// Tensors by name, wherever they are.
 class Weights {
  public:
-  virtual ~Weights() = default;
-  virtual bool has(const std::string& name) const = 0;
-  virtual std::vector<std::size_t> shape(const std::string& name) const = 0;
-  virtual std::vector<float> read(const std::string& name) const = 0;
-  virtual std::string source() const = 0;
+  using Shape = std::vector<std::size_t>;
 
-  std::vector<float> vector(const std::string& name, std::size_t count) const {
-    return read_checked(name, {count});
+  Weights(std::string source, std::map<std::string, Shape> shapes,
+          std::function<std::vector<float>(const std::string&)> read)
+      : source_(std::move(source)), shapes_(std::move(shapes)), read_(std::move(read)) {}
+
+  bool has(const std::string& name) const { return shapes_.contains(name); }
+  const Shape& shape(const std::string& name) const {
+    if (!has(name)) fail("{}: the tensor {} is missing", source_, quote(name));
+    return shapes_.at(name);
   }
-  Matrix matrix(const std::string& name, std::size_t out, std::size_t in) const {
-    return {read_checked(name, {out, in}), out, in};
-  }
-  std::vector<float> read_checked(const std::string& name,
-                                  const std::vector<std::size_t>& wanted) const {
-    if (!has(name)) fail("{}: the tensor {} is missing", source(), quote(name));
+  std::vector<float> read(const std::string& name, const Shape& wanted) const {
     if (shape(name) != wanted) {
-      fail("{}: tensor {} has the shape {}: {} is needed", source(), quote(name),
+      fail("{}: tensor {} has the shape {}: {} is needed", source_, quote(name),
            shape_text(shape(name)), shape_text(wanted));
     }
-    return read(name);
+    return read_(name);
   }
-};
-
-class GgufWeights : public Weights {
- public:
-  explicit GgufWeights(const GgufFile& file) : file_(file) {}
-  bool has(const std::string& name) const override { return file_.tensors().contains(name); }
-  std::vector<std::size_t> shape(const std::string& name) const override {
-    return file_.tensors().at(name).shape;
+  Matrix matrix(const std::string& name, std::size_t out, std::size_t in) const {
+    return {read(name, {out, in}), out, in};
   }
-  std::vector<float> read(const std::string& name) const override { return file_.read(name); }
-  std::string source() const override { return file_.path().string(); }
 
  private:
-  const GgufFile& file_;
+  std::string source_;
+  std::map<std::string, Shape> shapes_;
+  std::function<std::vector<float>(const std::string&)> read_;
 };
 
-class SafetensorsWeights : public Weights {
- public:
-  explicit SafetensorsWeights(const fs::path& folder) : folder_(folder) {
-    std::error_code error;
-    for (const fs::path& path : paths_in(folder, error)) {
-      if (path.extension() == ".safetensors") add(path);
-    }
-    if (where_.empty()) fail("{}: there are no .safetensors in it", folder.string());
-  }
-  bool has(const std::string& name) const override { return where_.contains(name); }
-  std::vector<std::size_t> shape(const std::string& name) const override {
-    return where_.at(name).entry.shape;
-  }
-  std::vector<float> read(const std::string& name) const override {
-    const Tensor tensor = read_safetensors(where_.at(name).file, name);
-    return to_floats(tensor);
-  }
-  std::string source() const override { return folder_.string(); }
+Weights weights_of(const GgufFile& file) {
+  std::map<std::string, Weights::Shape> shapes;
+  for (const auto& [name, tensor] : file.tensors()) shapes[name] = tensor.shape;
+  return {file.path().string(), std::move(shapes),
+          [&file](const std::string& name) { return file.read(name); }};
+}
 
- private:
-  struct Place {
-    fs::path file;
-    SafetensorsEntry entry;
-  };
-  void add(const fs::path& file) {
-    for (SafetensorsEntry& entry : list_safetensors(file)) {
-      const std::string name = entry.name;
-      if (!where_.try_emplace(name, Place{file, std::move(entry)}).second) {
-        fail("{}: the tensor {} is in two of its files", folder_.string(), quote(name));
+/// Of all .safetensors in a folder.
+Weights weights_of(const fs::path& folder) {
+  std::map<std::string, Weights::Shape> shapes;
+  std::map<std::string, fs::path> files;
+  std::error_code error;
+  for (const fs::path& path : paths_in(folder, error)) {
+    if (path.extension() != ".safetensors") continue;
+    for (const SafetensorsEntry& entry : list_safetensors(path)) {
+      if (!files.emplace(entry.name, path).second) {
+        fail("{}: the tensor {} is in two of its files", folder.string(), quote(entry.name));
       }
+      shapes[entry.name] = entry.shape;
     }
   }
-
-  fs::path folder_;
-  std::map<std::string, Place> where_;
-};
+  if (files.empty()) fail("{}: there are no .safetensors in it", folder.string());
+  return {folder.string(), std::move(shapes), [files](const std::string& name) {
+            return to_floats(read_safetensors(files.at(name), name));
+          }};
+}
 
 /// Throws unless the figures make a network.
 void check_shape(const LlamaShape& s, const std::string& source) {
@@ -135,138 +116,198 @@ std::vector<double> plain_frequencies(std::size_t head_size, double base,
   return frequencies;
 }
 
-/// Names of the tensors of one layer, as a file has them.
-struct LayerNames {
-  std::string attention_norm, query, key, value, attention_output, ffn_norm, gate, up, ffn_down;
+/// What a file says of a model: values that must be there, of the right kind.
+struct Config {
+  const Json& json;
+  std::string source;
+
+  const Json* find(const char* key) const {
+    const auto found = json.find(key);
+    return found == json.end() || found->is_null() ? nullptr : &*found;
+  }
+  std::size_t count(const char* key, std::optional<std::size_t> otherwise = {}) const {
+    const Json* value = find(key);
+    if (value == nullptr && otherwise) return *otherwise;
+    if (value == nullptr || !value->is_number_integer() || value->get<std::int64_t>() < 1 ||
+        value->get<std::int64_t>() > std::int64_t{kMost}) {
+      fail("{}: {} must be an integer from 1 to 2^20", source, quote(key));
+    }
+    return value->get<std::size_t>();
+  }
+  double number(const char* key, std::optional<double> otherwise = {}) const {
+    const Json* value = find(key);
+    if (value == nullptr && otherwise) return *otherwise;
+    if (value == nullptr || !value->is_number())
+      fail("{}: {} must be a number", source, quote(key));
+    return value->get<double>();
+  }
+  std::string text(const char* key, const std::string& otherwise) const {
+    const Json* value = find(key);
+    if (value == nullptr) return otherwise;
+    if (!value->is_string()) fail("{}: {} must be a text", source, quote(key));
+    return value->get<std::string>();
+  }
+  const Json& array(const char* key) const {
+    const Json* value = find(key);
+    if (value == nullptr || !value->is_array()) fail("{}: {} must be an array", source, quote(key));
+    return *value;
+  }
+  bool flag(const char* key) const {
+    const Json* value = find(key);
+    if (value != nullptr && !value->is_boolean()) {
+      fail("{}: {} must be true or false", source, quote(key));
+    }
+    return value != nullptr && value->get<bool>();
+  }
+  /// Throws unless the text is the only one that is known.
+  void require(const char* key, const char* known, const std::string& otherwise = "") const {
+    if (const std::string found = text(key, otherwise); found != known) {
+      fail("{}: {} is {}: only {} is known", source, key, quote(found), known);
+    }
+  }
 };
 
-/// Reads queries' or keys' weights, which have to turn numbers that lie side by side.
-using ReadTurned = std::function<Matrix(const std::string& name, std::size_t out)>;
+/// What a kind of file calls the figures of a network, and which of them it may leave out.
+struct ShapeKeys {
+  const char *layers, *hidden, *heads, *key_value_heads, *head_size, *ffn;
+  const char* context;
+  std::optional<std::size_t> usual_context = {};
+  const char* norm_epsilon;
+  std::optional<double> usual_norm_epsilon = {};
+};
 
-void read_layers(Llama& network, const Weights& weights, const ReadTurned& turned,
-                 const std::function<LayerNames(std::size_t)>& names_of) {
+/// Without rotations.
+LlamaShape shape_of(const Config& config, const ShapeKeys& keys, std::size_t vocabulary) {
+  LlamaShape s;
+  s.layers = config.count(keys.layers);
+  s.hidden = config.count(keys.hidden);
+  s.heads = config.count(keys.heads);
+  s.key_value_heads = config.count(keys.key_value_heads, s.heads);
+  if (config.find(keys.head_size) == nullptr && s.hidden % s.heads != 0) {
+    fail("{}: {} heads do not divide the width {}", config.source, s.heads, s.hidden);
+  }
+  s.head_size = config.count(keys.head_size, s.hidden / s.heads);
+  s.ffn = config.count(keys.ffn);
+  s.vocabulary = vocabulary;
+  s.context = config.count(keys.context, keys.usual_context);
+  s.norm_epsilon = config.number(keys.norm_epsilon, keys.usual_norm_epsilon);
+  check_shape(s, config.source);
+  return s;
+}
+
+/// What a kind of file calls tensors.
+struct TensorNames {
+  const char *embedding, *output_norm, *output;
+  const char* layer;  ///< of a layer's, with its number and one of the following
+  const char *attention_norm, *query, *key, *value, *attention_output, *ffn_norm, *gate, *up, *down;
+};
+
+/// Brings numbers that turn together side by side in the weights of queries and keys, [out, in].
+using Turn = std::function<std::vector<float>(std::vector<float> weights, std::size_t in)>;
+
+void read_tensors(Llama& network, const Weights& weights, const TensorNames& names, bool has_output,
+                  const Turn& turn) {
   const LlamaShape& s = network.shape;
   const std::size_t narrow = s.key_value_heads * s.head_size;
+  const auto turned = [&](const std::string& name, std::size_t out) {
+    return Matrix(turn(weights.read(name, {out, s.hidden}), s.hidden), out, s.hidden);
+  };
+  network.embedding = weights.matrix(names.embedding, s.vocabulary, s.hidden);
+  network.output_norm = weights.read(names.output_norm, {s.hidden});
+  if (has_output) network.output = weights.matrix(names.output, s.vocabulary, s.hidden);
   for (std::size_t i = 0; i < s.layers; ++i) {
-    const LayerNames names = names_of(i);
+    const auto of = [&](const char* what) {
+      return fmt::format(fmt::runtime(names.layer), i, what);
+    };
     network.layers.push_back(
-        {.attention_norm = weights.vector(names.attention_norm, s.hidden),
-         .ffn_norm = weights.vector(names.ffn_norm, s.hidden),
-         .query = turned(names.query, s.attended()),
-         .key = turned(names.key, narrow),
-         .value = weights.matrix(names.value, narrow, s.hidden),
-         .attention_output = weights.matrix(names.attention_output, s.hidden, s.attended()),
-         .gate = weights.matrix(names.gate, s.ffn, s.hidden),
-         .up = weights.matrix(names.up, s.ffn, s.hidden),
-         .ffn_down = weights.matrix(names.ffn_down, s.hidden, s.ffn)});
+        {.attention_norm = weights.read(of(names.attention_norm), {s.hidden}),
+         .ffn_norm = weights.read(of(names.ffn_norm), {s.hidden}),
+         .query = turned(of(names.query), s.attended()),
+         .key = turned(of(names.key), narrow),
+         .value = weights.matrix(of(names.value), narrow, s.hidden),
+         .attention_output = weights.matrix(of(names.attention_output), s.hidden, s.attended()),
+         .gate = weights.matrix(of(names.gate), s.ffn, s.hidden),
+         .up = weights.matrix(of(names.up), s.ffn, s.hidden),
+         .ffn_down = weights.matrix(of(names.down), s.hidden, s.ffn)});
   }
+}
+
+/// Two tokens with a space between them.
+void add_merge(TokenizerDescription& description, const std::string& merge) {
+  const std::size_t space = merge.find(' ');
+  if (space == std::string::npos) {
+    fail("{}: merge {} is not two tokens with a space between them", description.source,
+         quote(merge));
+  }
+  description.merges.emplace_back(merge.substr(0, space), merge.substr(space + 1));
 }
 
 // ---------------------------------------------------------------- .gguf
 
-std::size_t count_of(const GgufFile& file, const std::string& key) {
-  const std::int64_t value = file.integer(key);
-  if (value < 1 || value > static_cast<std::int64_t>(kMost)) {
-    fail("{}: {} is {}: allowed is 1 to 2^20", file.path().string(), key, value);
-  }
-  return static_cast<std::size_t>(value);
-}
+constexpr ShapeKeys kKeysOfGguf = {.layers = "llama.block_count",
+                                   .hidden = "llama.embedding_length",
+                                   .heads = "llama.attention.head_count",
+                                   .key_value_heads = "llama.attention.head_count_kv",
+                                   .head_size = "llama.attention.key_length",
+                                   .ffn = "llama.feed_forward_length",
+                                   .context = "llama.context_length",
+                                   .norm_epsilon = "llama.attention.layer_norm_rms_epsilon"};
+constexpr TensorNames kNamesOfGguf = {"token_embd.weight",
+                                      "output_norm.weight",
+                                      "output.weight",
+                                      "blk.{}.{}.weight",
+                                      "attn_norm",
+                                      "attn_q",
+                                      "attn_k",
+                                      "attn_v",
+                                      "attn_output",
+                                      "ffn_norm",
+                                      "ffn_gate",
+                                      "ffn_up",
+                                      "ffn_down"};
 
-LlamaShape shape_of(const GgufFile& file, const GgufWeights& weights) {
-  const std::string source = weights.source();
-  LlamaShape s;
-  s.layers = count_of(file, "llama.block_count");
-  s.hidden = count_of(file, "llama.embedding_length");
-  s.heads = count_of(file, "llama.attention.head_count");
-  s.key_value_heads = file.has("llama.attention.head_count_kv")
-                          ? count_of(file, "llama.attention.head_count_kv")
-                          : s.heads;
-  s.ffn = count_of(file, "llama.feed_forward_length");
-  if (file.has("llama.attention.key_length")) {
-    s.head_size = count_of(file, "llama.attention.key_length");
-  } else if (s.hidden % s.heads == 0) {
-    s.head_size = s.hidden / s.heads;
-  } else {
-    fail("{}: {} heads do not divide the width {}", source, s.heads, s.hidden);
-  }
-  if (file.has("llama.rope.dimension_count") &&
-      count_of(file, "llama.rope.dimension_count") != s.head_size) {
+LlamaShape shape_of(const Config& config, const Weights& weights) {
+  config.require("general.architecture", "llama");
+  const Weights::Shape& embedding = weights.shape(kNamesOfGguf.embedding);
+  LlamaShape s = shape_of(config, kKeysOfGguf, embedding.empty() ? 0 : embedding.front());
+  if (config.count("llama.rope.dimension_count", s.head_size) != s.head_size) {
     fail("{}: heads are turned in part, llama.rope.dimension_count: only whole ones are known",
-         source);
+         config.source);
   }
-  if (file.has("llama.rope.scaling.type") && file.text("llama.rope.scaling.type") != "none") {
-    fail("{}: llama.rope.scaling.type {}: only rope_freqs.weight is known", source,
-         quote(file.text("llama.rope.scaling.type")));
+  if (const std::string type = config.text("llama.rope.scaling.type", "none"); type != "none") {
+    fail("{}: llama.rope.scaling.type {}: only rope_freqs.weight is known", config.source,
+         quote(type));
   }
-  s.context = count_of(file, "llama.context_length");
-  s.norm_epsilon = file.number("llama.attention.layer_norm_rms_epsilon");
-  if (!weights.has("token_embd.weight")) {
-    fail("{}: the tensor 'token_embd.weight' is missing", source);
-  }
-  const std::vector<std::size_t> embedding = weights.shape("token_embd.weight");
-  s.vocabulary = embedding.empty() ? 0 : embedding.front();
-  check_shape(s, source);
-  const double base =
-      file.has("llama.rope.freq_base") ? file.number("llama.rope.freq_base") : 10000.0;
-  s.frequencies = plain_frequencies(s.head_size, base, source);
+  s.frequencies =
+      plain_frequencies(s.head_size, config.number("llama.rope.freq_base", 10000.0), config.source);
   if (weights.has("rope_freqs.weight")) {
-    const std::vector<float> divisors = weights.vector("rope_freqs.weight", s.head_size / 2);
+    const std::vector<float> divisors = weights.read("rope_freqs.weight", {s.head_size / 2});
     for (std::size_t i = 0; i < divisors.size(); ++i) s.frequencies[i] /= double{divisors[i]};
   }
   return s;
 }
 
-Tokenizer tokenizer_of(const GgufFile& file) {
-  const std::string source = file.path().string();
-  if (file.text("tokenizer.ggml.model") != "gpt2") {
-    fail("{}: its tokenizer is {}: only gpt2, byte-level BPE, is known", source,
-         quote(file.text("tokenizer.ggml.model")));
-  }
+Tokenizer tokenizer_of(const Config& config) {
+  config.require("tokenizer.ggml.model", "gpt2");  // byte-level BPE
   TokenizerDescription description;
-  description.source = source;
-  description.tokens = file.texts("tokenizer.ggml.tokens");
-  for (const std::string& merge : file.texts("tokenizer.ggml.merges")) {
-    const std::size_t space = merge.find(' ');
-    if (space == std::string::npos) {
-      fail("{}: merge {} is not two tokens with a space between them", source, quote(merge));
-    }
-    description.merges.emplace_back(merge.substr(0, space), merge.substr(space + 1));
-  }
-  const std::string pre =
-      file.has("tokenizer.ggml.pre") ? file.text("tokenizer.ggml.pre") : "gpt-2";
-  std::tie(description.cuts, description.whole_pieces_first) = named_cuts(pre, source);
+  description.source = config.source;
+  config.array("tokenizer.ggml.tokens").get_to(description.tokens);
+  for (const Json& merge : config.array("tokenizer.ggml.merges"))
+    add_merge(description, merge.get<std::string>());
+  std::tie(description.cuts, description.whole_pieces_first) =
+      named_cuts(config.text("tokenizer.ggml.pre", "gpt-2"), config.source);
   return Tokenizer(std::move(description));
 }
 
 LoadedModel load_gguf(const std::string& name, const fs::path& path) {
   const GgufFile file(path);
-  if (file.text("general.architecture") != "llama") {
-    fail("{}: its architecture is {}: only llama is known", path.string(),
-         quote(file.text("general.architecture")));
-  }
-  const GgufWeights weights(file);
-  LoadedModel model{.name = name, .weights = path, .network = {}, .tokenizer = tokenizer_of(file)};
-  Llama& network = model.network;
-  network.shape = shape_of(file, weights);
-  const LlamaShape& s = network.shape;
-  network.embedding = weights.matrix("token_embd.weight", s.vocabulary, s.hidden);
-  network.output_norm = weights.vector("output_norm.weight", s.hidden);
-  if (weights.has("output.weight")) {
-    network.output = weights.matrix("output.weight", s.vocabulary, s.hidden);
-  }
-  read_layers(
-      network, weights,
-      [&](const std::string& tensor, std::size_t out) {
-        return weights.matrix(tensor, out, s.hidden);
-      },
-      [](std::size_t layer) {
-        const auto of = [layer](std::string_view what) {
-          return fmt::format("blk.{}.{}.weight", layer, what);
-        };
-        return LayerNames{of("attn_norm"), of("attn_q"),      of("attn_k"),
-                          of("attn_v"),    of("attn_output"), of("ffn_norm"),
-                          of("ffn_gate"),  of("ffn_up"),      of("ffn_down")};
-      });
+  const Config config{file.values(), path.string()};
+  const Weights weights = weights_of(file);
+  LoadedModel model{.name = name, .weights = path, .network = {}, .tokenizer = {}};
+  model.network.shape = shape_of(config, weights);
+  model.tokenizer.emplace(tokenizer_of(config));
+  read_tensors(model.network, weights, kNamesOfGguf, weights.has(kNamesOfGguf.output),
+               [](std::vector<float> values, std::size_t) { return values; });
   return model;
 }
 
@@ -285,46 +326,6 @@ Json read_json(const fs::path& path) {
   return json;
 }
 
-/// Values of a JSON file that must be there, of the right kind.
-struct Config {
-  const Json& json;
-  std::string source;
-
-  const Json* find(const char* key) const {
-    const auto found = json.find(key);
-    return found == json.end() || found->is_null() ? nullptr : &*found;
-  }
-  std::size_t count(const char* key, std::optional<std::size_t> otherwise = {}) const {
-    const Json* value = find(key);
-    if (value == nullptr && otherwise) return *otherwise;
-    if (value == nullptr || !value->is_number_unsigned() || value->get<std::uint64_t>() < 1 ||
-        value->get<std::uint64_t>() > kMost) {
-      fail("{}: {} must be an integer from 1 to 2^20", source, quote(key));
-    }
-    return value->get<std::size_t>();
-  }
-  double number(const char* key, std::optional<double> otherwise = {}) const {
-    const Json* value = find(key);
-    if (value == nullptr && otherwise) return *otherwise;
-    if (value == nullptr || !value->is_number())
-      fail("{}: {} must be a number", source, quote(key));
-    return value->get<double>();
-  }
-  std::string text(const char* key, const std::string& otherwise) const {
-    const Json* value = find(key);
-    if (value == nullptr) return otherwise;
-    if (!value->is_string()) fail("{}: {} must be a text", source, quote(key));
-    return value->get<std::string>();
-  }
-  bool flag(const char* key) const {
-    const Json* value = find(key);
-    if (value != nullptr && !value->is_boolean()) {
-      fail("{}: {} must be true or false", source, quote(key));
-    }
-    return value != nullptr && value->get<bool>();
-  }
-};
-
 /// Llama 3's: slow rotations are slower by `factor`, fast ones stay, and between them it is gradual.
 void slow_down(std::vector<double>& frequencies, const Config& scaling) {
   const double factor = scaling.number("factor");
@@ -341,32 +342,37 @@ void slow_down(std::vector<double>& frequencies, const Config& scaling) {
   }
 }
 
+constexpr ShapeKeys kKeysOfFolder = {.layers = "num_hidden_layers",
+                                     .hidden = "hidden_size",
+                                     .heads = "num_attention_heads",
+                                     .key_value_heads = "num_key_value_heads",
+                                     .head_size = "head_dim",
+                                     .ffn = "intermediate_size",
+                                     .context = "max_position_embeddings",
+                                     .usual_context = 2048,
+                                     .norm_epsilon = "rms_norm_eps",
+                                     .usual_norm_epsilon = 1e-6};
+constexpr TensorNames kNamesOfFolder = {"model.embed_tokens.weight",
+                                        "model.norm.weight",
+                                        "lm_head.weight",
+                                        "model.layers.{}.{}.weight",
+                                        "input_layernorm",
+                                        "self_attn.q_proj",
+                                        "self_attn.k_proj",
+                                        "self_attn.v_proj",
+                                        "self_attn.o_proj",
+                                        "post_attention_layernorm",
+                                        "mlp.gate_proj",
+                                        "mlp.up_proj",
+                                        "mlp.down_proj"};
+
 LlamaShape shape_of(const Config& config) {
-  if (config.text("model_type", "") != "llama") {
-    fail("{}: its model_type is {}: only llama is known", config.source,
-         quote(config.text("model_type", "")));
-  }
+  config.require("model_type", "llama");
+  config.require("hidden_act", "silu", "silu");
   if (config.flag("attention_bias") || config.flag("mlp_bias")) {
     fail("{}: it has biases, which are not known", config.source);
   }
-  if (config.text("hidden_act", "silu") != "silu") {
-    fail("{}: its hidden_act is {}: only silu is known", config.source,
-         quote(config.text("hidden_act", "silu")));
-  }
-  LlamaShape s;
-  s.layers = config.count("num_hidden_layers");
-  s.hidden = config.count("hidden_size");
-  s.heads = config.count("num_attention_heads");
-  s.key_value_heads = config.count("num_key_value_heads", s.heads);
-  if (config.find("head_dim") == nullptr && s.hidden % s.heads != 0) {
-    fail("{}: {} heads do not divide the width {}", config.source, s.heads, s.hidden);
-  }
-  s.head_size = config.count("head_dim", s.hidden / s.heads);
-  s.ffn = config.count("intermediate_size");
-  s.vocabulary = config.count("vocab_size");
-  s.context = config.count("max_position_embeddings", 2048);
-  s.norm_epsilon = config.number("rms_norm_eps", 1e-6);
-  check_shape(s, config.source);
+  LlamaShape s = shape_of(config, kKeysOfFolder, config.count("vocab_size"));
 
   // Newer files have all about rotations together.
   const Json* together = config.find("rope_parameters");
@@ -436,10 +442,8 @@ Tokenizer tokenizer_of(const fs::path& path) {
   add_cuts(*pre, file.source, description.cuts);
 
   const Json* vocabulary = model.find("vocab");
-  const Json* merges = model.find("merges");
-  if (vocabulary == nullptr || !vocabulary->is_object() || merges == nullptr ||
-      !merges->is_array()) {
-    fail("{}: 'vocab' must be an object and 'merges' an array", file.source);
+  if (vocabulary == nullptr || !vocabulary->is_object()) {
+    fail("{}: 'vocab' must be an object", file.source);
   }
   const auto put = [&](const std::string& token, const Json& id) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= kMost) {
@@ -457,60 +461,40 @@ Tokenizer tokenizer_of(const fs::path& path) {
       put(token.text("content", ""), *token.find("id"));
     }
   }
-  for (const Json& merge : *merges) {
+  for (const Json& merge : model.array("merges")) {
     if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
       description.merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
       continue;
     }
-    const std::string text = merge.is_string() ? merge.get<std::string>() : "";
-    const std::size_t space = text.find(' ');
-    if (space == std::string::npos) fail("{}: a merge is not two tokens", file.source);
-    description.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+    add_merge(description, merge.is_string() ? merge.get<std::string>() : merge.dump());
   }
   return Tokenizer(std::move(description));
 }
 
-/// Numbers that turn together lie half a head apart there: brings them side by side.
-Matrix side_by_side(const std::vector<float>& values, std::size_t out, std::size_t in,
-                    std::size_t head_size) {
+/// Numbers that turn together lie half a head apart there.
+std::vector<float> side_by_side(const std::vector<float>& values, std::size_t in,
+                                std::size_t head_size) {
   std::vector<float> turned(values.size());
-  for (std::size_t o = 0; o < out; ++o) {
+  for (std::size_t o = 0; o < values.size() / in; ++o) {
     const std::size_t i = o % head_size;
     const std::size_t from = o - i + i / 2 + i % 2 * (head_size / 2);
     std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(from * in), in,
                 turned.begin() + static_cast<std::ptrdiff_t>(o * in));
   }
-  return {turned, out, in};
+  return turned;
 }
 
 LoadedModel load_folder(const std::string& name, const fs::path& folder) {
   const Json json = read_json(folder / "config.json");
   const Config config{json, (folder / "config.json").string()};
   LoadedModel model{.name = name, .weights = folder, .network = {}, .tokenizer = {}};
-  Llama& network = model.network;
-  network.shape = shape_of(config);
-  const LlamaShape& s = network.shape;
-  const SafetensorsWeights weights(folder);
-  network.embedding = weights.matrix("model.embed_tokens.weight", s.vocabulary, s.hidden);
-  network.output_norm = weights.vector("model.norm.weight", s.hidden);
-  if (!config.flag("tie_word_embeddings")) {
-    network.output = weights.matrix("lm_head.weight", s.vocabulary, s.hidden);
-  }
-  read_layers(
-      network, weights,
-      [&](const std::string& tensor, std::size_t out) {
-        return side_by_side(weights.read_checked(tensor, {out, s.hidden}), out, s.hidden,
-                            s.head_size);
-      },
-      [](std::size_t layer) {
-        const auto of = [layer](std::string_view what) {
-          return fmt::format("model.layers.{}.{}.weight", layer, what);
-        };
-        return LayerNames{
-            of("input_layernorm"),  of("self_attn.q_proj"), of("self_attn.k_proj"),
-            of("self_attn.v_proj"), of("self_attn.o_proj"), of("post_attention_layernorm"),
-            of("mlp.gate_proj"),    of("mlp.up_proj"),      of("mlp.down_proj")};
-      });
+  model.network.shape = shape_of(config);
+  const std::size_t head_size = model.network.shape.head_size;
+  read_tensors(model.network, weights_of(folder), kNamesOfFolder,
+               !config.flag("tie_word_embeddings"),
+               [&](const std::vector<float>& values, std::size_t in) {
+                 return side_by_side(values, in, head_size);
+               });
   std::error_code error;
   if (fs::exists(folder / "tokenizer.json", error)) {
     model.tokenizer.emplace(tokenizer_of(folder / "tokenizer.json"));

@@ -11,7 +11,6 @@ A table stands below its comment.
 from __future__ import annotations
 
 import argparse
-import csv
 import difflib
 import functools
 import json
@@ -19,9 +18,10 @@ import math
 import re
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from page_tables import markdown, rows_in, rows_of
 from repository import REPOSITORY, SITE, arlab
 
 EXPERIMENTS = REPOSITORY / "experiments"
@@ -44,8 +44,7 @@ TUNED = ("qr-q8", "qr-q6", "qr-q4", "qr-fp8", "int8-g128", "int5-g128", "int4-g3
 
 @functools.cache
 def rows(name: str) -> list[dict[str, str]]:
-    lines = (EXPERIMENTS / name).read_text().splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    return rows_of(EXPERIMENTS / name)
 
 
 def number(text: str) -> int:
@@ -70,22 +69,29 @@ def shown(time: float) -> str:
     return f"{time:.3g}" if time < 100 else f"{time:.0f}"
 
 
-def _codec_titles(codecs: Sequence[str]) -> str:
+def _table(heads: Sequence[str], lines: Iterable[Sequence[Any]], align: str = "") -> str:
+    return markdown(heads, lines, align) + "\n"
+
+
+def _size(size: str) -> str:
+    """1 MiB of 1M."""
+    return f"{size[:-1]} {size[-1]}iB"
+
+
+def _codec_titles(codecs: Sequence[str]) -> list[str]:
     """Of columns; "" is no codec."""
-    return " | ".join(f"`{codec}`" if codec else "uncompressed" for codec in codecs)
+    return [f"`{codec}`" if codec else "uncompressed" for codec in codecs]
 
 
 def speeds() -> str:
     """Microseconds, and in brackets NCCL's time over them."""
-    codecs = ("", "qr-q8", "int5-g128", "qr-q4")
-    lines = [f"| GPUs | dtype | size | NCCL | {_codec_titles(codecs)} |", "| --- " * 8 + "|"]
+    codecs, lines = ("", "qr-q8", "int5-g128", "qr-q4"), []
     for ranks, dtype, file in ((2, "bf16", SPEEDS_BF16), (2, "fp16", SPEEDS), (4, "fp16", SPEEDS)):
         for size in ("128K", "1M", "16M", "256M"):
             nccl = _microseconds(ranks, dtype, size, "nccl", file)
             ours = [_microseconds(ranks, codec or dtype, size, file=file) for codec in codecs]
-            cells = " | ".join(f"{shown(time)} ({nccl / time:.1f})" for time in ours)
-            lines.append(f"| {ranks} | {dtype} | {size[:-1]} {size[-1]}iB | {shown(nccl)} | {cells} |")
-    return "\n".join(lines) + "\n"
+            lines.append((ranks, dtype, _size(size), shown(nccl), *(f"{shown(time)} ({nccl / time:.1f})" for time in ours)))
+    return _table(["GPUs", "dtype", "size", "NCCL", *_codec_titles(codecs)], lines)
 
 
 def pays_from(ranks: int, codec: str) -> str:
@@ -104,7 +110,7 @@ def layers(of_tokens: Sequence[int] = (), of_choices: Sequence[str] = ()) -> str
         "`int5-g128`": " int5-g128", "`qr-q4`": " qr-q4",
     }  # fmt: skip
     choices = {title: choices[title] for title in of_choices or choices}
-    lines = [f"| tokens | size | {' | '.join(choices)} |", "| --- " * (2 + len(choices)) + "|"]
+    lines = []
     for tokens in of_tokens or sorted({int(row["tokens"]) for row in rows(LAYERS)}):
         of_size = [row for row in rows(LAYERS) if row["tokens"] == str(tokens)]
         best = [min(float(row["added_us"]) for row in of_size if name in row["all_reduce"]) for name in choices.values()]
@@ -112,8 +118,8 @@ def layers(of_tokens: Sequence[int] = (), of_choices: Sequence[str] = ()) -> str
         if size > 8 << 20:
             continue
         unit, text = (1 << 20, "MiB") if size >= 1 << 20 else (1 << 10, "KiB")
-        lines.append(f"| {tokens} | {size // unit} {text} | {' | '.join(shown(time) for time in best)} |")
-    return "\n".join(lines) + "\n"
+        lines.append((tokens, f"{size // unit} {text}", *map(shown, best)))
+    return _table(["tokens", "size", *choices], lines)
 
 
 def small_messages() -> str:
@@ -122,13 +128,11 @@ def small_messages() -> str:
     columns += [(kernel, codec) for codec in ("qr-q8", "qr-q4") for kernel in ("before", "lamport")]
     names = {"nccl": "NCCL", "flashinfer": "FlashInfer"}
     titles = [names.get(kernel, f"`{codec}` {kernel}") for kernel, codec in columns]
-    lines = [f"| size | {' | '.join(titles)} |", "| --- " * (1 + len(columns)) + "|"]
     times = {(row["kernel"], row["codec"], row["bytes"]): row["time_us"] for row in rows(SMALL)
              if row["run"] == "1" and row["algorithm"] != "two_shot"}  # fmt: skip
-    for size in ("16K", "128K", "512K", "2M"):
-        cells = [times.get((kernel, codec, str(number(size))), "") for kernel, codec in columns]
-        lines.append(f"| {size[:-1]} {size[-1]}iB | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    sizes = ("16K", "128K", "512K", "2M")
+    lines = [(_size(size), *(times.get((*column, str(number(size))), "") for column in columns)) for size in sizes]
+    return _table(["size", *titles], lines)
 
 
 def _instructions(architecture: str, codec: str, dtype: str, work: str) -> dict[str, str]:
@@ -138,15 +142,14 @@ def _instructions(architecture: str, codec: str, dtype: str, work: str) -> dict[
 
 def instructions() -> str:
     """Of a thread, for eight elements; in brackets those of AMD's vector units."""
-    codecs = ("", *TUNED)
-    lines = [f"| | {_codec_titles(codecs)} |", "| --- " * (1 + len(codecs)) + "|"]
+    codecs, lines = ("", *TUNED), []
     for architecture in ("sm_90", "gfx942"):
         for dtype in ("fp16", "bf16"):
             for work, name in (("encode", "encode"), ("decode_add", "decode and add")):
                 found = [_instructions(architecture, codec or dtype, dtype, work) for codec in codecs]
                 cells = [row["instructions"] + (f" ({row['vector']})" if row["vector"] else "") for row in found]
-                lines.append(f"| {architecture}, {dtype}, {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+                lines.append((f"{architecture}, {dtype}, {name}", *cells))
+    return _table(["", *_codec_titles(codecs)], lines)
 
 
 def _two_gpus(codec: str, size: str, sms: str = "", library: str = "arlab") -> dict[str, str]:
@@ -171,7 +174,6 @@ def codec_bounds() -> str:
     allowed = [row for row in rows(TWO_GPUS_ALLOW) if (row["gpus"], row["bytes"]) == ("2", str(number("64M")))]
     links = sorted((float(row["wire_bits"]), float(row["time_us"])) for row in allowed if row["what"] == "links")
     memory = min(float(row["time_us"]) for row in allowed if row["what"] == "memory")
-    lines = ["| codec | bits | links | memory | instructions | bound by | measured | over the bound |", "| --- " * 8 + "|"]
     counted = {row["codec"] for row in rows(INSTRUCTIONS) if row["architecture"] == "sm_90"}
     found = []
     for codec in counted - {"fp16"}:
@@ -184,33 +186,37 @@ def codec_bounds() -> str:
             "instructions": _of_two_shot(codec) * number("64M") / 2 / (8 * 32) / H200_ISSUES_PER_US,
         }
         what, most = max(of.items(), key=lambda one: one[1])
-        found.append((time / most, f"| `{codec}` | {bits:g} | {' | '.join(map(shown, of.values()))} | {what} | {shown(time)} | {time / most:.2f} |"))
-    return "\n".join([*lines, *(line for _, line in sorted(found))]) + "\n"
+        found.append((time / most, (f"`{codec}`", f"{bits:g}", *map(shown, of.values()), what, shown(time), f"{time / most:.2f}")))
+    heads = ("codec", "bits", "links", "memory", "instructions", "bound by", "measured", "over the bound")
+    return _table(heads, (line for _, line in sorted(found)))
 
 
 def budget() -> str:
     """Microseconds of 64 MiB of bf16 on 2 H200 by N multiprocessors, beside NCCL with N channels; in brackets over NCCL's."""
     codecs = ("bf16", "qr-q8", "int4-g32", "qr-q4")
-    lines = [f"| N | NCCL | {' | '.join(f'`{codec}`' for codec in codecs)} |", "| --- " * (2 + len(codecs)) + "|"]
+    lines = []
     for sms in ("8", "16", "32", ""):
         nccl = float(_two_gpus("bf16", "64M", sms, "nccl")["time_us"])
         times = [float(_two_gpus(codec, "64M", sms)["time_us"]) for codec in codecs]
-        lines.append(f"| {sms or 'all'} | {shown(nccl)} | {' | '.join(f'{shown(time)} ({time / nccl:.2f})' for time in times)} |")
-    return "\n".join(lines) + "\n"
+        lines.append((sms or "all", shown(nccl), *(f"{shown(time)} ({time / nccl:.2f})" for time in times)))
+    return _table(["N", "NCCL", *_codec_titles(codecs)], lines)
 
 
 def code_objects() -> str:
     """Of collectives with three codecs on bf16."""
     kernels = ("one_shot_lamport", "two_shot_lamport", "one_shot_small", "two_shot_small", "one_shot", "two_shot")
     codecs = {"bf16": "Plain<Bf16>", "qr-q4": "QuickReduce<Q4, Bf16>", "int4-g32": "AnyBit<Bf16, FixedAnyBit<4u, 5u, (Spikes)0>>"}
-    columns = ("vector_registers", "scalar_registers", "local_bytes", "waves", "instructions", "packed_share", "waits", "scalar_spills")
-    titles = "vector registers | scalar registers | shared memory | waves per SIMD | instructions | packed | waits | scalar registers kept in lanes"
-    lines = [f"| kernel | codec | {titles} |", "| --- " * (2 + len(columns)) + "|"]
+    columns = {
+        "vector registers": "vector_registers", "scalar registers": "scalar_registers", "shared memory": "local_bytes",
+        "waves per SIMD": "waves", "instructions": "instructions", "packed": "packed_share", "waits": "waits",
+        "scalar registers kept in lanes": "scalar_spills",
+    }  # fmt: skip
+    lines = []
     for kernel in kernels:
         for codec, name in codecs.items():
             row = next(row for row in rows(CODE_OBJECTS) if row["kernel"] == f"{kernel}_kernel<{name}, Bf16>")
-            lines.append(f"| `{kernel}` | `{codec}` | {' | '.join(row[column] for column in columns)} |")
-    return "\n".join(lines) + "\n"
+            lines.append((f"`{kernel}`", f"`{codec}`", *(row[column] for column in columns.values())))
+    return _table(["kernel", "codec", *columns], lines)
 
 
 # Compute units, and GHz at most: datasheets. A vector instruction of a wave, 64 lanes, takes one of a unit's four SIMDs for four cycles.
@@ -225,20 +231,20 @@ def _vector_rate(gpu: str) -> float:
 
 def estimated_rates() -> str:
     """What vector instructions allow on AMD GPUs, 10^9 elements per second, fp16 / bf16."""
-    lines = [f"| GPU | work | {_codec_titles(TUNED)} |", "| --- " * (2 + len(TUNED)) + "|"]
+    lines = []
     for gpu in AMD_GPUS:
         for work, name in (("encode", "encode"), ("decode_add", "decode and add")):
             cells = []
             for codec in TUNED:
                 taken = [float(_instructions("gfx942", codec, dtype, work)["vector"]) / 8 for dtype in ("fp16", "bf16")]
                 cells.append(" / ".join(f"{_vector_rate(gpu) / one:,.0f}" for one in taken))
-            lines.append(f"| {gpu} | {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+            lines.append((gpu, name, *cells))
+    return _table(["GPU", "work", *_codec_titles(TUNED)], lines)
 
 
 def estimated_gops(gpu: str) -> str:
     """codec_gops_per_s of a machine file: the counted operations that these kernels do in fp16, the geometric mean of the codecs; three digits."""
-    counted = {row["name"]: row for row in csv.DictReader(arlab("list", "codecs", "--format", "csv").decode().splitlines())}
+    counted = {row["name"]: row for row in rows_in(arlab("list", "codecs", "--format", "csv").decode())}
     shares = []
     for codec in TUNED:
         for work, operations in (("encode", "encode_ops_per_element"), ("decode_add", "decode_ops_per_element")):
@@ -341,17 +347,16 @@ def fitted() -> str:
         "mape_percent": "mean error, %", "max_ape_percent": "largest", "below_512k_percent": "below 512 KiB", "below_16m_percent": "to 16 MiB",
         "from_16m_percent": "from 16 MiB", "best_codec_ok": "best codec within 5 % of the fastest",
     }  # fmt: skip
-    lines = [f"| table | cells | {' | '.join(columns.values())} |", "| --- " + "| ---: " * (1 + len(columns)) + "|"]
+    lines = []
     for table in (table for table in errors("published")["tables"] if not table["held_out"]):
         values = ["" if table[key] is None else f"{table[key]:.1f}" if isinstance(table[key], float) else table[key] for key in columns]
-        lines.append(f"| {table['name']} | {table['cells']} | {' | '.join(values)} |")
-    return "\n".join(lines) + "\n"
+        lines.append((table["name"], table["cells"], *values))
+    return _table(["table", "cells", *columns.values()], lines, "lr" + "r" * len(columns))
 
 
 def held_out() -> str:
     """A row per machine: all cells that fits of it did not see."""
-    names = {"mi300x": "2, 4 and 8 MI300X", "flashcomm2": "L40, A100, H800, H20"}
-    lines = ["| tables of | fits | cells not seen | mean error, % | largest | in the interval, % |", "| --- " + "| ---: " * 5 + "|"]
+    names, lines = {"mi300x": "2, 4 and 8 MI300X", "flashcomm2": "L40, A100, H800, H20"}, []
     of_machine: dict[str, list[dict[str, Any]]] = {}
     for against in ("published", "measured"):
         for table in (table for table in errors(against)["tables"] if table["held_out"]):
@@ -364,8 +369,8 @@ def held_out() -> str:
         mean, within = (sum(table[key] * table["cells"] for table in tables) / cells for key in ("mape_percent", "in_interval_percent"))
         name = names.get(machine, f"NCCL on {machine.removeprefix('nccl_').upper()}")
         most = max(table["max_ape_percent"] for table in tables)
-        lines.append(f"| {name} | {len(tables)} | {cells} | {mean:.1f} | {most:.1f} | {within:.1f} |")
-    return "\n".join(lines) + "\n"
+        lines.append((name, len(tables), cells, f"{mean:.1f}", f"{most:.1f}", f"{within:.1f}"))
+    return _table(("tables of", "fits", "cells not seen", "mean error, %", "largest", "in the interval, %"), lines, "lrrrrr")
 
 
 def _simulated(question: str, machine: str, size: str, codec: str, algorithm: str = "", implementation: str = "kernel") -> float:
@@ -403,11 +408,9 @@ def what_if(question: str, by: str = "") -> str:
         codec = "NCCL" if row["implementation"] == "library" else f"`{row['codec']}`"
         times = found.setdefault((row["topology"], codec, *([f"`{row[by]}`"] if by else [])), {})
         times[int(row["bytes"])] = min(float(row["latency_us"]), times.get(int(row["bytes"]), math.inf))
-    names = ["machine", "codec", *([by] if by else [])]
-    lines = [f"| {' | '.join(names)} | {' | '.join(f'{size[:-1]} {size[-1]}iB' for size in sizes)} |"]
-    lines.append("| --- " * len(names) + "| ---: " * len(sizes) + "|")
-    lines += [f"| {' | '.join(names)} | {' | '.join(shown(times[number(size)]) for size in sizes)} |" for names, times in found.items()]
-    return "\n".join(lines) + "\n"
+    heads = ["machine", "codec", *([by] if by else [])]
+    lines = [(*names, *(shown(times[number(size)]) for size in sizes)) for names, times in found.items()]
+    return _table([*heads, *map(_size, sizes)], lines, "l" * len(heads) + "r" * len(sizes))
 
 
 def quoted(page: str) -> str:

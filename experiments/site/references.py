@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from page_tables import markdown
 from repository import REPOSITORY, arlab
 
 MARKER = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
@@ -35,8 +36,7 @@ def cell(text: str) -> str:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    return markdown(header, rows) + "\n"
 
 
 # ---------------------------------------------------------------- the program

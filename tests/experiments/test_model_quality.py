@@ -24,9 +24,9 @@ def make():
 
 def test_the_page_says_what_its_files_say(make):
     page = (STUDY / "README.md").read_text(encoding="utf-8")
-    assert make.filled(page, make.committed()) == page
+    assert make.page_of(page, make.committed()) == page
     changed = page.replace("*holds*", "*does not hold*", 1)
-    assert changed != page and make.filled(changed, make.committed()) == page
+    assert changed != page and make.page_of(changed, make.committed()) == page
 
 
 def test_every_run_is_there_once(make):

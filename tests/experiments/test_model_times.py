@@ -63,15 +63,15 @@ def test_figures_have_a_panel_each(tmp_path):
 def test_the_page_says_what_its_files_say():
     make = module("model_time")
     page = (STUDIES / "model_time/README.md").read_text()
-    assert make.with_figures(page, make.HERE) == page
+    assert make.page_of(page, make.HERE) == page
     changed = page.replace("| A100 | 1.24 |", "| A100 | 1.25 |")
-    assert changed != page and make.with_figures(changed, make.HERE) == page
+    assert changed != page and make.page_of(changed, make.HERE) == page
 
 
 def test_the_table_of_codecs_is_that_of_its_files():
     make = module("which_codec")
     page = (STUDIES / "which_codec/README.md").read_text()
-    assert make.filled(page, make.committed()) == page
+    assert make.page_of(page, make.committed()) == page
 
 
 def test_quality_needs_its_columns(tmp_path):

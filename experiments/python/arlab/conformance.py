@@ -102,7 +102,22 @@ class Tensors(Protocol):
         """The bytes of a region, once all work on it is done."""
 
 
-class NumpyTensors:
+class _Typed:
+    """Tensors in regions of bytes, by types of a library."""
+
+    _types: dict[str, Any]
+
+    def type_of(self, dtype: str) -> Any:
+        if dtype not in self._types:
+            raise CheckError("bf16 arrays need the package ml_dtypes; or pass NumpyTensors(raw_bf16=True)")
+        return self._types[dtype]
+
+    def tensor(self, region: Any, dtype: str, begin: int, elements: int) -> Any:
+        kind = self.type_of(dtype)
+        return region[begin : begin + elements * kind.itemsize].view(kind)
+
+
+class NumpyTensors(_Typed):
     """Arrays of NumPy. bf16 is ml_dtypes.bfloat16, or raw bit patterns (uint16) with raw_bf16=True."""
 
     def __init__(self, raw_bf16: bool = False):
@@ -115,28 +130,19 @@ class NumpyTensors:
             else:
                 self._types["bf16"] = np.dtype(ml_dtypes.bfloat16)
 
-    def _type(self, dtype: str) -> np.dtype:
-        if dtype not in self._types:
-            raise CheckError("bf16 arrays need the package ml_dtypes; or pass NumpyTensors(raw_bf16=True)")
-        return self._types[dtype]
-
     def region(self, rank: int, content: np.ndarray) -> np.ndarray:
         return content.copy()
 
-    def tensor(self, region: np.ndarray, dtype: str, begin: int, elements: int) -> np.ndarray:
-        kind = self._type(dtype)
-        return region[begin : begin + elements * kind.itemsize].view(kind)
-
     def store(self, region: np.ndarray, dtype: str, begin: int, elements: int, result: Any) -> None:
         result = np.asarray(result)
-        _require_fit(result.dtype == self._type(dtype), result.size == elements, dtype, elements, result)
+        _require_fit(result.dtype == self.type_of(dtype), result.size == elements, dtype, elements, result)
         region[begin : begin + result.nbytes] = np.ascontiguousarray(result).view(np.uint8).reshape(-1)
 
     def read(self, region: np.ndarray) -> np.ndarray:
         return region
 
 
-class TorchTensors:
+class TorchTensors(_Typed):
     """Tensors of PyTorch. `device` is one device, or one per rank; synchronizes the device before it reads."""
 
     def __init__(self, device: Any):
@@ -149,10 +155,6 @@ class TorchTensors:
     def region(self, rank: int, content: np.ndarray) -> Any:
         device = self._devices[rank % len(self._devices)]
         return self._torch.from_numpy(content.copy()).to(device)
-
-    def tensor(self, region: Any, dtype: str, begin: int, elements: int) -> Any:
-        kind = self._types[dtype]
-        return region[begin : begin + elements * kind.itemsize].view(kind)
 
     def store(self, region: Any, dtype: str, begin: int, elements: int, result: Any) -> None:
         _require_fit(result.dtype == self._types[dtype], result.numel() == elements, dtype, elements, result)
@@ -385,7 +387,7 @@ class _Functions:
 
     def decoded(self, wire: np.ndarray, dtype: str, elements: int) -> np.ndarray:
         """The bytes of the elements; `wire` is a row per block where there are blocks."""
-        kind = self._tensors._type(dtype) if isinstance(self._tensors, NumpyTensors) else self._tensors._types[dtype]
+        kind = self._tensors.type_of(dtype)
         given = self._tensors.region(0, wire.reshape(-1))
         if self.block is None:
             values = self._called("decode", self.decode, given, kind, elements)

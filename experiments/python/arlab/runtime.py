@@ -64,20 +64,29 @@ def _check_overlaps(memories: dict[int, Memory], outputs: dict[int, Memory]) -> 
                 raise ArgumentError(f"rank {rank}'s output overlaps rank {other}'s output")
 
 
-def _run(
-    communicator: _Rank, platform: str, tensor: Any, out: Any, algorithm: str | Algorithm, codec: str | None, options: dict[str, Any],
-    stream: int,
-) -> Any:  # fmt: skip
-    """Enqueues one rank's part; returns the output."""
-    out = tensor if out is None else out
-    memory = memory_of(tensor, f"rank {communicator.rank}'s tensor")
-    output = memory_of(out, f"rank {communicator.rank}'s output", writable=True)
-    _check_call(communicator, platform, memory, output, communicator.rank)
-    _check_overlaps({communicator.rank: memory}, {communicator.rank: output})
-    codec = memory.dtype if codec is None else codec
+def _checked(
+    communicators: Sequence[_Rank], platform: str, tensors: Sequence[Any], outputs: Sequence[Any], algorithm: str | Algorithm,
+    codec: str | None, options: dict[str, Any],
+) -> tuple[Any, ...]:  # fmt: skip
+    """What the compiled part takes for these ranks: the call, then addresses of inputs and of outputs.
+
+    A mistake in one tensor must not leave the other ranks' kernels waiting, so all are checked before any is used.
+    """
+    memories, targets = {}, {}
+    for communicator, tensor, output in zip(communicators, tensors, outputs):
+        rank = communicator.rank
+        memories[rank] = memory_of(tensor, f"rank {rank}'s tensor")
+        targets[rank] = memory_of(output, f"rank {rank}'s output", writable=True)
+        _check_call(communicator, platform, memories[rank], targets[rank], rank)
+        first, memory = next(iter(memories.values())), memories[rank]
+        if (memory.elements, memory.dtype) != (first.elements, first.dtype):
+            raise ArgumentError(
+                f"rank {rank}'s tensor has {memory.elements} elements of {memory.dtype}, rank 0's {first.elements} of {first.dtype}"
+            )
+    _check_overlaps(memories, targets)
     what, given = asked(algorithm, options)
-    communicator.run(what, codec, given, memory.dtype, memory.elements, memory.address, output.address, stream)
-    return out
+    addresses = [[each.address for each in ranks.values()] for ranks in (memories, targets)]
+    return what, first.dtype if codec is None else codec, given, first.dtype, first.elements, *addresses
 
 
 class Communicator:
@@ -197,11 +206,12 @@ class Communicator:
     def _call(
         self, tensor: Any, algorithm: str | Algorithm, codec: str | None, out: Any, stream: int | None, **options: Any
     ) -> Any:
-        stream = _stream_of(tensor, stream)
-        result = _run(self._rank, self._platform, tensor, out, algorithm, codec, options, stream)
+        stream, output = _stream_of(tensor, stream), tensor if out is None else out
+        *call, inputs, outputs = _checked([self._rank], self._platform, [tensor], [output], algorithm, codec, options)
+        self._rank.run(*call, *inputs, *outputs, stream)
         if self._platform == "host":
             self._rank.synchronize(stream)
-        return result
+        return output
 
     def synchronize(self, stream: int = 0) -> None:
         """Waits for a stream's work. Raises Error when a rank did not arrive, or was in another call, which is then
@@ -267,24 +277,6 @@ class Group:
         outputs = list(tensors if out is None else out)
         if len(tensors) != self.world_size or len(outputs) != self.world_size:
             raise ArgumentError(f"{len(tensors)} tensors and {len(outputs)} outputs for {self.world_size} ranks")
-        # A mistake in one tensor must not leave the other ranks' kernels waiting.
-        first = None
-        memories, targets = {}, {}
-        for communicator, tensor, output in zip(self._ranks, tensors, outputs):
-            memory = memory_of(tensor, f"rank {communicator.rank}'s tensor")
-            target = memory_of(output, f"rank {communicator.rank}'s output", writable=True)
-            _check_call(communicator, self._platform, memory, target, communicator.rank)
-            first = first or memory
-            memories[communicator.rank], targets[communicator.rank] = memory, target
-            if (memory.elements, memory.dtype) != (first.elements, first.dtype):
-                raise ArgumentError(
-                    f"rank {communicator.rank}'s tensor has {memory.elements} elements of {memory.dtype}, rank 0's"
-                    f" {first.elements} of {first.dtype}"
-                )
-        _check_overlaps(memories, targets)
-        streams = [_stream_of(tensor, None) for tensor in tensors]
-        places = [[memory_of(each, "").address for each in ranks] for ranks in (tensors, outputs)]
-        codec = first.dtype if codec is None else codec
-        what, given = asked(algorithm, options)
-        _arlab.run_together(self._ranks, what, codec, given, first.dtype, first.elements, *places, streams)
+        call = _checked(self._ranks, self._platform, tensors, outputs, algorithm, codec, options)
+        _arlab.run_together(self._ranks, *call, [_stream_of(tensor, None) for tensor in tensors])
         return outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable
 
 from arlab import _arlab
 from arlab._deprecated import renamed
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from distributed import Client
     from matplotlib.figure import Figure
     from pandas import DataFrame
-
-    from arlab._arlab import Run
 
 __all__ = [
     "CodecCheck", "Selection", "Simulation", "Study", "Topology", "Sweep", "check_codec", "select", "simulate", "study", "sweep",

@@ -40,6 +40,13 @@ void define_distributed(nb::module_& module);  // studies and sweeps, shared by 
 void define_models(nb::module_& module);       // language models
 void define_kernels(nb::module_& module);      // of platforms; the check of all-reduces
 
+/// What `call` returns; other threads of Python go on meanwhile.
+template <class Call>
+auto without_python(Call call) {
+  const nb::gil_scoped_release others_may_run;
+  return call();
+}
+
 /// Python hands tensors over as integers.
 inline const void* address(std::uintptr_t pointer) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr)

@@ -30,17 +30,6 @@ T value_of(Result<T> result) {
   return std::move(result.value());
 }
 
-/// Other threads of Python go on meanwhile.
-template <class Call>
-void run_without_python(Call call) {
-  Status status;
-  {
-    const nb::gil_scoped_release others_may_run;
-    status = call();
-  }
-  require(status);
-}
-
 // ---------------------------------------------------------------- the check of all-reduces
 
 using Regions = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<2>>;
@@ -110,13 +99,13 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> encode(const std::string& plat
   require_memory(platform.empty() ? bytes : kCopiesOfACall * (values.size() + bytes),
                  fmt::format("encode of {} elements", elements));
   std::vector<std::byte> wire(bytes);
-  run_without_python([&]() -> Status {
+  require(without_python([&]() -> Status {
     if (!platform.empty()) {
       return value_of(find_platform(platform))->encode(codec, type, values, wire);
     }
     accelerated(found)->encode(type, values, wire);
     return {};
-  });
+  }));
   return array_of(std::move(wire));
 }
 
@@ -135,13 +124,13 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> decode(const std::string& plat
   require_memory(platform.empty() ? room : kCopiesOfACall * (bytes + room),
                  fmt::format("decode of {} elements", elements));
   std::vector<std::byte> payload(room);
-  run_without_python([&]() -> Status {
+  require(without_python([&]() -> Status {
     if (!platform.empty()) {
       return value_of(find_platform(platform))->decode(codec, type, bytes_at(wire, bytes), payload);
     }
     accelerated(found)->decode(type, bytes_at(wire, bytes), payload);
     return {};
-  });
+  }));
   return array_of(std::move(payload));
 }
 
@@ -251,15 +240,16 @@ void define_communicator(nb::module_& module) {
              const nb::dict& options, const std::string& dtype, std::size_t elements,
              std::uintptr_t input, std::uintptr_t output, std::uintptr_t stream) {
             const auto request = request_of(algorithm, codec, options, dtype, elements);
-            run_without_python([&] {
+            require(without_python([&] {
               return self.run(request, address(input), const_cast<void*>(address(output)),
                               const_cast<void*>(address(stream)));
-            });
+            }));
           },
           nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"), nb::arg("dtype"),
           nb::arg("elements"), nb::arg("input"), nb::arg("output"), nb::arg("stream"))
       .def("synchronize", [](RankCommunicator& self, std::uintptr_t stream) {
-        run_without_python([&] { return self.synchronize(const_cast<void*>(address(stream))); });
+        require(
+            without_python([&] { return self.synchronize(const_cast<void*>(address(stream))); }));
       });
 
   module.def("in_process", in_process);
@@ -276,7 +266,7 @@ void define_communicator(nb::module_& module) {
                            const_cast<void*>(address(streams[rank]))});
         }
         const auto request = request_of(algorithm, codec, options, dtype, elements);
-        run_without_python([&] { return run_together(request, calls); });
+        require(without_python([&] { return run_together(request, calls); }));
       },
       nb::arg("ranks"), nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"),
       nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("outputs"),

@@ -71,16 +71,13 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> linear(const FloatArray& x, co
   if (zero < -128 || zero > 127) fail("zero {}: allowed are -128 to 127", zero);
   std::optional<Int8Scale> given;
   if (scale) given = Int8Scale{*scale, x_format.asymmetric ? zero : 0};
-  std::vector<float> outputs;
-  {
-    const nb::gil_scoped_release others_may_run;
+  return array_of(bytes_of_floats(without_python([&] {
     require_memory(of_x.rows * of_w.rows * sizeof(float), "the layer's outputs");
-    outputs = multiplies_codes(x_format, w_format) && x_format.kind == OperandFormat::Kind::int8
-                  ? linear_int8(quantize_int8(of_x, x_format, given, 0),
-                                quantize_int8(of_w, w_format, std::nullopt, 0))
-                  : linear_scalar(of_x, x_format, of_w, w_format, given);
-  }
-  return array_of(bytes_of_floats(outputs));
+    return multiplies_codes(x_format, w_format) && x_format.kind == OperandFormat::Kind::int8
+               ? linear_int8(quantize_int8(of_x, x_format, given, 0),
+                             quantize_int8(of_w, w_format, std::nullopt, 0))
+               : linear_scalar(of_x, x_format, of_w, w_format, given);
+  })));
 }
 
 /// Bytes of the outputs of all ranks: a row-parallel layer with the collective behind it.

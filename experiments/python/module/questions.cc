@@ -14,29 +14,14 @@ namespace {
 /// A Simulation of one collective, or the answer of several as a dict.
 nb::object simulate(const nb::object& algorithm, const nb::dict& asked) {
   lab::SimulateRequest request;
-  const Schedule* given = nullptr;
-  if (nb::try_cast(algorithm, given) && given != nullptr) {
-    request.collective.given = std::make_shared<const Schedule>(*given);
-  } else if (!algorithm.is_none()) {
-    request.collective.algorithm = nb::cast<std::string>(algorithm);
-  }
+  if (!algorithm.is_none()) request.collective = collective_spec(algorithm, {});
   const std::vector<BoundField> known = fields(request);
   set_fields(known, asked);
   require_relations(known);
   if (!lab::is_single(request)) {
-    lab::Result result;
-    {
-      const nb::gil_scoped_release others_may_run;
-      result = lab::simulate(request);
-    }
-    return to_python(result);
+    return to_python(without_python([&] { return lab::simulate(request); }));
   }
-  std::optional<lab::Simulation> simulation;
-  {
-    const nb::gil_scoped_release others_may_run;
-    simulation.emplace(request);
-  }
-  return nb::cast(std::move(*simulation));
+  return nb::cast(without_python([&] { return lab::Simulation(request); }));
 }
 
 /// The figures of the answer, what a verdict "no" says, and the data of a picture; the latter two or nothing. `progress` gets
@@ -45,26 +30,16 @@ nb::tuple ask(const std::string& name, const nb::dict& given, const nb::object& 
   const lab::Asked asked = lab::question_named(name).ask();
   set_fields(asked.fields, given);
   require_relations(asked.fields);
-  lab::Result result;
-  {
-    const nb::gil_scoped_release others_may_run;
+  const lab::Result result = without_python([&] {
     const lab::Listener listener(listener_of(progress));
-    result = asked.answer(lab::Format::json);
-    if (result.at_last) result.at_last();
-  }
+    lab::Result answer = asked.answer(lab::Format::json);
+    if (answer.at_last) answer.at_last();
+    return answer;
+  });
   return nb::make_tuple(
       to_python(result),
       result.verdict.empty() ? nb::none() : nb::object(nb::str(result.verdict.c_str())),
       result.picture ? to_python(result.picture->data) : nb::none());
-}
-
-nb::dict figures_of(const lab::Simulation& simulation, bool with_interval) {
-  lab::Result result;
-  {
-    const nb::gil_scoped_release others_may_run;
-    result = simulation.result(with_interval);
-  }
-  return to_python(result);
 }
 
 }  // namespace
@@ -72,27 +47,24 @@ nb::dict figures_of(const lab::Simulation& simulation, bool with_interval) {
 void define_questions(nb::module_& module) {
   nb::class_<lab::Simulation>(module, "Simulation")
       .def_prop_ro("latency_us", [](const lab::Simulation& s) { return s.times().latency_us; })
-      .def("figures", figures_of, nb::arg("with_interval"))
+      .def(
+          "figures",
+          [](const lab::Simulation& s, bool with_interval) {
+            return to_python(without_python([&] { return s.result(with_interval); }));
+          },
+          nb::arg("with_interval"))
       .def("interval",
            [](const lab::Simulation& s) -> std::optional<std::pair<double, double>> {
-             const nb::gil_scoped_release others_may_run;
-             const auto interval = s.interval();
+             const auto interval = without_python([&] { return s.interval(); });
              if (!interval) return std::nullopt;
              return std::pair(interval->low_us, interval->high_us);
            })
       .def("sensitivity",
            [](const lab::Simulation& s) {
-             lab::Table table;
-             {
-               const nb::gil_scoped_release others_may_run;
-               table = s.sensitivity();
-             }
-             return rows_of(table);
+             return rows_of(without_python([&] { return s.sensitivity(); }));
            })
-      .def("timeline", [](const lab::Simulation& s) {
-        const nb::gil_scoped_release others_may_run;
-        return s.timeline();
-      });
+      .def("timeline",
+           [](const lab::Simulation& s) { return without_python([&] { return s.timeline(); }); });
   module.def("fields", [](const std::string& question) {
     nb::list all;
     for (const BoundField& each : lab::question_named(question).ask().fields) {

@@ -19,16 +19,11 @@ namespace {
 Schedule make(const nb::object& algorithm, std::uint32_t ranks, std::uint64_t elements,
               std::uint64_t alignment, const nb::dict& options) {
   const lab::CollectiveSpec asked = collective_spec(algorithm, options);
-  const nb::gil_scoped_release others_may_run;
-  return asked.make(ranks, elements, alignment);
+  return without_python([&] { return asked.make(ranks, elements, alignment); });
 }
 
 nb::dict check_of(const Schedule& schedule) {
-  CheckReport report;
-  {
-    const nb::gil_scoped_release others_may_run;
-    report = check(schedule);
-  }
+  const CheckReport report = without_python([&] { return check(schedule); });
   nb::dict about;
   about["correct"] = report.correct;
   about["violation"] = report.violation;

@@ -13,12 +13,10 @@ Exit code: 0; 2 where a run fails.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import math
-import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +26,7 @@ sys.path[:0] = [str(REPOSITORY / "experiments/site"), str(REPOSITORY / "experime
 
 import pandas as pd  # noqa: E402
 from repository import arlab  # noqa: E402
+from page_tables import csv_text, filled, markdown, rows_in  # noqa: E402
 
 COMMAND = ".venv/bin/python experiments/studies/model_quality/make.py"
 TEXT = "experiments/activations/texts/prose.txt"
@@ -68,50 +67,41 @@ NAMED = (
 # Layer by layer: two_shot on 4 ranks, of the first tokens of the text.
 LAYERS = ("--tokens", "1024", "--codec", "qr-q4")
 ASSIGN = ("--tokens", "512", "--codec", "qr-q8,qr-q6,qr-q4", "--max-kl", "0.05", "--points", "3")
-MARK = re.compile(r"<!-- (\w+)\(\) -->\n(?:.*?\n)??<!-- end -->", re.DOTALL)
 
 
 # ---------------------------------------------------------------------------------------- results
 
 
-def run() -> list[dict[str, str]]:
+def asked(command: str, *options: str, algorithm: str = "two_shot", ranks: str = "4", dtype: str = "fp16") -> list[dict[str, str]]:
+    """The rows of the answer."""
+    words = ["--model", "smollm2", "--text", str(REPOSITORY / TEXT), "--algorithm", algorithm, "--ranks", ranks, "--dtype", dtype]
+    return rows_in(arlab("model", command, *words, *options, "--format", "csv").decode())
+
+
+def perplexities(*options: str, **collective: str) -> list[dict[str, str]]:
     cache = REPOSITORY / "results/model_quality"
     cache.mkdir(parents=True, exist_ok=True)
+    return asked("perplexity", "--tokens", str(TOKENS), "--cache", str(cache), *options, **collective)
+
+
+def run() -> list[dict[str, str]]:
     rows = []
-    for algorithms, ranks, dtype, codecs in RUNS:
-        words = ["--model", "smollm2", "--text", str(REPOSITORY / TEXT), "--tokens", str(TOKENS), "--cache", str(cache)]
-        words += ["--algorithm", algorithms, "--ranks", ranks, "--dtype", dtype, "--codec", codecs, "--format", "csv"]
-        rows += csv.DictReader(arlab("model", "perplexity", *words).decode().splitlines())
+    for algorithm, ranks, dtype, codecs in RUNS:
+        rows += perplexities("--codec", codecs, algorithm=algorithm, ranks=ranks, dtype=dtype)
     return [{key: value for key, value in row.items() if key not in ("weights", "activations")} for row in rows]
 
 
 def run_quantized() -> list[dict[str, str]]:
-    cache = REPOSITORY / "results/model_quality"
-    cache.mkdir(parents=True, exist_ok=True)
     rows = []
     for weights, activations in QUANTIZED:
-        words = ["--model", "smollm2", "--text", str(REPOSITORY / TEXT), "--tokens", str(TOKENS), "--cache", str(cache)]
-        words += ["--algorithm", "two_shot", "--ranks", "4", "--dtype", "fp16", "--codec", QUANTIZED_CODECS, "--format", "csv"]
-        words += ["--weights", weights, "--activations", activations]
-        if "static" in activations:
-            words += ["--calibration", str(REPOSITORY / CALIBRATION)]
-        rows += csv.DictReader(arlab("model", "perplexity", *words).decode().splitlines())
+        calibration = ("--calibration", str(REPOSITORY / CALIBRATION)) if "static" in activations else ()
+        rows += perplexities("--codec", QUANTIZED_CODECS, "--weights", weights, "--activations", activations, *calibration)
     return rows
 
 
-def layer_by_layer(command: str, options: tuple[str, ...]) -> list[dict[str, str]]:
-    words = ["--model", "smollm2", "--text", str(REPOSITORY / TEXT), "--algorithm", "two_shot", "--ranks", "4", "--dtype", "fp16"]
-    return list(csv.DictReader(arlab("model", command, *words, *options, "--format", "csv").decode().splitlines()))
-
-
 def write(rows: list[dict[str, str]], path: Path, what: str = f"the first {TOKENS} tokens of {TEXT}, context 1024") -> None:
-    text = io.StringIO()
-    text.write(f"# arlab.model_quality/1: SmolLM2-135M, {what}\n# command: {COMMAND}\n")
-    text.write("# provenance: exact: computed by the network of arlab model perplexity, every all-reduce bit for bit\n")
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    path.write_text(text.getvalue(), encoding="utf-8")
+    provenance = "provenance: exact: computed by the network of arlab model perplexity, every all-reduce bit for bit"
+    path.write_text(csv_text(rows, f"arlab.model_quality/1: SmolLM2-135M, {what}", f"command: {COMMAND}", provenance), encoding="utf-8")
 
 
 def of_layers(command: str, options: tuple[str, ...]) -> str:
@@ -343,34 +333,28 @@ def factor_text(log2: float) -> str:
 
 
 def findings_table(r: Results) -> str:
-    lines = ["| finding | from | here | figures |", "| --- | --- | --- | --- |"]
-    for claim, source, verdict, figures in findings(r):
-        lines.append(f"| {claim} | {source} | {verdict} | {figures} |")
-    return "\n".join(lines)
+    return markdown(("finding", "from", "here", "figures"), findings(r))
 
 
 def codecs_table(r: Results) -> str:
-    heads = "| codec | wire bits | perplexity | over uncompressed | mean KL | p99 KL | top-1 | SQNR |"
-    lines = [heads, "| --- " + "| ---: " * 7 + "|"]
-    f = r.frame
+    f, lines = r.frame, []
     for row in f[(f.ranks == 4) & (f.algorithm == "two_shot") & (f.dtype == "fp16")].sort_values("mean_kl").itertuples():
         change = r.ln(row.codec)
         over = percent(change) if change.value < math.log(10) else f"{shown(math.exp(change.value))} times"
-        perplexity = f"{shown(row.perplexity)} ± {shown(row.perplexity_standard_error)} | {over}"
-        figures = f"{shown(row.mean_kl)} | {shown(row.p99_kl)} | {row.top1_agreement_percent:.1f} % | {row.token_sqnr_db:.1f} dB"
-        lines.append(f"| `{row.codec}` | {row.wire_bits_per_element:.4g} | {perplexity} | {figures} |")
-    return "\n".join(lines)
+        perplexity = f"{shown(row.perplexity)} ± {shown(row.perplexity_standard_error)}"
+        figures = shown(row.mean_kl), shown(row.p99_kl), f"{row.top1_agreement_percent:.1f} %", f"{row.token_sqnr_db:.1f} dB"
+        lines.append((f"`{row.codec}`", f"{row.wire_bits_per_element:.4g}", perplexity, over, *figures))
+    heads = ("codec", "wire bits", "perplexity", "over uncompressed", "mean KL", "p99 KL", "top-1", "SQNR")
+    return markdown(heads, lines, "lrrrrrrr")
 
 
 def algorithms_table(r: Results) -> str:
-    lines = ["| codec | ranks | one_shot | two_shot | ring | hierarchical |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
+    names, lines = ("one_shot", "two_shot", "ring", "hierarchical"), []
     for codec in CODECS:
         for ranks in (2, 4, 8):
-            names = ("one_shot", "two_shot", "ring", "hierarchical")
             runs = r.by_algorithm(codec, ranks)
-            cells = [shown(runs[name]) if name in runs else "" for name in names]
-            lines.append(f"| `{codec}` | {ranks} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            lines.append((f"`{codec}`", ranks, *(shown(runs[name]) if name in runs else "" for name in names)))
+    return markdown(("codec", "ranks", *names), lines, "lrrrrr")
 
 
 def quantized_table(_: Results) -> str:
@@ -378,15 +362,14 @@ def quantized_table(_: Results) -> str:
     frame = committed("quantized")
     codecs = QUANTIZED_CODECS.split(",")
     kl = frame.set_index(["weights", "activations", "codec"]).mean_kl.sort_index()
-    heads = [f"KL, `{codec}`" for codec in codecs]
-    lines = [f"| weights | activations | perplexity, `fp16` | {' | '.join(heads)} | `qr-q4`: of the sum |"]
-    lines.append("| --- | --- | ---: " + "| ---: " * len(codecs) + "| ---: |")
+    heads = ("weights", "activations", "perplexity, `fp16`", *(f"KL, `{codec}`" for codec in codecs), "`qr-q4`: of the sum")
+    lines = []
     for (weights, activations), rows in frame.groupby(["weights", "activations"], sort=False):
         own = kl[weights, activations]
         share = own["qr-q4"] / (own["fp16"] + kl["none", "none", "qr-q4"])
-        figures = [shown(rows.perplexity.iloc[0]), *(shown(own[codec]) for codec in codecs), f"{share:.2f}"]
-        lines.append(f"| `{weights}` | `{activations}` | {' | '.join(figures)} |")
-    return "\n".join(lines)
+        figures = (shown(rows.perplexity.iloc[0]), *(shown(own[codec]) for codec in codecs), f"{share:.2f}")
+        lines.append((f"`{weights}`", f"`{activations}`", *figures))
+    return markdown(heads, lines, "ll" + "r" * (len(heads) - 2))
 
 
 def layers_table(_: Results) -> str:
@@ -395,35 +378,35 @@ def layers_table(_: Results) -> str:
     alone = frame["alone_mean_kl"]
     heavy = frame[alone > 3 * alone.median()]
     light = frame.drop(heavy.index)
-    lines = ["| layer | KL of it alone | SQNR of what it makes, median token, all compressed |", "| --- | ---: | ---: |"]
-    lines += [f"| {row.layer} | {shown(row.alone_mean_kl)} | {row.state_token_sqnr_db:.1f} dB |" for row in heavy.itertuples()]
-    sqnr = f"{light.state_token_sqnr_db.min():.1f} to {light.state_token_sqnr_db.max():.1f} dB"
-    lines.append(f"| the other {len(light)}, each | {shown(light.alone_mean_kl.min())} to {shown(light.alone_mean_kl.max())} | {sqnr} |")
-    return "\n".join(lines)
+    lines = [(row.layer, shown(row.alone_mean_kl), f"{row.state_token_sqnr_db:.1f} dB") for row in heavy.itertuples()]
+    kl = f"{shown(light.alone_mean_kl.min())} to {shown(light.alone_mean_kl.max())}"
+    lines.append((f"the other {len(light)}, each", kl, f"{light.state_token_sqnr_db.min():.1f} to {light.state_token_sqnr_db.max():.1f} dB"))
+    return markdown(("layer", "KL of it alone", "SQNR of what it makes, median token, all compressed"), lines, "lrr")
 
 
 def assignments_table(_: Results) -> str:
-    lines = ["| wire bits | mean KL | predicted | on the front | codecs of the layers |", "| ---: | ---: | ---: | --- | --- |"]
+    lines = []
     for row in committed("assignments").itertuples():
         front = "yes" if str(row.on_front).lower() == "true" else "no"
-        lines.append(f"| {row.wire_bits_per_element:.4g} | {shown(row.mean_kl)} | {shown(row.predicted_kl)} | {front} | `{row.assignment}` |")
-    return "\n".join(lines)
+        lines.append((f"{row.wire_bits_per_element:.4g}", shown(row.mean_kl), shown(row.predicted_kl), front, f"`{row.assignment}`"))
+    return markdown(("wire bits", "mean KL", "predicted", "on the front", "codecs of the layers"), lines, "rrrll")
 
 
 def experts_table(_: Results) -> str:
-    lines = ["| dispatch | sent back as | perplexity | mean KL | top-1 | SQNR of the first layer's output |", "| --- | --- " + "| ---: " * 4 + "|"]
+    lines = []
     for row in committed("experts").itertuples():
-        figures = f"{shown(row.perplexity)} | {shown(row.mean_kl)} | {row.top1_agreement_percent:.1f} % | {row.first_layer_token_sqnr_db:.1f} dB"
-        lines.append(f"| `{row.dispatch}` | `{row.combine}` | {figures} |")
-    return "\n".join(lines)
+        figures = shown(row.mean_kl), f"{row.top1_agreement_percent:.1f} %", f"{row.first_layer_token_sqnr_db:.1f} dB"
+        lines.append((f"`{row.dispatch}`", f"`{row.combine}`", shown(row.perplexity), *figures))
+    heads = ("dispatch", "sent back as", "perplexity", "mean KL", "top-1", "SQNR of the first layer's output")
+    return markdown(heads, lines, "llrrrr")
 
 
 def minilm_table(_: Results) -> str:
-    lines = ["| codec | same nearest sentence | RMS error of the cosines | correlation of the cosines |", "| --- | ---: | ---: | ---: |"]
-    for row in committed("minilm").itertuples():
-        figures = f"{row.nearest_agreement_percent:.0f} % | {row.cosine_rmse:.2g} | {row.cosine_correlation:.4f}"
-        lines.append(f"| `{row.codec}` | {figures} |")
-    return "\n".join(lines)
+    lines = [
+        (f"`{row.codec}`", f"{row.nearest_agreement_percent:.0f} %", f"{row.cosine_rmse:.2g}", f"{row.cosine_correlation:.4f}")
+        for row in committed("minilm").itertuples()
+    ]
+    return markdown(("codec", "same nearest sentence", "RMS error of the cosines", "correlation of the cosines"), lines, "lrrr")
 
 
 PARTS = {
@@ -432,10 +415,10 @@ PARTS = {
 }  # fmt: skip
 
 
-def filled(page: str, frame: pd.DataFrame) -> str:
+def page_of(text: str, frame: pd.DataFrame) -> str:
     """The page with its tables."""
     r = Results(frame)
-    return MARK.sub(lambda m: f"<!-- {m[1]}() -->\n\n{PARTS[m[1]](r)}\n\n<!-- end -->" if m[1] in PARTS else m[0], page)
+    return filled(text, {name: partial(part, r) for name, part in PARTS.items()})
 
 
 def draw(frame: pd.DataFrame) -> None:
@@ -453,12 +436,12 @@ def main() -> int:
     if not options.page:
         write(run(), HERE / "results.csv")
         write(run_quantized(), HERE / "quantized.csv")
-        write(layer_by_layer("layers", LAYERS), HERE / "layers.csv", of_layers("layers", LAYERS))
-        write(layer_by_layer("assign", ASSIGN), HERE / "assignments.csv", of_layers("assign", ASSIGN))
+        write(asked("layers", *LAYERS), HERE / "layers.csv", of_layers("layers", LAYERS))
+        write(asked("assign", *ASSIGN), HERE / "assignments.csv", of_layers("assign", ASSIGN))
     frame = committed()
     draw(frame)
     page = HERE / "README.md"
-    page.write_text(filled(page.read_text(encoding="utf-8"), frame), encoding="utf-8")
+    page.write_text(page_of(page.read_text(encoding="utf-8"), frame), encoding="utf-8")
     return 0
 
 

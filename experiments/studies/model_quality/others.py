@@ -21,8 +21,6 @@ Exit code: 0; 2 for bad usage.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import sys
 from collections.abc import Callable
@@ -31,13 +29,14 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[2]
-sys.path.insert(0, str(REPOSITORY / "experiments/activations"))
+sys.path[:0] = [str(REPOSITORY / "experiments/activations"), str(REPOSITORY / "experiments/site")]
 
 import arlab  # noqa: E402
 import capture  # noqa: E402
 import capture_smollm2 as smollm2  # noqa: E402
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
+from page_tables import csv_text  # noqa: E402
 
 Float32 = NDArray[np.float32]
 TEXT = REPOSITORY / "experiments/activations/texts/prose.txt"
@@ -45,13 +44,11 @@ CODECS = ("fp16", "qr-q8", "int8-g128", "qr-q6", "int5-g128", "qr-q4", "int4-g32
 
 
 def write(name: str, about: str, rows: list[dict[str, Any]]) -> None:
-    text = io.StringIO()
-    text.write(f"# arlab.model_quality.{name}/1: {about}\n# command: experiments/studies/model_quality/others.py {name}\n")
-    text.write("# provenance: exact: computed by a network in NumPy, every collective bit for bit\n")
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: f"{each:.6g}" if isinstance(each, float) else each for key, each in row.items()} for row in rows)
-    (HERE / f"{name}.csv").write_text(text.getvalue(), encoding="utf-8")
+    text = csv_text(
+        rows, f"arlab.model_quality.{name}/1: {about}", f"command: experiments/studies/model_quality/others.py {name}",
+        "provenance: exact: computed by a network in NumPy, every collective bit for bit",
+    )  # fmt: skip
+    (HERE / f"{name}.csv").write_text(text, encoding="utf-8")
 
 
 # ------------------------------------------------------------------------------------ embeddings
@@ -63,7 +60,7 @@ def sentences() -> list[str]:
 
 
 def minilm() -> None:
-    folder = capture.fetched("minilm", None)
+    folder = capture.fetch("minilm")
     model = capture.model_from_files(folder / "model.safetensors", None)
     texts = sentences()
 
@@ -161,7 +158,7 @@ def logits_of(model: smollm2.Model, ids: list[int], exchange: Exchange | None) -
 
 
 def experts() -> None:
-    path = capture.fetched("smollm2", None) / smollm2.MODEL_FILE
+    path = capture.fetch("smollm2") / smollm2.MODEL_FILE
     model = smollm2.read_gguf(path)
     ids = smollm2.first_tokens(model, "prose", TOKENS)
     exact, plain = logits_of(model, ids, None)

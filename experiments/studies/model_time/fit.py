@@ -8,7 +8,6 @@ rows `none` of h200_layers_2026-11-22.csv, bf16, first run, 2 and 4 GPUs, 1, 32,
 are those of `arlab model time`; sim/workload/model_time.h has the formula.
 """
 
-import csv
 import json
 import math
 import sys
@@ -22,6 +21,7 @@ EXPERIMENTS = HERE.parents[1]
 sys.path.insert(0, str(EXPERIMENTS / "site"))
 
 from repository import arlab  # noqa: E402
+from page_tables import rows_of  # noqa: E402
 
 FITTED_TOKENS = (1, 32, 512, 8192)
 
@@ -29,8 +29,7 @@ FITTED_TOKENS = (1, 32, 512, 8192)
 def measured():
     """(date, ranks, dtype, run, tokens, us) of every layer without an all-reduce."""
     for date in ("2026-11-22", "2026-11-23"):
-        lines = (EXPERIMENTS / f"measured/h200_layers_{date}.csv").read_text().splitlines()
-        for row in csv.DictReader(line for line in lines if not line.startswith("#")):
+        for row in rows_of(EXPERIMENTS / f"measured/h200_layers_{date}.csv"):
             if row["all_reduce"] == "none":
                 yield date, int(row["ranks"]), row["dtype"], row.get("run", "1"), int(row["tokens"]), float(row["layer_us"])
 

@@ -12,8 +12,6 @@ folder than build/bin.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import math
 import re
@@ -28,6 +26,7 @@ REPOSITORY = HERE.parents[2]
 sys.path[:0] = [str(REPOSITORY / "experiments/site"), str(REPOSITORY / "experiments/python")]
 
 from repository import arlab  # noqa: E402
+from page_tables import csv_text, filled, markdown, rows_of  # noqa: E402
 
 COMMAND = ".venv/bin/python experiments/studies/model_time/make.py"
 MACHINES = ("h200-8", "a100-flashcomm-8")
@@ -37,7 +36,6 @@ CODECS = ("bf16", "qr-q8", "qr-q6", "int5-g128", "qr-q4", "int2-g32-sr-is")
 ALGORITHMS = ("one_shot", "two_shot")
 LINKS = tuple(round(5 * 10 ** (i / 6), 1) for i in range(15))  # GB/s: 5 to 1077
 SEEN = ("model", "phase", "codec", "link_gb_per_s", "algorithm", "time_us", "communication_share")
-MARK = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n.*?\n<!-- end -->", re.DOTALL)
 
 
 def machine_with(folder: Path, machine: str, gb_per_s: float) -> Path:
@@ -61,20 +59,19 @@ def time_of(machine: Path, model: str, phase: str, codec: str, algorithm: str) -
 def simulate(out: Path, machine: str) -> None:
     """Writes the times of a machine: of every codec the faster algorithm."""
 
-    def row(place: tuple[str, str, str, float]) -> list[object]:
+    def row(place: tuple[str, str, str, float]) -> dict[str, object]:
         model, phase, codec, link = place
         us, share, algorithm = min(time_of(files[link], model, phase, codec, each) for each in ALGORITHMS)
-        return [model, phase, codec, link, algorithm, f"{us:.6g}", f"{share:.4f}"]
+        return dict(zip(SEEN, (model, phase, codec, str(link), algorithm, us, f"{share:.4f}"), strict=True))
 
     with tempfile.TemporaryDirectory(prefix="arlab-") as folder, ThreadPoolExecutor() as threads:
         files = {link: machine_with(Path(folder), machine, link) for link in LINKS}
         rows = list(threads.map(row, [(m, p, c, link) for p in PHASES for m in MODELS for c in CODECS for link in LINKS]))
-    text = io.StringIO()
-    text.write(f"# arlab.model_time/1: times of models over the bandwidth of the links of {machine}, bf16\n# command: {COMMAND}\n")
-    text.write(f"# provenance: simulated by arlab model time: {machine} with other links\n")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([SEEN, *rows])
-    (out / f"times_{machine}.csv").write_text(text.getvalue(), encoding="utf-8")
+    comments = (
+        f"arlab.model_time/1: times of models over the bandwidth of the links of {machine}, bf16", f"command: {COMMAND}",
+        f"provenance: simulated by arlab model time: {machine} with other links",
+    )  # fmt: skip
+    (out / f"times_{machine}.csv").write_text(csv_text(rows, *comments), encoding="utf-8")
 
 
 def validate(out: Path) -> None:
@@ -106,42 +103,38 @@ class Page:
         from arlab.figures import model_times
 
         self.pays = lambda machine, least: model_times.pays_below(model_times.read_model_times(folder / f"times_{machine}.csv"), least)
-        lines = (folder / "validation.csv").read_text(encoding="utf-8").splitlines()
-        self.cells = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+        self.cells = rows_of(folder / "validation.csv")
 
     def crossings(self, machine: str, least: float) -> str:
         table = self.pays(machine, least)
-        lines = [f"| model | | {' | '.join(f'`{name}`' for name in table.columns)} |", "| --- " * (2 + len(table.columns)) + "|"]
-        for (model, phase), row in table.iterrows():
-            lines.append(f"| {model} | {phase} | {' | '.join(gb_per_s(each) for each in row)} |")
-        return "\n".join(lines)
+        lines = [(*names, *map(gb_per_s, row)) for names, row in table.iterrows()]
+        return markdown(["model", "", *(f"`{name}`" for name in table.columns)], lines)
 
     def speedups(self, table: str) -> str:
-        lines = ["| what | published | ours | error |", "| --- | ---: | ---: | ---: |"]
+        lines = []
         for cell in self.cells:
             if cell["table"] == table:
                 value, ours = float(cell["value"]), float(cell["simulated"])
-                lines.append(f"| {cell['row']} | {value:.2f} | {ours:.2f} | {100 * (ours / value - 1):+.1f} % |")
-        return "\n".join(lines)
+                lines.append((cell["row"], f"{value:.2f}", f"{ours:.2f}", f"{100 * (ours / value - 1):+.1f} %"))
+        return markdown(("what", "published", "ours", "error"), lines, "lrrr")
 
     def summary(self) -> str:
         groups: dict[tuple[str, str, str], list[float]] = {}
         for cell in self.cells:
             groups.setdefault((cell["table"], cell["quantity"], cell["fitted"]), []).append(float(cell["error_percent"]))
-        lines = ["| table | what | cells | mean error | largest |", "| --- | --- | ---: | ---: | ---: |"]
+        lines = []
         for (table, quantity, fitted), errors in groups.items():
             what = {"layer_us": "time of a layer", "speedup": "speed-up over the library"}[quantity]
             sizes = [abs(each) for each in errors]
             what += ", fitted" if fitted in ("true", "True", "1") else ", not fitted to"
-            lines.append(f"| {table} | {what} | {len(errors)} | {sum(sizes) / len(sizes):.1f} % | {max(sizes):.1f} % |")
-        return "\n".join(lines)
+            lines.append((table, what, len(errors), f"{sum(sizes) / len(sizes):.1f} %", f"{max(sizes):.1f} %"))
+        return markdown(("table", "what", "cells", "mean error", "largest"), lines, "llrrr")
 
 
-def with_figures(text: str, folder: Path) -> str:
-    """The page with what its marks say between them and <!-- end -->."""
-    page = Page(folder)
-    names = {name: getattr(page, name) for name in ("crossings", "speedups", "summary")}
-    return MARK.sub(lambda mark: f"<!-- {mark[1]} -->\n\n{eval(mark[1], {'__builtins__': {}}, names)}\n\n<!-- end -->", text)  # noqa: S307
+def page_of(text: str, folder: Path) -> str:
+    """The page with its tables."""
+    said = Page(folder)
+    return filled(text, {name: getattr(said, name) for name in ("crossings", "speedups", "summary")})
 
 
 def draw(folder: Path) -> None:
@@ -156,7 +149,7 @@ def draw(folder: Path) -> None:
 def write_page(folder: Path) -> None:
     draw(folder)
     page = folder / "README.md"
-    page.write_text(with_figures(page.read_text(encoding="utf-8"), folder), encoding="utf-8")
+    page.write_text(page_of(page.read_text(encoding="utf-8"), folder), encoding="utf-8")
 
 
 def main() -> int:

@@ -12,7 +12,6 @@ build/bin.
 from __future__ import annotations
 
 import argparse
-import csv
 import re
 import shutil
 import sys
@@ -24,6 +23,7 @@ REPOSITORY = HERE.parents[2]
 sys.path.insert(0, str(REPOSITORY / "experiments/site"))
 
 from repository import arlab  # noqa: E402
+from page_tables import csv_text, rows_of  # noqa: E402
 
 QUESTION = re.compile(r"^    build/bin/arlab (sweep [^`]*? --out results/what_if/(\w+))\n.*?^!\[[^]]*\]\(\2\.png \"(\w+)\"\)", re.MULTILINE | re.DOTALL)
 COLUMNS = ("topology", "algorithm", "codec", "implementation", "bytes", "latency_us")
@@ -35,9 +35,8 @@ def questions() -> list[tuple[list[str], str, str]]:
 
 
 def table_of(sweep: Path, words: list[str]) -> str:
-    lines = [line for line in sweep.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    rows = [",".join(f"{float(row[name]):.6g}" if name == "latency_us" else row[name] for name in COLUMNS) for row in csv.DictReader(lines)]
-    return "\n".join([f"# command: build/bin/arlab {' '.join(words)}", "# provenance: simulated", ",".join(COLUMNS), *rows]) + "\n"
+    rows = [{name: row[name] for name in COLUMNS} | {"latency_us": float(row["latency_us"])} for row in rows_of(sweep)]
+    return csv_text(rows, f"command: build/bin/arlab {' '.join(words)}", "provenance: simulated")
 
 
 def main() -> None:

@@ -12,10 +12,7 @@ Without --quality it is that of the study model_quality. Needed is what ./quicks
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
-import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +22,7 @@ REPOSITORY = HERE.parents[2]
 sys.path[:0] = [str(REPOSITORY / "experiments/site"), str(REPOSITORY / "experiments/python")]
 
 from repository import arlab  # noqa: E402
+from page_tables import csv_text, filled, markdown, rows_of  # noqa: E402
 
 COMMAND = ".venv/bin/python experiments/studies/which_codec/make.py"
 MODEL = "llama-3-8b"
@@ -38,7 +36,6 @@ CODECS = (
 TIMES = ("machine", "codec", "wire_bits_per_element", "algorithm", "ttft_us", "communication_share", "speedup")
 LOSSES = ("mean_kl", "perplexity")
 QUALITY = HERE.parent / "model_quality/results.csv"
-MARK = re.compile(r"<!-- table\(\) -->\n.*?\n<!-- end -->", re.DOTALL)
 
 
 def simulated(model: str) -> list[dict[str, object]]:
@@ -62,17 +59,14 @@ def simulated(model: str) -> list[dict[str, object]]:
 
 def committed() -> list[dict[str, object]]:
     """The rows of choice.csv."""
-    lines = (HERE / "choice.csv").read_text(encoding="utf-8").splitlines()
-    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
-    return [{**row, "wire_bits_per_element": float(row["wire_bits_per_element"])} for row in rows]
+    return [{**row, "wire_bits_per_element": float(row["wire_bits_per_element"])} for row in rows_of(HERE / "choice.csv")]
 
 
 def quality(path: Path) -> dict[str, dict[str, str]]:
     """Rows of `arlab model perplexity` by codec: of two_shot, with the ranks and dtype that most of CODECS have."""
     if not path.exists():
         return {}
-    lines = path.read_text(encoding="utf-8").splitlines()
-    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    rows = rows_of(path)
     needed = ("ranks", "algorithm", "codec", "dtype", "perplexity", "mean_kl")
     if missing := [name for name in needed if rows and name not in rows[0]]:
         sys.exit(f"error: {path} has no column {missing[0]}; needed are {', '.join(needed)}")
@@ -88,20 +82,18 @@ def quality(path: Path) -> dict[str, dict[str, str]]:
 
 
 def table(rows: list[dict[str, object]]) -> str:
-    names = {"wire bits": "---:", "mean KL": "---:", "perplexity": "---:"} | dict.fromkeys(MACHINES, "---:")
-    lines = [f"| codec | {' | '.join(names)} |", f"| --- | {' | '.join(names.values())} |"]
+    heads, lines = ("codec", "wire bits", "mean KL", "perplexity", *MACHINES), []
     for codec in CODECS:
         mine = [row for row in rows if row["codec"] == codec]
         lost = [f"{float(mine[0]['mean_kl']):.2g}", f"{float(mine[0]['perplexity']):.4g}"] if mine[0]["mean_kl"] else ["", ""]
-        cells = [f"{mine[0]['wire_bits_per_element']:.4g}", *lost]
-        cells += [f"{float(row['ttft_us']) / 1000:.1f} ms ({float(row['speedup']):.2f})" for row in mine]
-        lines.append(f"| `{codec}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        times = [f"{float(row['ttft_us']) / 1000:.1f} ms ({float(row['speedup']):.2f})" for row in mine]
+        lines.append((f"`{codec}`", f"{mine[0]['wire_bits_per_element']:.4g}", *lost, *times))
+    return markdown(heads, lines, "l" + "r" * (len(heads) - 1))
 
 
-def filled(page: str, rows: list[dict[str, object]]) -> str:
+def page_of(text: str, rows: list[dict[str, object]]) -> str:
     """The page with its table."""
-    return MARK.sub(lambda _: f"<!-- table() -->\n\n{table(rows)}\n\n<!-- end -->", page)
+    return filled(text, {"table": lambda: table(rows)})
 
 
 def draw(rows: list[dict[str, object]], path: Path) -> None:
@@ -127,20 +119,18 @@ def main() -> int:
     if options.model:
         print(table(rows))
         return 0
-    text = io.StringIO()
-    text.write(f"# arlab.which_codec/1: time to first token of {MODEL}, 8 prompts of 1024 tokens, 8 ranks, bf16\n# command: {COMMAND}\n")
-    text.write("# provenance: times simulated by arlab model time; speedup: over the machine's NCCL or RCCL, uncompressed\n")
+    comments = [
+        f"arlab.which_codec/1: time to first token of {MODEL}, 8 prompts of 1024 tokens, 8 ranks, bf16", f"command: {COMMAND}",
+        "provenance: times simulated by arlab model time; speedup: over the machine's NCCL or RCCL, uncompressed",
+    ]  # fmt: skip
     for ranks, dtype in sorted({(row["ranks"], row["dtype"]) for row in found.values()}):
-        text.write(f"# provenance: mean_kl, perplexity: exact, SmolLM2-135M by arlab model perplexity, two_shot, {ranks} ranks, {dtype}\n")
-    writer = csv.DictWriter(text, [*TIMES, *LOSSES], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: f"{each:.6g}" if isinstance(each, float) else each for key, each in row.items()} for row in rows)
-    (HERE / "choice.csv").write_text(text.getvalue(), encoding="utf-8")
+        comments.append(f"provenance: mean_kl, perplexity: exact, SmolLM2-135M by arlab model perplexity, two_shot, {ranks} ranks, {dtype}")
+    (HERE / "choice.csv").write_text(csv_text(rows, *comments), encoding="utf-8")
     rows = committed()  # the digits that are in the file
     if found:
         draw(rows, HERE / "choice.png")
     page = HERE / "README.md"
-    page.write_text(filled(page.read_text(encoding="utf-8"), rows), encoding="utf-8")
+    page.write_text(page_of(page.read_text(encoding="utf-8"), rows), encoding="utf-8")
     return 0
 
 

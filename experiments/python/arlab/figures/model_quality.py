@@ -33,9 +33,8 @@ def divergence_over_sqnr(frame: pd.DataFrame, named: pd.DataFrame | None = None,
     rank = rows["token_sqnr_db"].rank().corr(rows["mean_kl"].rank())
     title = f"The SQNR of its sums says how far a model is off, and not which codec is better (rank correlation {rank:.2f})"
     legend = [style.handle(name, **look) for name, look in looks.items()]
-    source = f"Provenance: {frame.attrs['provenance']}." if frame.attrs.get("provenance") else ""
     notes = ["Right: little noise in the sums. Down: little change of the model. Uncompressed codecs are left out."]
-    page = style.new_page(title, "KL divergence from the uncompressed model, over the SQNR of the median token of all sums", notes, source, [legend], 5.6)
+    page = style.new_page(title, "KL divergence from the uncompressed model, over the SQNR of the median token of all sums", notes, style.provenance(frame), [legend], 5.6)
     axes = page.subplots()
     axes.grid()
     style.log_axis(axes.yaxis, list(rows["mean_kl"]))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -20,7 +19,6 @@ from arlab.figures.tables import InputError
 
 COLUMNS = ("model", "phase", "codec", "link_gb_per_s", "time_us", "communication_share")
 MODERATE_KL = 0.1  # nats: what titles call a codec that can be used
-LINES = ("-", (0, (5, 1)), (0, (1, 0.8)), (0, (5, 1, 1, 1)))
 
 
 def read_model_times(path: Path | str) -> pd.DataFrame:
@@ -76,10 +74,7 @@ def speedup_over_link(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Fig
     """Speed-up of each codec over the uncompressed one, over the bandwidth of the links; a panel per model and phase."""
     rows = speedups(frame)
     codecs = [name for name in dict.fromkeys(rows["codec"]) if name not in style.UNCOMPRESSED]
-    colours = style.codec_colours(codecs, highlight)
-    looks: dict[str, dict[str, Any]] = {
-        name: {"color": colours[name], "linestyle": LINES[i % len(LINES)]} for i, name in enumerate(codecs)
-    }
+    looks = style.codec_lines(codecs, highlight)
     places = list(dict.fromkeys(zip(rows["phase"], rows["model"], strict=True)))
     top = rows.loc[rows["speedup"].idxmax()]
     slow = rows[(rows["speedup"] < 1) & ~rows["codec"].isin(style.UNCOMPRESSED)]
@@ -90,9 +85,8 @@ def speedup_over_link(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Fig
     legend = [style.handle(name, linewidth=2, **look) for name, look in looks.items()]
     across = 1 if style.is_column() else len({model for _, model in places})
     down = math.ceil(len(places) / across)
-    source = f"Provenance: {frame.attrs['provenance']}." if frame.attrs.get("provenance") else ""
     figure = style.new_page(
-        title, "speed-up over uncompressed values, over the bandwidth of a rank's links", notes, source, [legend], down * 2.3
+        title, "speed-up over uncompressed values, over the bandwidth of a rank's links", notes, style.provenance(frame), [legend], down * 2.3
     )
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey="row")
     for axes, (phase, model) in zip(grid.flat, places, strict=False):
@@ -131,10 +125,9 @@ def divergence_over_speedup(frame: pd.DataFrame, highlight: Sequence[str] = ()) 
     if best is not None:
         title = f"With a KL divergence below {MODERATE_KL:g} nats the first token comes up to {best['speedup']:.2g} times as early"
         title += f" ({best['codec']} on {best['machine']})"
-    source = f"Provenance: {frame.attrs['provenance']}." if frame.attrs.get("provenance") else ""
     notes = ["Lower and further right is better."]
     down = 2.6 * len(machines) if style.is_column() else 4.2
-    page = style.new_page(title, "mean KL divergence from the uncompressed model, over the speed-up", notes, source, [], down)
+    page = style.new_page(title, "mean KL divergence from the uncompressed model, over the speed-up", notes, style.provenance(frame), [], down)
     for axes, machine in zip(style.panels(page, len(machines), sharey=True), machines, strict=True):
         of_machine = rows[rows["machine"] == machine]
         axes.grid()

@@ -20,7 +20,7 @@ METHOD = ["algorithm", "codec", "implementation"]
 
 def read_selection(path: Path) -> dict[str, Any]:
     """The JSON object of a selection with its candidates."""
-    data = read_report(path, "arlab.select", "select")
+    data = read_report(path, "arlab.select", "of arlab select")
     if not isinstance(data.get("candidates"), list):
         raise InputError(
             f"{path}: holds the selection without its candidates, as `select --out` writes it; "

@@ -38,6 +38,7 @@ BLUE, ORANGE, WINE, GREEN, INDIGO, SKY, PINK = (
 )  # fmt: skip
 PALETTE = (BLUE, ORANGE, WINE, SKY, INDIGO, GREEN, PINK)
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "p", "h", "*", "d", "8", "H")
+LINES = ("-", (0, (5, 1)), (0, (1, 0.8)), (0, (5, 1, 1, 1)))
 # An algorithm has the same colour and marker in all figures.
 ALGORITHMS = {
     "one_shot": (BLUE, "o"),
@@ -217,6 +218,17 @@ def codec_colours(codecs: Sequence[str], highlight: Sequence[str] = ()) -> dict[
     colours = {codec: PALETTE[i] if i < len(PALETTE) else GREY for i, codec in enumerate(others)}
     colours |= {codec: (INK, GREY, "#999999")[i % 3] for i, codec in enumerate(plain)}
     return colours | dict.fromkeys(highlight, HIGHLIGHT)
+
+
+def codec_lines(codecs: Sequence[str], highlight: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """A colour and a line style per codec, since colours are not enough in grey; a highlighted line is solid."""
+    colours = codec_colours(codecs, highlight)
+    return {name: {"color": colours[name], "linestyle": "-" if name in highlight else LINES[i % len(LINES)]} for i, name in enumerate(codecs)}
+
+
+def provenance(frame: Any) -> str:
+    """Where the numbers of a figure come from, as the attrs of a DataFrame say."""
+    return f"Provenance: {frame.attrs['provenance']}." if frame.attrs.get("provenance") else ""
 
 
 def is_column() -> bool:

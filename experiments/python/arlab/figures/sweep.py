@@ -22,8 +22,6 @@ from arlab.figures.style import GREY, HIGHLIGHT, INK, NO_BREAK, handle, microsec
 from arlab.figures.tables import InputError, plural
 
 LIBRARY = "library"
-# Line styles of codecs, whose colours are not enough in grey; markers are for algorithms.
-LINES = ("-", (0, (5, 1)), (0, (1, 0.8)), (0, (5, 1, 1, 1)))
 
 
 class Sweep:
@@ -49,11 +47,7 @@ class Sweep:
         self.sizes = sorted(rows["bytes"].unique())
         self.algorithms = list(rows["algorithm"].unique())
         codecs = [name for name in rows["series"].unique() if name != LIBRARY]
-        colours = style.codec_colours(codecs, [name for name in codecs if name in highlight])
-        self.looks: dict[str, dict[str, Any]] = {
-            name: {"color": colours[name], "linestyle": "-" if name in highlight else LINES[i % len(LINES)]}
-            for i, name in enumerate(codecs)
-        }
+        self.looks = style.codec_lines(codecs, [name for name in codecs if name in highlight])
         self.looks |= {name: {"color": HIGHLIGHT, "linestyle": "-."} for name in highlight if name in self.algorithms}
         self.looks |= {LIBRARY: {"color": INK, "linestyle": (0, (2, 2))}} if library.any() else {}
 

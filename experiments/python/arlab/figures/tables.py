@@ -174,14 +174,16 @@ def read_sweep(path: Path) -> pd.DataFrame:
     return table
 
 
-def read_report(path: Path, schema: str, command: str) -> dict[str, Any]:
-    """The JSON object that `arlab COMMAND` wrote; its schema is named `schema`/version."""
+def read_report(
+    path: Path, schema: str, what: str, head: Callable[[dict[str, Any]], dict[str, Any]] = lambda report: report
+) -> dict[str, Any]:
+    """A JSON object that arlab wrote, `what` it is; the schema in its `head` is named `schema`/version."""
+    text = read_text(path)[0]
     try:
-        report: dict[str, Any] = json.loads(read_text(path)[0])
-        if not report["schema"].startswith(f"{schema}/"):
-            raise InputError(f"{path}: not of arlab {command}")
-    except InputError:
-        raise
+        report: dict[str, Any] = json.loads(text)
+        known = head(report)["schema"].startswith(f"{schema}/")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: not of arlab {command} ({error})") from error
+        raise InputError(f"{path}: not {what} ({error})") from error
+    if not known:
+        raise InputError(f"{path}: not {what}")
     return report

@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 
 from arlab.figures import style
 from arlab.figures.style import BAND, GREY, INK
-from arlab.figures.tables import InputError, read_text
+from arlab.figures.tables import read_report
 
 # What a rank does: its colour and what the legend says.
 WORK = {
@@ -39,18 +39,13 @@ LANE_IN = 0.27
 
 def read_trace(path: Path) -> dict[str, Any]:
     """The JSON object of a trace; raises InputError when the file is not one of arlab."""
-    import json
 
-    try:
-        trace: dict[str, Any] = json.loads(read_text(path)[0])
-        if not trace["otherData"]["schema"].startswith("arlab.trace/"):
-            raise InputError(f"{path}: not a trace of arlab simulate")
+    def head(trace: dict[str, Any]) -> dict[str, Any]:
         spans_of(trace)
-    except InputError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: not a trace of arlab simulate ({error})") from error
-    return trace
+        about: dict[str, Any] = trace["otherData"]
+        return about
+
+    return read_report(path, "arlab.trace", "a trace of arlab simulate", head)
 
 
 def spans_of(trace: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -156,10 +151,14 @@ def timeline(trace: dict[str, Any]) -> Figure:
     return figure
 
 
+def hatch(idle: bool) -> dict[str, str]:
+    """Waiting is hatched."""
+    return {"hatch": "////", "edgecolor": "#999999"} if idle else {"edgecolor": "none"}
+
+
 def patch(colour: str, label: str, idle: bool = False) -> Patch:
-    """A legend entry; waiting is hatched."""
-    hatch = {"hatch": "////", "edgecolor": "#999999"} if idle else {"edgecolor": "none"}
-    return Patch(facecolor=colour, label=label, linewidth=0, **hatch)
+    """A legend entry."""
+    return Patch(facecolor=colour, label=label, linewidth=0, **hatch(idle))
 
 
 def beside(begin: float, end: float, others: Iterable[tuple[float, float]]) -> bool:
@@ -176,9 +175,8 @@ def draw_rank(axes: Axes, spans: pd.DataFrame, top: float) -> None:
     for span in spans.itertuples():
         shared = beside(span.begin, span.end, crowded)
         where = (top + 0.1 + span.lane * narrow, narrow) if shared else (top + 0.1, 0.8)
-        look = {"hatch": "////", "edgecolor": "#999999"} if span.name == "wait" else {"edgecolor": "none"}
         colour = WORK.get(span.name, (GREY, ""))[0]
-        axes.broken_barh([(span.begin, span.end - span.begin)], where, facecolors=colour, linewidth=0, **look)
+        axes.broken_barh([(span.begin, span.end - span.begin)], where, facecolors=colour, linewidth=0, **hatch(span.name == "wait"))
 
 
 def draw_link(

@@ -35,7 +35,7 @@ Points = NDArray[np.float64]
 
 def read_topology(path: Path) -> dict[str, Any]:
     """The JSON object of a topology with its edges."""
-    return read_report(path, "arlab.topology", "topology show")
+    return read_report(path, "arlab.topology", "of arlab topology show")
 
 
 def circle(count: int, radius: float = 1.0) -> Points:

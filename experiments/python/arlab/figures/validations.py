@@ -20,7 +20,7 @@ SPREAD = 0.8  # of the dots of one size, in powers of two
 
 def read_validation(path: Path) -> dict[str, Any]:
     """The JSON object of `arlab validate --format json`."""
-    data = read_report(path, "arlab.validate", "validate")
+    data = read_report(path, "arlab.validate", "of arlab validate")
     for name in ("measurements", "predictions"):
         if not isinstance(data.get(name), list):
             raise InputError(f"{path}: holds no {name}, as `validate --format json` prints them")

@@ -1,4 +1,4 @@
-// arlab doctor: what is here, what is missing, and the command that brings it.
+// What is here, what is missing, and which command brings it?
 
 #include <sys/wait.h>
 
@@ -8,16 +8,15 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "experiments/cli/commands.h"
-#include "experiments/cli/options.h"
-#include "experiments/cli/plots.h"
+#include "experiments/lab/files.h"
+#include "experiments/lab/questions.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/memory.h"
 #include "sim/topology/topology.h"
 
-namespace arlab::cli {
+namespace arlab::lab {
 namespace {
 
 namespace fs = std::filesystem;
@@ -178,12 +177,10 @@ Result answer(const DoctorRequest& /*request*/) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app) {
-  add_question(
-      app,
-      question<DoctorRequest>(
-          "doctor", "Say what is installed, which GPUs there are, and how to get what is missing",
-          answer));
+Question doctor_question() {
+  return question<DoctorRequest>(
+      "doctor", "Say what is installed, which GPUs there are, and how to get what is missing",
+      answer);
 }
 
-}  // namespace arlab::cli
+}  // namespace arlab::lab

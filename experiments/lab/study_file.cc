@@ -119,8 +119,9 @@ Study read_tables(const toml::table& file, const std::string& path) {
   study.ranks = ranks_in(root, file);
 
   if (root.has("inner_codec")) {
+    const std::string name = root.text("inner_codec");
     try {
-      study.inner_codec = find_codec(root.text("inner_codec"))->name();
+      study.inner_codec = find_codec(name)->name();
     } catch (const InvalidInput& error) {
       root.refuse("inner_codec", error.what());
     }

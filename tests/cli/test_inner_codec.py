@@ -154,7 +154,7 @@ def test_a_study_with_one(tmp_path):
     [
         ('"fp16"', '"fp17"', ["inner_codec", "fp17"]),
         ('"fp16"', '"bf16"', ["ours", "bf16"]),
-        ('"fp16"', "4", ["inner_codec must be a text"]),
+        ('"fp16"', "4", ["s.toml: key 'inner_codec': it is an integer, but must be a string"]),
         ('"all"', '["ring"]', ["algorithms", "ring has no groups, which inner_codec is for"]),
         ('"all"', '["all_to_all"]', ["algorithms", "all_to_all has no groups"]),
     ],

@@ -257,9 +257,12 @@ def test_an_algorithm_of_msccl_is_one_everywhere(tmp_path):
     VALIDATOR.validate(parse_json(text))
     (tmp_path / "ring.json").write_text(text)
 
-    command = "simulate --algorithm {} --topology h200-4 --codec qr-q4 --bytes 1M"
-    ours, xml, json_ = (ok_json(command.format(name), tmp_path)["latency_us"] for name in ("ring", "ring.xml", "ring.json"))
-    assert xml == json_ == pytest.approx(ours, rel=0.02)
+    command = "simulate --algorithm {} --topology {} --codec qr-q4 --bytes 1M"
+    for topology in ("mi300x-4", "h200-4"):
+        ours, xml, json_ = (ok_json(command.format(name, topology), tmp_path)["latency_us"] for name in ("ring", "ring.xml", "ring.json"))
+        assert xml == json_
+        # On NVIDIA's GPUs ring has a kernel of its own; what stands in a file is run as a program, whose stages take longer.
+        assert ours == pytest.approx(xml, rel=0.02) if topology == "mi300x-4" else ours < xml
     command = "reduce --algorithm {} --codec int4-g32 --ranks 4 --synthetic gaussian --elements 20000"
     xml, ours = (ok_json(command.format(name), tmp_path) for name in ("ring.xml", "ring"))
     assert (xml["sqnr_db"], xml["wire_bytes"]) == (ours["sqnr_db"], ours["wire_bytes"]) and xml["ranks_identical"]

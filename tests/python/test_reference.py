@@ -346,7 +346,7 @@ def test_machines_of_other_tools(tmp_path):
     (tmp_path / "mine.toml").write_text(machine.toml)
     assert arlab.topology(str(tmp_path / "mine.toml")).toml == machine.toml
     ring = samples / "collectives/msccl/ring.xml"
-    times = [arlab.simulate(topology="h200-4", algorithm=str(name), codec="qr-q4", bytes="1M").latency_us for name in (ring, "ring")]
+    times = [arlab.simulate(topology="mi300x-4", algorithm=str(name), codec="qr-q4", bytes="1M").latency_us for name in (ring, "ring")]
     assert times[0] == pytest.approx(times[1], rel=0.02)
     assert arlab.simulate(topology="h200-8", codec="fp16", bytes="64M", library=True).algorithm in ("ring", "nvls")
     with pytest.raises(arlab.ArgumentError, match="--from is 'smi'"):

@@ -367,7 +367,7 @@ TEST(KernelModel, AScaleOfTheMessageIsMeasuredFirst) {
 }
 
 /// With sentinel slots sums are measured where they are added up, and the steps of two_shot follow each other; small tensors are
-/// measured in registers. Tensors as they are go through both steps side by side.
+/// measured in registers. Other codecs go through both steps side by side.
 TEST(KernelModel, KernelsOfAScaleOfTheMessageMeasureOnTheWay) {
   const Topology h200 = find_topology("h200-2");
   const double meet_us = h200.device.blocks->meet_us.value;
@@ -381,7 +381,7 @@ TEST(KernelModel, KernelsOfAScaleOfTheMessageMeasureOnTheWay) {
   const Plan large = plan_of_two_shot("int8-gtensor", 1 << 25);
   const auto model = model_of(large);
   EXPECT_EQ(model->steps_side_by_side(), 0u);
-  EXPECT_EQ(model_of(plan_of_two_shot("bf16", 1 << 25))->steps_side_by_side(), 2u);
+  EXPECT_EQ(model_of(plan_of_two_shot("qr-q8", 1 << 25))->steps_side_by_side(), 2u);
   const double pass_us = 2.0 * (1 << 24) / (h200.device.hbm_gb_per_s.value * 1e3);
   int sums = 0;
   for (const Stage& stage : large.stages) {

@@ -9,7 +9,7 @@
 #include "reference/codecs/formats/logfmt.h"
 #include "reference/codecs/formats/mx.h"
 #include "reference/codecs/formats/mxint8.h"
-#include "reference/codecs/formats/nvfp4.h"
+#include "reference/codecs/nvfp4.h"
 #include "reference/codecs/registry.h"
 
 namespace arlab {
@@ -32,8 +32,9 @@ bool is_block_format_in_kernels(std::string_view codec) {
 /// What kernels have a scale of the message for: int<b>-gtensor and nvfp4.
 bool is_scaled_by_message(std::string_view codec) {
   const auto integers = parse_anybit(codec);
-  return integers ? integers->group == 0 && !integers->given && !integers->hadamard
-                  : NvFp4Blocks::parse(codec).has_value();
+  if (integers) return integers->group == 0 && !integers->given && !integers->hadamard;
+  const auto blocks = parse_nvfp4(codec);
+  return blocks && !blocks->tensor_scale;
 }
 
 /// Enough for blocks to have work in turn.

@@ -624,7 +624,7 @@ TEST(Errors, OfACall) {
   expect_error(error_of("two_shot", "qr-q4", 8),
                "slots of 1024 bytes cannot hold two tiles of codec qr-q4: 2304 bytes");
   expect_error(error_of("two_shot", "nvfp4", 8),
-               "slots of 1024 bytes cannot hold a tile of codec nvfp4: 1168");
+               "slots of 1024 bytes cannot hold two tiles of codec nvfp4: 2336");
   expect_error(error_of("all_to_all", "nvfp4", 9), "equal slots");
   expect_error(error_of("two_shot", "nvfp4", 0), "0 elements per rank is out of range");
 }

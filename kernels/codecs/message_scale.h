@@ -19,15 +19,15 @@ inline namespace ARLAB_PLATFORM {
 /// A kernel that measures and runs any program needs more registers than four blocks would leave it.
 inline constexpr Tuning kTuningOfMessages = {
     .resident_blocks = kFastBlocks / 2, .tuned = true, .batch = kFastBatch};
-/// And one of an algorithm does not.
-inline constexpr int kPipelineBlocksOfMessages = kFastBlocks;
+/// Codecs that are told the range of a message before they encode it.
+template <class Codec>
+inline constexpr bool kMeasures = requires { Codec::no_range(); };
 
 /// int<b>-gtensor[-sym]. A tile is a group as far as its wire goes.
 template <class Element, AnyBitKind kKind, unsigned Bits>
 struct AnyBitOfMessage : AnyBit<Element, MeasuredAnyBit<kKind, Bits>> {
   using Base = AnyBit<Element, MeasuredAnyBit<kKind, Bits>>;
   static constexpr Tuning kTuning = kTuningOfMessages;
-  static constexpr int kPipelineBlocks = kPipelineBlocksOfMessages;
 
   ARLAB_HOST_DEVICE explicit AnyBitOfMessage(const AnyBitParameters& p) : Base(p) {}
 
@@ -63,7 +63,6 @@ template <class Element>
 struct NvFp4OfMessage : Scaled<FastNvFp4Blocks, Element> {
   using Base = Scaled<FastNvFp4Blocks, Element>;
   static constexpr Tuning kTuning = kTuningOfMessages;
-  static constexpr int kPipelineBlocks = kPipelineBlocksOfMessages;
   static constexpr std::size_t kTileBytes = Base::kTileBytes + 16;
 
   struct Encoded {

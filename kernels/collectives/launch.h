@@ -44,15 +44,10 @@ template <class Codec, class Element>
 inline constexpr bool kTwoShotWorksWithSentinels<Codec, Element> =
     kSentinelTileBytes<Codec> <= kTwoShotWireBytes;
 
-/// Blocks of two_shot with sentinel slots on a multiprocessor.
+/// Blocks of two_shot with sentinel slots on a multiprocessor: measuring takes fewer registers there than in a program.
 template <class Codec>
-inline constexpr int kPipelineBlocks = [] {
-  if constexpr (requires { Codec::kPipelineBlocks; }) {
-    return Codec::kPipelineBlocks;
-  } else {
-    return Codec::kTuning.resident_blocks;
-  }
-}();
+inline constexpr int kPipelineBlocks =
+    kMeasures<Codec> ? kFastBlocks : Codec::kTuning.resident_blocks;
 
 using LaunchCollective = hipError_t (*)(const Call& call, const CodecChoice& codec, DType dtype,
                                         hipStream_t stream);

@@ -2,7 +2,7 @@
 // blocks of a rank find it together: each stores a word with the range of its own elements, and reads those of all.
 #pragma once
 
-#include "kernels/codecs/groups.h"
+#include "kernels/codecs/message_scale.h"
 #include "kernels/collectives/exchange.h"
 
 namespace arlab::kernels {
@@ -184,9 +184,7 @@ class Measuring {
   std::uint32_t measurements_ = 0;
 };
 
-/// For kernels of all codecs: others measure nothing.
-template <class Codec>
-inline constexpr bool kMeasures = requires { Codec::no_range(); };
+// For kernels of all codecs: others measure nothing.
 
 struct NothingMeasured {};
 template <class Codec>

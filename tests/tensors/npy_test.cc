@@ -137,7 +137,7 @@ TEST(Npy, MalformedHeadersAreRefused) {
             "the file ends early: 2 more bytes expected, 1 found");
   EXPECT_EQ(refusal("\x93NUMPY\x01\x00\x10\x00{"s, DType::fp32),
             "the .npy header claims 16 bytes: allowed are at most 65535, and 1 follow");
-  EXPECT_EQ(refusal("\x93NUMPY\x02\x00\x00\x00\x01\x00"s + std::string(70000, ' '), DType::fp32),
+  EXPECT_EQ(refusal("\x93NUMPY\x02\x00\x00\x00\x01\x00"s.append(70000, ' '), DType::fp32),
             "the .npy header claims 65536 bytes: allowed are at most 65535, and 70000 follow");
   EXPECT_EQ(refusal(npy("{'descr': '<f4', 'shape': (2,)}", 8), DType::fp32),
             ".npy header: 'descr', 'fortran_order' and 'shape' are not all there");

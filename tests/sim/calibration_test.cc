@@ -494,8 +494,12 @@ TEST_F(Calibration, FindsWhatACodecTakes) {
   text = with_quantity(text, "h100-2", "codecs.int4-g128.slots", 1.25);
   text = with_quantity(text, "h100-2", "codecs.fp16.cycles", 3);
   for (const CodecTimes& codec : parse_topology(text, "h100-2").device.codecs) {
-    if (codec.codec == "int4-g128") EXPECT_EQ(codec.slots, 1.25);
-    if (codec.codec == "fp16") EXPECT_EQ(codec.cycles, 3);
+    if (codec.codec == "int4-g128") {
+      EXPECT_EQ(codec.slots, 1.25);
+    }
+    if (codec.codec == "fp16") {
+      EXPECT_EQ(codec.cycles, 3);
+    }
   }
 }
 

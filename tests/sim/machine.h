@@ -30,6 +30,7 @@ inline Device round_device() {
           .all_to_all_efficiency = assumed(1),
           .stores = {},
           .blocks = {},
+          .codecs = {},
           .small = {},
           .sentinels = {},
           .library = {},

@@ -48,6 +48,7 @@ std::string why_all_ranks(const Algorithm& algorithm, const ScheduleRequest& req
     return fmt::format("topology '{}' has {}", topology.name, topology.ranks.value);
   }
   if (!algorithm.symmetry) return fmt::format("ranks do different things in {}", algorithm.name);
+  if (request.options.inner_place()) return "codecs by place are found in the whole schedule";
   const RankSymmetry symmetry = algorithm.symmetry(request);
   if (symmetry.kind == RankSymmetry::none) {
     return fmt::format(

@@ -786,6 +786,8 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
                                    const Codecs& codecs, DType dtype, std::span<const Rank> shifts,
                                    bool any) {
   if (!algorithm.symmetry || request.world_size < 2) return std::nullopt;
+  // Which codec a message has is said by what becomes of it on other ranks.
+  if (request.options.inner_place()) return std::nullopt;
   const std::vector<Rank> extents =
       common_shifts(algorithm.symmetry(request), request.world_size, shifts, any);
   if (extents.empty()) return std::nullopt;

@@ -105,11 +105,13 @@ struct BenchRequest {
 
   /// Throws InvalidInput when --inner-codec cannot be had with the other options.
   void require_inner_codec(const kernels::Platform& on, DType type) const {
-    const std::string name = find_codec(inner_codec)->name();
+    const AlgorithmOptions options = {{"inner_codec", inner_codec}};
+    const std::string name = find_inner_codec(options, nullptr)->name();
     if (!on.has_codec(name)) fail("--inner-codec: codec {} has no kernels", name);
     if (!find_codec(name)->takes(type)) fail("codec {} does not take {}", name, dtype);
     for (const std::string& algorithm : algorithms) {
-      const bool has_it = find_algorithm(algorithm).option("inner_codec") != nullptr;
+      const bool has_it =
+          options.inner_place() || find_algorithm(algorithm).option("inner_codec") != nullptr;
       if (!has_it) fail("--inner-codec: algorithm {} has no option inner-codec", algorithm);
     }
     if (vendor) fail("--inner-codec: --vendor has no codecs; leave one of them out");

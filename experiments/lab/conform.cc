@@ -100,6 +100,8 @@ struct ConformRequest {
   std::string elements;
   std::optional<std::uint32_t> seed;
 
+  void settle() { codec = split_codecs(codec, schedule.options); }
+
   /// All that is asked for: the codec, or all that are listed, and unusual ones on short tensors.
   std::vector<kernels::ConformanceRequest> requests(const kernels::Platform& on) const {
     std::vector<std::string> listed = listed_codecs();
@@ -153,8 +155,7 @@ struct ConformRequest {
       request.schedule =
           std::make_shared<const Schedule>(schedule.make(ranks.value_or(0), length, 1));
       request.ranks = {static_cast<int>(request.schedule->world_size)};
-      if (!schedule.inner_codec().empty())
-        request.options.set("inner_codec", schedule.inner_codec());
+      request.options.set("inner_codec", schedule.options.get("inner_codec"));
       return request;  // its length is the only one
     } else if (!schedule.algorithm.empty()) {
       request.algorithms = {find_algorithm(schedule.algorithm).name};

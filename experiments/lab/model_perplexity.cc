@@ -16,6 +16,7 @@
 #include "experiments/lab/questions.h"
 #include "experiments/lab/request.h"
 #include "experiments/lab/results_file.h"
+#include "reference/codecs/abstract.h"
 #include "reference/csv.h"
 #include "reference/tensors/file.h"
 
@@ -66,12 +67,14 @@ struct PerplexityRequest {
   std::vector<PerplexityPoint> points() const {
     std::vector<PerplexityPoint> all;
     const std::vector<std::string> unnamed = {""};
+    std::vector<std::string> named = codecs;
+    join_codecs(named);
     for (const ModelFormats::Pair& pair : formats.pairs()) {
       for (const std::string& count : ranks) {
         const Rank world_size = parse_ranks(count);
         for (const std::string& algorithm : algorithms.empty() ? unnamed : algorithms) {
           for (const std::string& dtype : dtypes.empty() ? unnamed : dtypes) {
-            for (const std::string& codec : codecs) {
+            for (const std::string& codec : named) {
               all.push_back({pair, algorithm, codec, dtype, world_size});
             }
           }

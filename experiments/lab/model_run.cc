@@ -44,8 +44,7 @@ models::RunCollective on_platform(const std::string& name, const std::string& co
       auto& kept = (*schedules)[elements];
       if (!kept) kept = std::make_shared<const Schedule>(make(elements));
       request.schedule = kept;
-      if (!schedule.inner_codec().empty())
-        request.options.set("inner_codec", schedule.inner_codec());
+      request.options.set("inner_codec", schedule.options.get("inner_codec"));
     }
     const auto status = group->run({.collective = request}, inputs, outputs);
     if (!status.ok()) fail("platform {}: {}", name, status.message());
@@ -162,16 +161,17 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
                                             std::span<const std::size_t> tokens) const {
   const models::LlamaShape& shape = network.shape;
   network.require_splits(ranks);
-  const CodecPtr outer = find_codec(with_row_length(codec, shape.hidden));
-  const CodecPtr inner = schedule.inner_codec().empty()
+  CollectiveSpec options = schedule;
+  const std::string outer_name = split_codecs(codec, options.options);
+  const CodecPtr outer = find_codec(with_row_length(outer_name, shape.hidden));
+  const CodecPtr inner = options.inner_codec().empty()
                              ? outer
-                             : find_codec(with_row_length(schedule.inner_codec(), shape.hidden));
+                             : find_codec(with_row_length(options.inner_codec(), shape.hidden));
   Wire wire;
-  wire.codec = outer->name();
+  wire.codec = outer_name == codec ? outer->name() : codec;
   wire.dtype = dtype.empty() ? default_dtype(*outer) : parse_dtype(dtype);
   require_takes(*outer, wire.dtype, "--dtype");
   require_takes(*inner, wire.dtype, "--dtype");
-  const CollectiveSpec options = schedule;
   const models::MakeSchedule make = [options, outer, inner, ranks](std::uint64_t elements) {
     Schedule made = options.make(ranks, elements, Codecs(*outer, *inner).alignment());
     if (made.collective != Collective::all_reduce) {
@@ -195,7 +195,7 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
   execute_options.count = false;
   wire.run = std::make_shared<const models::RunCollective>(
       platform.empty() ? models::in_reference(make, outer, inner, wire.dtype, execute_options)
-                       : on_platform(platform, outer->name(), wire.dtype, schedule, ranks, make));
+                       : on_platform(platform, outer->name(), wire.dtype, options, ranks, make));
   return wire;
 }
 

@@ -34,13 +34,15 @@ struct Question {
   bool has_answer = true;  ///< that is printed; else a file is all
 };
 
-/// A question of a struct that has fields(); `answer` is called with one, and with the format if it takes that.
+/// A question of a struct that has fields(); `answer` is called with one, and with the format if it takes that. Before it, the
+/// request's settle() is, if it has one, for what fields say together.
 template <class Request, class Answer>
 Question question(std::string name, std::string help, Answer answer, std::string more_help = {},
                   std::vector<Format> formats = {}) {
   const auto ask = [answer] {
     const auto request = std::make_shared<Request>();
     return Asked{fields(*request), [request, answer](Format format) {
+                   if constexpr (requires { request->settle(); }) request->settle();
                    if constexpr (std::is_invocable_v<Answer, Request&, Format>) {
                      return std::invoke(answer, *request, format);
                    } else {

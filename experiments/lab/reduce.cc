@@ -24,6 +24,8 @@ struct ReduceRequest {
   std::string codec;
   std::string out;
 
+  void settle() { codec = split_codecs(codec, schedule.options); }
+
   Result answer() const {
     const DType otherwise = default_dtype(*find_codec(with_row_length(codec, kAnyRow)));
     const ExecuteOptions options = execution.make();
@@ -65,7 +67,8 @@ struct ReduceRequest {
          sums ? "" : "not applicable: nothing is summed"},
     };
     if (!schedule.inner_codec().empty()) {
-      report.figures.insert(report.figures.begin() + 2, {"inner_codec", inner->name()});
+      report.figures.insert(report.figures.begin() + 2,
+                            {"inner_codec", words_of(schedule.options.get("inner_codec"))});
     }
     report.shown_figures = {"algorithm", "codec", "inner_codec", "provenance"};
     const std::vector<Figure> figures = reduction_fields(reduction, exact);

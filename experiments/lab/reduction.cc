@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -115,6 +116,7 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
   const CodecPtr plain = find_codec(name_of(inputs.dtype));
   ExecuteOptions uncounted = options;
   uncounted.count = false;
+  uncounted.state = nullptr;
   execute(schedule, *plain, inputs, reduction.outputs, uncounted);
   std::vector<std::byte> room;
   const std::vector<double> uncompressed =
@@ -141,7 +143,7 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
   const bool sums = adds(exact.collective);
   const bool alike = ends_alike(exact.collective);
   const std::string target = sums ? "the exact sum" : "the exact result of all ranks";
-  return {
+  std::vector<Figure> all = {
       {"sqnr_db", sqnr_of(r.error),
        r.error.exact ? "dB; no error at all: every element equals " + target
        : lost        ? "dB; finite values became non-finite"
@@ -181,6 +183,15 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
            ? "the float64 sum of the inputs is exact"
            : fmt::format("the float64 sum of {} elements was rounded", exact.inexact)},
   };
+  // Where steps have different codecs.
+  const std::vector<double>& bits = r.wire.bits_of_step;
+  if (std::ranges::adjacent_find(bits, std::ranges::not_equal_to()) != bits.end()) {
+    for (std::size_t step = 0; step < bits.size(); ++step) {
+      all.push_back({fmt::format("wire_bits_per_element_of_step_{}", step), bits[step],
+                     "average over the sends with so many encodings behind them"});
+    }
+  }
+  return all;
 }
 
 std::vector<std::string> main_figures(const Reduction& r) {
@@ -197,7 +208,11 @@ std::vector<BoundField> fields(ExecutionOptions& o) {
       field("accumulate", &o.accumulate, "Sums in the payload's dtype, or in fp32, rounded once")
           .among({"native", "fp32"}),
       field("threads", &o.threads, "Threads, 0 for all; the result never depends on it", "0")
-          .from(0, 1024)};
+          .from(0, 1024),
+      field("codec_seed", &o.codec_seed, "Seed of the random numbers that codecs draw", "0")
+          .from(0, UINT32_MAX),
+      field("call", &o.call, "Calls before this one, each of which has its own random numbers", "0")
+          .from(0, UINT32_MAX)};
 }
 
 ExecuteOptions ExecutionOptions::make() const {
@@ -207,6 +222,8 @@ ExecuteOptions ExecutionOptions::make() const {
   }
   if (accumulate == "fp32") options.accumulate = Accumulate::fp32;
   options.threads = threads.value_or(0);
+  options.seed = codec_seed.value_or(0);
+  options.call = call.value_or(0);
   options.count = true;
   return options;
 }

@@ -109,6 +109,8 @@ struct ScheduleRequestOf {
   std::string alignment;
   bool fractions = false;
 
+  void settle() { codec = split_codecs(codec, options.options); }
+
   Result answer(Format format) const {
     if (fractions && format != Format::json) fail("--fractions: allowed with --format json");
     if (options.schedule_file.empty() && options.algorithm.empty()) {

@@ -53,7 +53,7 @@ std::vector<std::string> split(const std::string& list, const std::string& optio
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
     items.push_back(list.substr(begin, end - begin));
-    join_abstract_codecs(items);
+    join_codecs(items);
     if (items.back().empty()) fail("{} is {}: there is an empty name", option, quote(list));
     if (std::ranges::count(items, items.back()) > 1) {
       fail("{} is {}: '{}' stands twice", option, quote(list), items.back());

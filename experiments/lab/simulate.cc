@@ -187,6 +187,7 @@ struct Simulation::State {
       fail("name the --codec (see arlab list codecs) or a --workload");
     }
     if (!request.trace.empty()) require_output_name("--trace", request.trace, {".json"});
+    request.codec = split_codecs(request.codec, request.collective.options);
     codec = find_codec(request.codec);
     dtype = request.dtype.empty() ? default_dtype(*codec) : parse_dtype(request.dtype);
     inner = request.collective.inner(codec);
@@ -421,7 +422,8 @@ Result Simulation::result(bool with_interval) const {
     all.insert(all.end(), std::make_move_iterator(more.begin()),
                std::make_move_iterator(more.end()));
   };
-  if (!request.collective.inner_codec().empty()) add({{"inner_codec", state_->inner->name()}});
+  if (!request.collective.inner_codec().empty())
+    add({{"inner_codec", words_of(request.collective.options.get("inner_codec"))}});
   add({{"ranks", r.world_size},
        {"dtype", name_of(r.dtype)},
        {"bytes", r.payload_bytes, "payload of one rank"},

@@ -271,7 +271,7 @@ class SweepRun final : public Run {
     const CodecPtr inner =
         options_.inner_codec.empty() ? nullptr : find_codec(options_.inner_codec);
     std::vector<std::string> names = options_.codecs;
-    join_abstract_codecs(names);
+    join_codecs(names);
     const CodecPtr plain = find_codec(name_of(type_));
     for (const std::uint64_t size : sizes) {
       if (options_.library && (machine.device.library || machine.device.nccl)) {

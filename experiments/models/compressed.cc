@@ -48,11 +48,14 @@ std::optional<double> finite(double value) {
 RunCollective in_reference(MakeSchedule make, CodecPtr outer, CodecPtr inner, DType dtype,
                            const ExecuteOptions& options) {
   auto schedules = std::make_shared<std::map<std::uint64_t, Schedule>>();
+  auto calls = std::make_shared<std::uint32_t>(options.call);
   return [=, make = std::move(make)](std::uint64_t elements, std::span<const std::byte> inputs,
                                      std::span<std::byte> outputs) {
     auto found = schedules->find(elements);
     if (found == schedules->end()) found = schedules->emplace(elements, make(elements)).first;
-    execute(found->second, Codecs(*outer, *inner), dtype, inputs, outputs, options);
+    ExecuteOptions of_call = options;
+    of_call.call = (*calls)++;
+    execute(found->second, Codecs(*outer, *inner), dtype, inputs, outputs, of_call);
   };
 }
 

@@ -39,7 +39,8 @@ CallDescription describe(const CollectiveRequest& request, const Schedule& sched
   CallDescription call{};
   request.algorithm.copy(call.algorithm, sizeof(call.algorithm) - 1);
   std::string codecs = request.codec;
-  if (const auto inner = request.options.inner_codec()) codecs += "+" + *inner;
+  if (request.options.inner_codec())
+    codecs.append("+").append(words_of(request.options.get("inner_codec")));
   codecs.copy(call.codec, sizeof(call.codec) - 1);
   call.dtype = static_cast<std::uint32_t>(request.dtype);
   call.elements = request.elements;
@@ -128,6 +129,11 @@ Schedule schedule_of(const CollectiveRequest& request, const Codecs& codecs, int
   }
   require_correct(schedule);
   require_whole_blocks(schedule, codecs);
+  if (const auto place = request.options.inner_place()) {
+    Schedule placed = schedule;
+    place_inner_codec(placed, *place);
+    return placed;
+  }
   if (request.options.inner_codec()) require_inner_codec(schedule);
   return schedule;
 }
@@ -436,9 +442,11 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
   return result;
 }
 
-Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const CollectiveRequest& request,
+Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const CollectiveRequest& asked,
                                                                   const TeamResources& of_team) {
   try {
+    CollectiveRequest request = asked;
+    request.codec = split_codecs(asked.codec, request.options);
     const CodecPtr codec = find_codec(request.codec);
     const CodecPtr inner = find_inner_codec(request.options, codec);
     const Codecs codecs(*codec, *inner);

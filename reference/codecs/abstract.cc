@@ -95,11 +95,15 @@ CodecPtr find_abstract_codec(std::string_view name) {
   return std::make_shared<AbstractCodec>(std::string(name), format);
 }
 
-void join_abstract_codecs(std::vector<std::string>& names) {
+void join_codecs(std::vector<std::string>& names) {
   std::vector<std::string> joined;
   for (std::string& name : names) {
-    const bool goes_on = !joined.empty() && is_abstract(joined.back()) && !is_abstract(name) &&
-                         name.find('=') != std::string::npos;
+    // The key of the part, with its equals sign: what has it already begins anew.
+    const std::string key = name.substr(0, std::min(name.find('='), name.size()) + 1);
+    const bool goes_on = !joined.empty() && key.ends_with('=') && !is_abstract(name) &&
+                         joined.back().find('=') != std::string::npos &&
+                         !joined.back().starts_with(key) &&
+                         joined.back().find("," + key) == std::string::npos;
     if (goes_on) {
       joined.back() += "," + name;
     } else {

@@ -20,8 +20,8 @@ inline bool is_abstract(std::string_view name) { return name.starts_with("bits="
 /// and what is allowed.
 CodecPtr find_abstract_codec(std::string_view name);
 
-/// Abstract codecs have commas in their names: this puts their parts together again in a list that
-/// was cut at its commas.
-void join_abstract_codecs(std::vector<std::string>& names);
+/// Abstract codecs have commas in their names, and so have codecs by place (split_codecs()): this puts their parts together
+/// again in a list that was cut at its commas.
+void join_codecs(std::vector<std::string>& names);
 
 }  // namespace arlab

@@ -72,6 +72,7 @@ class AnyBitCodec final : public Codec {
                .block = anybit_block(format),
                .alignment = alignment_of(format),
                .splits_at_alignment = anybit_block(format) != kWholeTensor,
+               .uses_context = format.stochastic,
                .saturating = {DType::fp16, DType::bf16, DType::fp32},
                .cost = cost_of(format)}),
         format_(format),
@@ -94,6 +95,7 @@ class AnyBitCodec final : public Codec {
     }
     if (f.metadata != Metadata::scales) text += ", spikes reserved";
     if (f.metadata == Metadata::integer_spikes) text += ", integer scales";
+    if (f.stochastic) text += ", stochastic rounding";
     return text;
   }
 
@@ -105,6 +107,7 @@ class AnyBitCodec final : public Codec {
     for_each_plane(f.bits, [&](unsigned, unsigned) { ++planes; });
     CodecCost cost{8.0 + planes, 3.0 + planes};
     if (f.given) cost.encode_ops_per_element -= 2;
+    if (f.stochastic) cost.encode_ops_per_element += kPhiloxOps;
     if (f.metadata != Metadata::scales) {
       cost.encode_ops_per_element += 5;
       cost.decode_ops_per_element += 1;
@@ -135,13 +138,18 @@ class AnyBitCodec final : public Codec {
 
   void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
                  EncodeCounts& counts) const override {
+    do_encode_in({}, dtype, payload, wire, counts);
+  }
+
+  void do_encode_in(const EncodeContext& context, DType dtype, std::span<const std::byte> payload,
+                    std::span<std::byte> wire, EncodeCounts& counts) const override {
     const std::size_t elements = payload.size() / size_of(dtype);
     const auto [block, chunk] = layout_of(elements);
     std::byte* out = wire.data();
     for (std::size_t begin = 0; begin < elements; begin += chunk) {
       const std::size_t count = std::min(chunk, elements - begin);
       const auto part = payload.subspan(begin * size_of(dtype), count * size_of(dtype));
-      out = encode_chunk(dtype, part, block, out, counts);
+      out = encode_chunk(context.at(begin), dtype, part, block, out, counts);
     }
   }
 
@@ -158,8 +166,9 @@ class AnyBitCodec final : public Codec {
     }
   }
 
-  std::byte* encode_chunk(DType dtype, std::span<const std::byte> payload, std::size_t block,
-                          std::byte* out, EncodeCounts& counts) const {
+  std::byte* encode_chunk(const EncodeContext& context, DType dtype,
+                          std::span<const std::byte> payload, std::size_t block, std::byte* out,
+                          EncodeCounts& counts) const {
     const std::size_t elements = payload.size() / size_of(dtype);
     std::vector<std::uint8_t> codes(codes_of(elements));
     std::vector<BlockMetadata> meta(blocks_of(elements, block));
@@ -170,7 +179,8 @@ class AnyBitCodec final : public Codec {
       x.resize(real);
       for (std::size_t i = 0; i < real; ++i) x[i] = load_value(dtype, payload, first + i);
       if (format_.hadamard) x.resize(format_.group, 0.0f);
-      encode_block(x, real, meta[b], std::span(codes).subspan(first, x.size()), counts.clamped);
+      encode_block(context.at(first), x, real, meta[b], std::span(codes).subspan(first, x.size()),
+                   counts.clamped);
     }
     out = pack_planes(codes, format_.bits, out);
     return write_metadata(dtype, meta, out);
@@ -198,8 +208,9 @@ class AnyBitCodec final : public Codec {
 
   // ---- one block
 
-  void encode_block(std::span<float> x, std::size_t real, BlockMetadata& meta,
-                    std::span<std::uint8_t> codes, std::uint64_t& clamped) const {
+  void encode_block(const EncodeContext& context, std::span<float> x, std::size_t real,
+                    BlockMetadata& meta, std::span<std::uint8_t> codes,
+                    std::uint64_t& clamped) const {
     if (format_.hadamard) hadamard(x);
     meta = given_metadata();
     bool finite = is_finite(x);
@@ -222,7 +233,9 @@ class AnyBitCodec final : public Codec {
     if (finite) {
       const float factor = arithmetic_.factor_of(meta.scale);
       for (std::size_t i = 0; i < x.size(); ++i) {
-        const ScaledCode code = arithmetic_.quantize(x[i], meta.scale, factor);
+        const ScaledCode code = format_.stochastic ? arithmetic_.quantize(x[i], meta.scale, factor,
+                                                                          random_bits(context, i))
+                                                   : arithmetic_.quantize(x[i], meta.scale, factor);
         codes[i] = static_cast<std::uint8_t>(code.bits);
         clamped += i < real && code.clamped ? 1 : 0;
       }
@@ -383,7 +396,7 @@ AnyBitFormat::Static parse_static(std::string_view name, std::string_view text, 
   return given;
 }
 
-/// What a name says, whether or not it may: [had-]int<bits>-g<group>[-sym][-sr][-is][-static<numbers>].
+/// What a name says, whether or not it may: [had-]int<bits>-g<group>[-sym][-sr][-is][-stoch][-static<numbers>].
 struct NameParts {
   bool hadamard = false;
   std::string_view bits;
@@ -391,6 +404,7 @@ struct NameParts {
   bool symmetric = false;
   bool spikes = false;
   bool integer = false;
+  bool stochastic = false;
   std::optional<std::string_view> given;
 };
 
@@ -406,6 +420,7 @@ std::optional<NameParts> parts_of(std::string_view name) {
   parts.symmetric = take(name, "-sym");
   parts.spikes = take(name, "-sr");
   parts.integer = take(name, "-is");
+  parts.stochastic = take(name, "-stoch");
   if (take(name, "-static")) {
     parts.given = name;
   } else if (!name.empty()) {
@@ -425,8 +440,9 @@ CodecPtr find_anybit(std::string_view name) {
 std::optional<AnyBitFormat> parse_anybit(std::string_view name) {
   const std::optional<NameParts> parts = parts_of(name);
   if (!parts) return std::nullopt;
-  const auto& [hadamard, bits, group, symmetric, spikes, integer, given] = *parts;
+  const auto& [hadamard, bits, group, symmetric, spikes, integer, stochastic, given] = *parts;
   AnyBitFormat f;
+  f.stochastic = stochastic;
   f.hadamard = hadamard;
   f.symmetric = symmetric;
   if (bits.size() != 1 || bits < "2" || bits > "8") {
@@ -474,7 +490,8 @@ std::string with_row_length(std::string_view name, std::size_t row_elements) {
 }
 
 CodecFamily anybit_codecs() {
-  return {.pattern = "[had-]int<b>-g<G|tensor|row>[-sym][-sr[-is]] (b: 2 to 8, G: multiples of 8)",
+  return {.pattern =
+              "[had-]int<b>-g<G|tensor|row>[-sym][-sr[-is]][-stoch] (b: 2 to 8, G: multiples of 8)",
           .listed = {"int8-g128", "int6-g128", "int5-g128", "int4-g32", "int3-g32", "int2-g32",
                      "int4-g32-sr", "int3-g32-sr", "int2-g32-sr", "int2-g32-sr-is", "had-int4-g32",
                      "had-int3-g32", "had-int2-g32", "int8-gtensor", "int8-gtensor-sym"},

@@ -24,6 +24,7 @@ struct AnyBitFormat {
   std::size_t group = 0;  ///< elements per block; 0: the whole message is one block
   bool symmetric = false;
   bool hadamard = false;
+  bool stochastic = false;  ///< codes are rounded stochastically
   Metadata metadata = Metadata::scales;
   std::optional<Static> given = {};  ///< a scale that is not measured and does not travel
 };

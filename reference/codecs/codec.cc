@@ -99,9 +99,17 @@ std::size_t Codec::elements_of_wire(DType dtype, std::size_t bytes) const {
 }
 
 void Codec::encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                   EncodeCounts* counts) const {
-  if (check_spans(dtype, payload, wire.size()) == 0) return;
-  if (counts != nullptr) {
+                   EncodeCounts* counts, const EncodeContext& context) const {
+  const std::size_t elements = check_spans(dtype, payload, wire.size());
+  if (elements == 0) return;
+  if (info_.needs_context()) {
+    if (!context.state.empty() && context.state.size() != elements) {
+      fail("codec {}: a state of {} numbers does not fit a message of {} elements", info_.name,
+           context.state.size(), elements);
+    }
+    EncodeCounts ignored;
+    do_encode_in(context, dtype, payload, wire, counts != nullptr ? *counts : ignored);
+  } else if (counts != nullptr) {
     do_encode(dtype, payload, wire, *counts);
   } else {
     do_encode_uncounted(dtype, payload, wire);
@@ -118,6 +126,12 @@ void Codec::decode_add(DType dtype, std::span<const std::byte> wire,
                        std::span<std::byte> sum) const {
   if (check_spans(dtype, sum, wire.size()) == 0) return;
   do_decode_add(dtype, wire, sum);
+}
+
+void Codec::do_encode_in(const EncodeContext& /*context*/, DType dtype,
+                         std::span<const std::byte> payload, std::span<std::byte> wire,
+                         EncodeCounts& counts) const {
+  do_encode(dtype, payload, wire, counts);
 }
 
 void Codec::do_encode_uncounted(DType dtype, std::span<const std::byte> payload,

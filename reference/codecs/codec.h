@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/codecs/context.h"
 #include "reference/dtype.h"
 
 namespace arlab {
@@ -58,6 +59,13 @@ struct CodecInfo {
   /// (QuickReduce sets the hardware's FP16 overflow clamp): SPEC.md, "Accumulation".
   bool clamps_fp16_sums = false;
 
+  /// Whether the wire depends on where the message stands (EncodeContext), not on its elements alone.
+  bool uses_context = false;
+
+  /// Whether it carries something from call to call (EncodeContext::state).
+  bool has_state = false;
+  bool needs_context() const { return uses_context || has_state; }
+
   /// Dtypes in which no finite tensor decodes to an infinity: SPEC.md, "Saturation".
   std::vector<DType> saturating = {};
 
@@ -76,8 +84,8 @@ struct EncodeCounts {
   std::uint64_t clamped = 0;
 };
 
-/// A codec is an immutable value shared by pointer. Every function is const, has no hidden state,
-/// and may be called from many threads at once.
+/// A codec is an immutable value shared by pointer. Every function is const, has no hidden state (what is carried from call to
+/// call is in the context), and may be called from many threads at once.
 ///
 /// `payload` spans hold elements of `dtype` in native order, aligned to the element size; `wire`
 /// spans hold exactly wire_bytes(dtype, elements) bytes. Everything that breaks these rules, and a
@@ -99,9 +107,9 @@ class Codec {
   /// The largest element count whose wire is exactly `bytes` long; throws if there is none.
   std::size_t elements_of_wire(DType dtype, std::size_t bytes) const;
 
-  /// Writes the wire of the payload. When `counts` is given, adds to it.
+  /// Writes the wire of the payload. When `counts` is given, adds to it. A state in the context has a number per element.
   void encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-              EncodeCounts* counts = nullptr) const;
+              EncodeCounts* counts = nullptr, const EncodeContext& context = {}) const;
 
   /// Writes the payload that the wire stands for.
   void decode(DType dtype, std::span<const std::byte> wire, std::span<std::byte> payload) const;
@@ -118,6 +126,11 @@ class Codec {
                          EncodeCounts& counts) const = 0;
   virtual void do_decode(DType dtype, std::span<const std::byte> wire,
                          std::span<std::byte> payload) const = 0;
+
+  // Of codecs that say uses_context or has_state, in place of do_encode().
+  virtual void do_encode_in(const EncodeContext& context, DType dtype,
+                            std::span<const std::byte> payload, std::span<std::byte> wire,
+                            EncodeCounts& counts) const;
 
   // Accelerations. They change no bit, and the defaults make do with the functions above.
   virtual void do_encode_uncounted(DType dtype, std::span<const std::byte> payload,

@@ -23,16 +23,19 @@ bool is_group_in_kernels(std::size_t elements) {
 /// Any-bit and logarithmic formats with groups of lanes, microscaling, and fp8 in blocks of 128.
 bool is_block_format_in_kernels(std::string_view codec) {
   if (const auto format = parse_anybit(codec)) {
-    return !format->given && is_group_in_kernels(format->group);
+    return !format->given && !format->stochastic && is_group_in_kernels(format->group);
   }
   if (const auto format = parse_logfmt(codec)) return is_group_in_kernels(format->group);
-  return Mx::parse(codec) || MxInt8::parse(codec) || Fp8Blocks<128>::parse(codec);
+  if (const auto format = Fp8Blocks<128>::parse(codec)) return !format->stochastic;
+  return Mx::parse(codec) || MxInt8::parse(codec);
 }
 
 /// What kernels have a scale of the message for: int<b>-gtensor and nvfp4.
 bool is_scaled_by_message(std::string_view codec) {
   const auto integers = parse_anybit(codec);
-  if (integers) return integers->group == 0 && !integers->given && !integers->hadamard;
+  if (integers) {
+    return integers->group == 0 && !integers->given && !integers->hadamard && !integers->stochastic;
+  }
   const auto blocks = parse_nvfp4(codec);
   return blocks && !blocks->tensor_scale;
 }

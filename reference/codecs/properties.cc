@@ -172,11 +172,50 @@ class Check {
     for (std::size_t units = 1; units <= most; ++units) {
       const std::size_t cut = units * alignment;
       Bytes parts = decoded(encoded(std::span(x).first(cut * size())), cut);
-      const Bytes rest = decoded(encoded(std::span(x).subspan(cut * size())), elements - cut);
+      const Bytes rest = decoded(
+          encoded(std::span(x).subspan(cut * size()), nullptr, {.position = cut}), elements - cut);
       parts.insert(parts.end(), rest.begin(), rest.end());
       if (parts != whole) {
         violated("{} elements, cut at {}: element {} decodes to other bits", elements, cut,
                  first_difference(parts, whole) / size());
+      }
+      ++cases_;
+    }
+  }
+
+  void context() {
+    const RandomStream random(1, 9);
+    for (const std::size_t elements : {std::size_t{1}, unit() + 1, std::size_t{4097}}) {
+      const Bytes x = payload(elements);
+      std::vector<float> before(codec_.info().has_state ? elements : 0);
+      for (std::size_t i = 0; i < before.size(); ++i) {
+        before[i] = static_cast<float>(unit_interval(random.word(i))) - 0.5f;
+      }
+      std::vector<float> after[2] = {before, before};
+      Bytes wires[2];
+      for (const std::size_t turn : {0, 1}) {
+        wires[turn].assign(codec_.wire_bytes(dtype_, elements),
+                           turn == 0 ? kOneFilling : kOtherFilling);
+        codec_.encode(dtype_, x, wires[turn], nullptr,
+                      {.seed = 7,
+                       .call = 3,
+                       .rank = 1,
+                       .world_size = 2,
+                       .step = 1,
+                       .position = 4096,
+                       .state = after[turn]});
+      }
+      if (wires[0] != wires[1]) {
+        violated("{} elements: wire byte {} is another when encoded again in the same context",
+                 elements, first_difference(wires[0], wires[1]));
+      }
+      if (!std::ranges::equal(std::as_bytes(std::span(after[0])),
+                              std::as_bytes(std::span(after[1])))) {
+        violated("{} elements: the state is another when encoded again in the same context",
+                 elements);
+      }
+      if (!std::ranges::all_of(after[0], [](float number) { return std::isfinite(number); })) {
+        violated("{} elements: the state is not finite behind an encoding", elements);
       }
       ++cases_;
     }
@@ -378,9 +417,10 @@ class Check {
     return make_synthetic(spec, dtype_, 1, elements).data;
   }
 
-  Bytes encoded(std::span<const std::byte> x, EncodeCounts* counts = nullptr) const {
+  Bytes encoded(std::span<const std::byte> x, EncodeCounts* counts = nullptr,
+                const EncodeContext& context = {}) const {
     Bytes wire(codec_.wire_bytes(dtype_, x.size() / size()), kOneFilling);
-    codec_.encode(dtype_, x, wire, counts);
+    codec_.encode(dtype_, x, wire, counts, context);
     return wire;
   }
   Bytes encoded_over(std::span<const std::byte> x, std::byte filling) const {
@@ -481,6 +521,11 @@ std::optional<std::string> when_split(const CodecInfo& info, DType) {
   return std::nullopt;
 }
 
+std::optional<std::string> when_in_context(const CodecInfo& info, DType) {
+  if (info.needs_context()) return std::nullopt;
+  return "its wire depends on the elements alone";
+}
+
 std::optional<std::string> when_saturating(const CodecInfo& info, DType dtype) {
   if (std::ranges::find(info.saturating, dtype) != info.saturating.end()) return std::nullopt;
   return fmt::format("CodecInfo::saturating does not name {}", name_of(dtype));
@@ -498,6 +543,7 @@ constexpr auto kProperties = std::to_array<CodecProperty>({
     {"addresses", "a wire may lie at any address"},
     {"tails", "every length comes back; nothing behind the end is read or missing"},
     {"splits", "a message cut at a multiple of the alignment decodes to the same bits"},
+    {"context", "in the same context, the same bits and the same finite state"},
     {"non-finite", "a NaN decodes to a NaN, an infinity to nothing finite"},
     {"saturation", "no finite tensor decodes to an infinity"},
     {"foreign-wires", "any bytes decode, the same each time, inside the span"},
@@ -507,12 +553,19 @@ constexpr auto kProperties = std::to_array<CodecProperty>({
     {"cost", "operations are counted, so that the simulator can take its time"},
 });
 constexpr CheckedProperty kChecks[] = {
-    {always, &Check::sizes},         {always, &Check::writes_all},
-    {always, &Check::bounds},        {always, &Check::addresses},
-    {always, &Check::tails},         {when_split, &Check::splits},
-    {always, &Check::non_finite},    {when_saturating, &Check::saturation},
-    {always, &Check::foreign_wires}, {always, &Check::decode_add},
-    {always, &Check::threads},       {always, &Check::counts},
+    {always, &Check::sizes},
+    {always, &Check::writes_all},
+    {always, &Check::bounds},
+    {always, &Check::addresses},
+    {always, &Check::tails},
+    {when_split, &Check::splits},
+    {when_in_context, &Check::context},
+    {always, &Check::non_finite},
+    {when_saturating, &Check::saturation},
+    {always, &Check::foreign_wires},
+    {always, &Check::decode_add},
+    {always, &Check::threads},
+    {always, &Check::counts},
     {always, &Check::cost},
 };
 static_assert(kProperties.size() == std::size(kChecks));

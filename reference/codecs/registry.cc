@@ -17,7 +17,8 @@
   X(anybit_codecs)              \
   X(logfmt_codecs)              \
   X(microscaling_codecs)        \
-  X(nvfp4_codecs)
+  X(nvfp4_codecs)               \
+  X(error_feedback_codecs)
 
 namespace arlab {
 

@@ -24,6 +24,8 @@
 //     static std::string pattern();  // of names, if they are not those that are listed
 //   };
 //
+// A format that may round stochastically says so by `bool stochastic`, and has quantize(x, factor, random) with 24 random bits.
+//
 // A format whose codes are those of a Minifloat says so by element() and value_of(), and GPUs convert with the
 // instructions that they have: quantize(x, factor) is then minifloat_code(element(), x * factor), and dequantize(code,
 // scale) is minifloat_to_float(element(), code) * value_of(scale).
@@ -79,6 +81,22 @@ constexpr ScaledCode minifloat_code(const Minifloat& format, float value) {
   return {sign | (clamped ? format.max_finite() : magnitude), clamped};
 }
 
+/// The neighbour below |x| < 2^22, or above it: up if and only if the 24 random bits are below the fraction.
+constexpr float round_stochastically(float x, std::uint32_t random) {
+  if (!(x > -0x1p22f && x < 0x1p22f)) return x;
+  const float nearest = round_to_even(x);
+  const float below = nearest > x ? nearest - 1 : nearest;
+  return static_cast<float>(random) < (x - below) * 0x1p24f ? below + 1 : below;
+}
+
+/// As minifloat_code(), but rounded stochastically between the two neighbours by magnitude.
+constexpr ScaledCode minifloat_code(const Minifloat& format, float value, std::uint32_t random) {
+  const std::uint32_t magnitude = minifloat_magnitude(format, value, random);
+  const bool clamped = magnitude > format.max_finite();
+  const std::uint32_t sign = std::bit_cast<std::uint32_t>(value) >> 31 != 0 ? format.sign_bit() : 0;
+  return {sign | (clamped ? format.max_finite() : magnitude), clamped};
+}
+
 template <class Format>
 concept ScaledFormat =
     std::has_single_bit(Format::kBlock) && Format::kBlock >= 8 && Format::kBlock <= 256 &&
@@ -94,6 +112,12 @@ concept ScaledFormat =
       { Format::listed() } -> std::same_as<std::vector<std::string>>;
       { Format::parse(std::string_view()) } -> std::same_as<std::optional<Format>>;
     };
+
+template <class Format>
+concept StochasticFormat = requires(const Format& format, float x, std::uint32_t random) {
+  { format.stochastic } -> std::convertible_to<bool>;
+  { format.quantize(x, x, random) } -> std::same_as<ScaledCode>;
+};
 
 template <class Format>
 concept MinifloatFormat = requires(const Format& format, typename Format::Scale scale) {
@@ -115,7 +139,8 @@ std::size_t scaled_wire_bytes(const Format& format, std::size_t elements) {
 
 template <ScaledFormat Format>
 void encode_scaled(const Format& format, DType dtype, std::span<const std::byte> payload,
-                   std::span<std::byte> wire, EncodeCounts& counts) {
+                   std::span<std::byte> wire, EncodeCounts& counts,
+                   const EncodeContext& context = {}) {
   using Scale = typename Format::Scale;
   const std::size_t elements = payload.size() / size_of(dtype);
   std::byte* out = wire.data();
@@ -136,8 +161,15 @@ void encode_scaled(const Format& format, DType dtype, std::span<const std::byte>
       const ScaledBlock<Scale> block =
           finite ? format.scale_of(largest) : ScaledBlock<Scale>{format.nan_scale(), 0};
       for (std::size_t i = 0; i < size; ++i) {
-        const ScaledCode code =
-            block.factor == 0 ? ScaledCode{} : format.quantize(x[i], block.factor);
+        ScaledCode code = {};
+        if (block.factor != 0) {
+          code = format.quantize(x[i], block.factor);
+          if constexpr (StochasticFormat<Format>) {
+            if (format.stochastic) {
+              code = format.quantize(x[i], block.factor, random_bits(context, begin + first + i));
+            }
+          }
+        }
         codes[first + i] = static_cast<std::uint8_t>(code.bits);
         counts.clamped += code.clamped ? 1 : 0;
       }
@@ -171,10 +203,11 @@ template <ScaledFormat Format>
 class ScaledCodec final : public Codec {
  public:
   ScaledCodec(const std::string& name, const Format& format)
-      : Codec(whole(Format::info(name))), format_(format) {}
+      : Codec(whole(Format::info(name), format)), format_(format) {}
 
  private:
-  static CodecInfo whole(CodecInfo info) {
+  static CodecInfo whole(CodecInfo info, const Format& format) {
+    if constexpr (StochasticFormat<Format>) info.uses_context = format.stochastic;
     info.dtypes = {DType::fp16, DType::bf16, DType::fp32};
     info.block = Format::kBlock;
     info.alignment = Format::kBlock;
@@ -187,6 +220,10 @@ class ScaledCodec final : public Codec {
   void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
                  EncodeCounts& counts) const override {
     encode_scaled(format_, dtype, payload, wire, counts);
+  }
+  void do_encode_in(const EncodeContext& context, DType dtype, std::span<const std::byte> payload,
+                    std::span<std::byte> wire, EncodeCounts& counts) const override {
+    encode_scaled(format_, dtype, payload, wire, counts, context);
   }
   void do_decode(DType dtype, std::span<const std::byte> wire,
                  std::span<std::byte> payload) const override {

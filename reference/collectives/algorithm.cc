@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "reference/collectives/check.h"
+#include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule_json.h"
 #include "reference/words.h"
 
@@ -100,6 +101,12 @@ Algorithm algorithm_of(const std::string& path,
   return algorithm;
 }
 
+/// Of "ag:fp16"; npos, one before the first character, where no place is named: names of codecs may have a colon.
+std::size_t colon_of_place(std::string_view codec) {
+  const std::size_t colon = codec.find(':');
+  return is_place_of_messages(codec.substr(0, colon)) ? colon : std::string_view::npos;
+}
+
 const Algorithm& algorithm_of_file(const std::string& path) {
   static std::mutex mutex;
   static std::deque<Reading> readings;  // all of them: who has found one may still use it
@@ -128,7 +135,15 @@ std::optional<Rank> AlgorithmOptions::group_size() const {
 std::optional<std::string> AlgorithmOptions::inner_codec() const {
   const FieldValue value = get(kInnerCodec);
   const auto* codec = std::get_if<std::string>(&value);
-  return codec != nullptr ? std::optional(*codec) : std::nullopt;
+  if (codec == nullptr) return std::nullopt;
+  return codec->substr(colon_of_place(*codec) + 1);
+}
+
+std::optional<std::string> AlgorithmOptions::inner_place() const {
+  const FieldValue value = get(kInnerCodec);
+  const auto* codec = std::get_if<std::string>(&value);
+  if (codec == nullptr || colon_of_place(*codec) == std::string::npos) return std::nullopt;
+  return codec->substr(0, colon_of_place(*codec));
 }
 
 const Field* Algorithm::option(std::string_view named) const {
@@ -157,7 +172,9 @@ Field inner_codec_option() {
           .otherwise_words = "the codec",
           .help =
               "codec of messages inside a group, of what --combine quantized sends back, or of "
-              "what a --schedule calls inner"};
+              "what a --schedule calls inner; with rs:, ag:, step<N>: or below<N>: before it, of "
+              "that half, step or size of "
+              "messages, in any algorithm"};
 }
 
 std::vector<Field> all_options() {
@@ -265,6 +282,15 @@ const Algorithm& find_algorithm(std::string_view name) {
 
 Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
   const Algorithm& algorithm = find_algorithm(name);
+  if (const auto place = request.options.inner_place()) {
+    // The whole of it: a part does not say what becomes of what it sends.
+    ScheduleRequest plain = request;
+    plain.options.set(kInnerCodec, FieldValue());
+    plain.only_rank.reset();
+    Schedule schedule = make_schedule(name, plain);
+    place_inner_codec(schedule, *place);
+    return schedule;
+  }
   for (const auto& [option, value] : request.options) {
     if (option == kGroupSize || algorithm.option(option) != nullptr) continue;
     std::vector<std::string> known;

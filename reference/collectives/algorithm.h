@@ -21,9 +21,11 @@ struct AlgorithmOptions : FieldValues {
 
   /// Ranks per group; divides the world size. Machines have groups, too.
   std::optional<Rank> group_size() const;
-  /// Name of the codec of messages that stay inside a group, or of what `all_to_all` sends back;
-  /// who runs the schedule looks it up. Not set: the codec of all others, and no op is marked.
+  /// Name of the codec of messages that stay inside a group, or of what `all_to_all` sends back, or of the messages that
+  /// inner_place() says; who runs the schedule looks it up. Not set: the codec of all others, and no op is marked.
   std::optional<std::string> inner_codec() const;
+  /// What stands before the codec's name and a colon, as in "ag:fp16" (place_inner_codec()); any algorithm has such places.
+  std::optional<std::string> inner_place() const;
 };
 
 /// A schedule of more than kMaxOps ops was asked for.

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "reference/codecs/codec.h"
 #include "reference/collectives/algorithm.h"
@@ -38,5 +40,20 @@ CodecPtr find_inner_codec(const AlgorithmOptions& options, const CodecPtr& outer
 
 /// Throws InvalidInput unless the schedule encodes something with the inner codec.
 void require_inner_codec(const Schedule& schedule);
+
+/// Gives some messages of a schedule to the inner codec, and all others to the outer one. A place is
+///   rs                 messages that are added up, the half of a reduce-scatter; a message that is encoded again belongs to
+///                      what becomes of it
+///   ag                 all others, the half of an all-gather
+///   step2, step2-5     messages with so many encodings behind them (EncodeContext::step)
+///   below65536         of fewer elements
+/// Throws InvalidInput where there is no such message, or no other.
+void place_inner_codec(Schedule& schedule, std::string_view place);
+bool is_place_of_messages(std::string_view place);
+
+/// Takes codecs apart that a text names by where they are: "rs=bf16,ag=fp8-e4m3-g128", "outer=qr-q4,inner=fp16",
+/// "step0=bf16,else=qr-q4", "below65536=bf16,else=qr-q4". What is returned is the outer codec's name, and the inner codec is
+/// set in the options; any other text is returned as it is. Throws InvalidInput when an inner codec is set already.
+std::string split_codecs(const std::string& codecs, AlgorithmOptions& options);
 
 }  // namespace arlab

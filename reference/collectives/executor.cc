@@ -32,11 +32,13 @@ struct ValuePlan {
 struct ExecutionPlan {
   std::vector<ChunkPlan> chunks;
   std::vector<ValuePlan> values;  // by ValueId
+  std::vector<std::uint32_t> encodings;
 };
 
 ExecutionPlan make_execution_plan(const Schedule& s) {
   ExecutionPlan plan;
   plan.values.resize(s.ops.size());
+  plan.encodings = encodings_of(s);
   for (const Chunk& chunk : s.chunks) plan.chunks.push_back({chunk, {}, {}});
   for (ValueId id = 0; id < s.ops.size(); ++id) {
     const Op& op = s.ops[id];
@@ -139,6 +141,23 @@ class TileExecutor {
   const ExecuteCounts& counts() const { return counts_; }
 
  private:
+  /// Where the tile of an encode op stands.
+  EncodeContext context_of(ValueId id) const {
+    const Op& op = schedule_.ops[id];
+    EncodeContext context{.seed = options_.seed,
+                          .call = options_.call,
+                          .rank = op.rank,
+                          .world_size = schedule_.world_size,
+                          .step = plan_.encodings[id] - 1,
+                          .chunk = op.chunk,
+                          .position = tile_.begin};
+    if (options_.state != nullptr && !options_.state->numbers[id].empty()) {
+      context.state = std::span(options_.state->numbers[id])
+                          .subspan(tile_.begin - schedule_.chunks[op.chunk].begin, tile_.size());
+    }
+    return context;
+  }
+
   using Buffer = std::vector<std::byte>;
 
   static std::size_t index_of(CodecRole role) { return static_cast<std::size_t>(role); }
@@ -207,7 +226,7 @@ class TileExecutor {
     const std::span<std::byte> wire = new_value(id, wire_bytes_[index_of(op.codec)]);
     const std::span<const std::byte> raw = raw_of(op.rank, op.source);
     EncodeCounts counts;
-    codec.encode(dtype_, raw, wire, options_.count ? &counts : nullptr);
+    codec.encode(dtype_, raw, wire, options_.count ? &counts : nullptr, context_of(id));
     counts_.encoded += tile_.size();
     if (options_.count) {
       counts_.clamped += counts.clamped;
@@ -337,8 +356,36 @@ std::vector<Tile> make_tiles(const Schedule& schedule, const Codecs& codecs, std
   return tiles;
 }
 
+/// The state as it is before a call; a new one is all zeros. Throws InvalidInput when it is of another collective.
+CodecState state_before(const CodecState& given, const Schedule& schedule, const Codecs& codecs,
+                        DType dtype) {
+  CodecState state;
+  state.of =
+      fmt::format("{} of {} {} elements on {} ranks by codec {}", schedule.algorithm,
+                  schedule.elements, name_of(dtype), schedule.world_size, codecs.outer().name());
+  if (codecs.differ()) state.of += " and inner codec " + codecs.inner().name();
+  for (const Op& op : schedule.ops) {
+    const bool has = op.kind == OpKind::encode && codecs.of(op.codec).info().has_state;
+    state.numbers.emplace_back(has ? schedule.chunks[op.chunk].size() : 0);
+  }
+  if (given.of.empty()) return state;
+  const auto is_shaped_alike = [](const auto& a, const auto& b) { return a.size() == b.size(); };
+  if (given.of != state.of || !std::ranges::equal(given.numbers, state.numbers, is_shaped_alike)) {
+    fail("the codec's state is of {}{}, not of {}: allowed is a new one", given.of,
+         given.of == state.of ? " with other messages" : "", state.of);
+  }
+  return given;
+}
+
 ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const Inputs& inputs,
-                        std::span<std::byte> outputs, const ExecuteOptions& options) {
+                        std::span<std::byte> outputs, const ExecuteOptions& given_options) {
+  // The state is changed when all is well.
+  ExecuteOptions options = given_options;
+  CodecState state;
+  if (options.state != nullptr) {
+    state = state_before(*options.state, schedule, codecs, inputs.dtype);
+    options.state = &state;
+  }
   const ExecutionPlan plan = make_execution_plan(schedule);
   const std::vector<Tile> tiles =
       make_tiles(schedule, codecs,
@@ -367,6 +414,7 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
     counts.clamped += executor.counts().clamped;
     counts.flushed += executor.counts().flushed;
   }
+  if (options.state != nullptr) *given_options.state = std::move(state);
   return counts;
 }
 
@@ -418,12 +466,28 @@ ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtyp
 }
 
 WireVolume wire_volume(const Schedule& schedule, const Codecs& codecs, DType dtype) {
+  struct StepVolume {
+    WideCount bytes = 0;
+    WideCount elements = 0;
+  };
   WireVolume volume;
-  for (const Op& op : schedule.ops) {
+  std::vector<StepVolume> steps;
+  const std::vector<std::uint32_t> encodings = encodings_of(schedule);
+  for (ValueId id = 0; id < schedule.ops.size(); ++id) {
+    const Op& op = schedule.ops[id];
     if (op.kind != OpKind::send) continue;
     const std::uint64_t elements = schedule.chunks[op.chunk].size();
+    const std::uint64_t bytes = codecs.of(op.codec).wire_bytes(dtype, elements);
     volume.elements += elements;
-    volume.bytes += codecs.of(op.codec).wire_bytes(dtype, elements);
+    volume.bytes += bytes;
+    steps.resize(std::max<std::size_t>(steps.size(), encodings[id]));
+    StepVolume& step = steps[encodings[id] - 1];
+    step.elements += elements;
+    step.bytes += bytes;
+  }
+  for (const StepVolume& step : steps) {
+    volume.bits_of_step.push_back(8 * static_cast<double>(step.bytes) /
+                                  std::max(1.0, static_cast<double>(step.elements)));
   }
   const WideCount elements = volume.elements != 0 ? volume.elements : schedule.elements;
   const WideCount bytes =

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule.h"
@@ -17,6 +19,15 @@ namespace arlab {
 /// payload's dtype, or kept in fp32 and rounded once at the end of each reduce.
 enum class Accumulate { native, fp32 };
 
+/// What codecs carry from one call of a collective to the next, of all ranks: a number for every element that a rank encodes
+/// in a step. It belongs to one collective: a schedule of other ranks, elements or messages is refused.
+struct CodecState {
+  std::string of =
+      {};  ///< the schedule and the codecs that it belongs to; empty before the first call
+  std::vector<std::vector<float>> numbers =
+      {};  ///< by op of the schedule; empty for those that encode nothing with a state
+};
+
 struct ExecuteOptions {
   Accumulate accumulate = Accumulate::native;
   unsigned threads = 0;  ///< 0: all the machine has; the result never depends on it
@@ -27,6 +38,11 @@ struct ExecuteOptions {
   std::size_t tile_elements = 16384;
   /// Run scalar codecs instead of their accelerated form; the result never depends on it.
   bool scalar = false;
+  /// Of codecs that use a context: the seed of random numbers, and how many calls were before this one.
+  std::uint64_t seed = 0;
+  std::uint32_t call = 0;
+  /// Of codecs that have a state: what they carry; changed if the call succeeds. Without it every call is the first.
+  CodecState* state = nullptr;
 };
 
 /// What the codecs did to the values, over all encode ops of all ranks.
@@ -68,6 +84,8 @@ struct WireVolume {
   /// Average over the sends; for a schedule without sends, that of the whole tensor by the outer
   /// codec.
   double bits_per_element = 0;
+  /// The same average over the sends of each step (EncodeContext::step).
+  std::vector<double> bits_of_step = {};
 };
 WireVolume wire_volume(const Schedule& schedule, const Codecs& codecs, DType dtype);
 

@@ -41,6 +41,18 @@ std::string_view words_for(Collective collective) {
   return "a known collective";
 }
 
+std::vector<std::uint32_t> encodings_of(const Schedule& schedule) {
+  std::vector<std::uint32_t> encodings(schedule.ops.size());
+  for (ValueId id = 0; id < schedule.ops.size(); ++id) {
+    const Op& op = schedule.ops[id];
+    for (const ValueId operand : schedule.operands(op)) {
+      if (operand < id) encodings[id] = std::max(encodings[id], encodings[operand]);
+    }
+    if (op.kind == OpKind::encode) ++encodings[id];
+  }
+  return encodings;
+}
+
 std::string_view name_of(CodecRole role) {
   switch (role) {
     case CodecRole::outer:

@@ -156,6 +156,10 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
+/// Of every op, how many encodings its value has behind it, its own included: 1 for an encoded input, 2 for an encoded sum of
+/// those.
+std::vector<std::uint32_t> encodings_of(const Schedule& schedule);
+
 /// True when the chunk lies in one slot and cuts no block of `alignment` elements: both ends are
 /// multiples of it, counted from the start of the slot, or the end of the slot.
 bool is_aligned(const Schedule& schedule, const Chunk& chunk, std::uint64_t alignment);

@@ -127,6 +127,24 @@ constexpr std::uint32_t minifloat_magnitude(const Minifloat& f, float value) {
   return (static_cast<std::uint32_t>(exponent - min_exponent) << f.mantissa_bits) + rounded;
 }
 
+/// The magnitude of the neighbour below the value, or of the one above it: up if and only if the 24 random bits are below the
+/// fraction of the way. As minifloat_magnitude() else.
+constexpr std::uint32_t minifloat_magnitude(const Minifloat& f, float value, std::uint32_t random) {
+  const std::uint32_t fp32_magnitude = std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFF;
+  const int min_exponent = 127 + 1 - f.bias;
+  const int fp32_exponent = static_cast<int>(fp32_magnitude >> 23);
+  const std::uint64_t significand =
+      (fp32_magnitude & 0x7FFFFF) | (fp32_exponent == 0 ? 0 : 1u << 23);
+  const int exponent = fp32_exponent > min_exponent ? fp32_exponent : min_exponent;
+  // From a shift by 48 on only random bits of 0 are below the fraction, as they are at a shift by 48.
+  const int distance = 23 - f.mantissa_bits + exponent - (fp32_exponent == 0 ? 1 : fp32_exponent);
+  const int shift = distance < 48 ? distance : 48;
+  const std::uint64_t rest = significand & ((std::uint64_t{1} << shift) - 1);
+  const bool up = (std::uint64_t{random} << shift) < rest << 24;
+  const auto kept = static_cast<std::uint32_t>(significand >> shift) + (up ? 1 : 0);
+  return (static_cast<std::uint32_t>(exponent - min_exponent) << f.mantissa_bits) + kept;
+}
+
 /// The code of the nearest value, ties to the even code, subnormals kept.
 constexpr std::uint32_t minifloat_from_float(const Minifloat& f, float value, Overflow overflow) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);

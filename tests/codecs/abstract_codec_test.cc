@@ -54,7 +54,7 @@ TEST(AbstractCodec, SaysWhatIsWrong) {
 TEST(AbstractCodec, IsPutTogetherAfterCommas) {
   std::vector<std::string> names = {"fp16",   "bits=4",       "encode_ops=9",
                                     "bits=5", "decode_ops=1", "qr-q4"};
-  join_abstract_codecs(names);
+  join_codecs(names);
   EXPECT_EQ(names, (std::vector<std::string>{"fp16", "bits=4,encode_ops=9", "bits=5,decode_ops=1",
                                              "qr-q4"}));
 }

@@ -1,7 +1,7 @@
 """The any-bit integer codecs in NumPy, from reference/codecs/SPEC.md alone: the oracle of the C++ reference.
 
 int<b>-g<G>, -sym, -sr, -sym-sr, -sr-is, had-int<b>-g<G>, had-int<b>-g<G>-sym, int<b>-gtensor, -sym,
--static<s>:<z>, -sym-static<s>.
+-static<s>:<z>, -sym-static<s>; each also -stoch.
 """
 
 import functools
@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 
-from wire_oracle import CHUNK, PAYLOADS, Layout, block_lengths, chunk_of, in_blocks, repeat_first
+from wire_oracle import CHUNK, PAYLOADS, Context, Layout, block_lengths, chunk_of, in_blocks, random_bits, repeat_first, stochastic
 
 F = np.float32
 BF16 = PAYLOADS["bf16"]
@@ -64,6 +64,14 @@ class AnyBit(NamedTuple):
     rotated: bool = False  # Hadamard
     static_scale: Optional[np.float32] = None
     static_zero: np.float32 = F(0)
+    stochastic: bool = False
+    context: Context = Context()
+
+    def rounded(self, x):
+        """[blocks, G] to integers: the nearest, or stochastically, each element with its own random bits."""
+        if not self.stochastic:
+            return np.rint(x)
+        return stochastic(x, random_bits(self.context, x.size).reshape(x.shape))
 
     @property
     def offset(self):
@@ -117,7 +125,7 @@ class AnyBit(NamedTuple):
         finite = np.isfinite(x).all(1)
         if self.static_scale is not None:
             inverse = F(1) / self.static_scale
-            raw = np.rint((x - self.static_zero) * inverse if not self.symmetric else x * inverse)
+            raw = self.rounded((x - self.static_zero) * inverse if not self.symmetric else x * inverse)
             codes, outside = self.to_codes(raw, finite & np.isfinite(inverse), finite)
             return codes, outside, [np.where(finite, np.uint8(0), np.uint8(0xFF))]
 
@@ -144,7 +152,7 @@ class AnyBit(NamedTuple):
             place = np.maximum(np.searchsorted(table, scale, side="right") - 1, 0)  # NaN: any
             step = table[place][:, None]
             zero = np.clip(np.rint(-low[:, None] / step), F(-128), F(127))
-            raw = np.rint(x / step) + zero
+            raw = self.rounded(x / step) + zero
             codes, outside = self.to_codes(raw, finite, finite)
             zero = np.where(finite, zero[:, 0], F(0)).astype(np.int8)
             metadata = [np.where(finite, place - 128, 0).astype(np.int8), zero]
@@ -157,7 +165,7 @@ class AnyBit(NamedTuple):
             zero = BF16.to_fp32(zero_bits)
             finite &= np.isfinite(zero)
         inverse = F(1) / scale
-        raw = np.rint(x * inverse[:, None] if self.symmetric else (x - zero[:, None]) * inverse[:, None])
+        raw = self.rounded(x * inverse[:, None] if self.symmetric else (x - zero[:, None]) * inverse[:, None])
         codes, outside = self.to_codes(raw, finite & np.isfinite(inverse), finite)
         metadata = [np.where(finite, scale_bits, np.uint16(BF16.nan))]
         if not self.symmetric:
@@ -227,7 +235,7 @@ class AnyBit(NamedTuple):
 
 NAME = re.compile(
     r"(?P<had>had-)?int(?P<bits>[2-8])-g(?P<group>\d+|tensor)(?P<sym>-sym)?"
-    r"(?:-static(?P<scale>[^:]+)(?::(?P<zero>.+))?)?(?P<sr>-sr)?(?P<integer>-is)?"
+    r"(?P<sr>-sr)?(?P<integer>-is)?(?P<stoch>-stoch)?(?:-static(?P<scale>[^:]+)(?::(?P<zero>.+))?)?"
 )
 
 
@@ -245,11 +253,12 @@ def find(name):
         rotated=bool(part["had"]),
         static_scale=F(part["scale"]) if part["scale"] else None,
         static_zero=F(part["zero"] or 0),
+        stochastic=bool(part["stoch"]),
     )
 
 
-def encode(name, dtype, payload):
-    return find(name).encode(dtype, payload)
+def encode(name, dtype, payload, context=Context()):
+    return find(name)._replace(context=context).encode(dtype, payload)
 
 
 def decode(name, dtype, wire, elements):

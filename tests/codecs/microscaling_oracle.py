@@ -1,4 +1,4 @@
-"""The codecs mxfp*, mxint8, fp8-e4m3-g<G> and nvfp4 in NumPy, from reference/codecs/SPEC.md alone: the C++ reference's oracle.
+"""The codecs mxfp*, mxint8, fp8-e4m3-g<G>[-stoch] and nvfp4 in NumPy, from reference/codecs/SPEC.md alone: the C++ reference's oracle.
 
 Element formats are ml_dtypes' (RN, ties to even), which have NaNs or infinities where SPEC.md saturates:
 values are brought into range before they are rounded.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from wire_oracle import CHUNK, PAYLOADS, Layout, in_blocks
+from wire_oracle import CHUNK, Context, Layout, PAYLOADS, in_blocks, random_bits
 
 F = np.float32
 E4M3 = ml_dtypes.float8_e4m3fn
@@ -170,16 +170,31 @@ class FP8Blocks(Blocks):
     name: str
     block: int
     torch: bool  # rounded as torch does
+    stochastic: bool = False
+    context: Context = Context()
     bits, width = 8, 4
 
     def quantize(self, x, finite, largest):
         a = np.maximum(np.where(finite, largest, F(1)), F(1e-4))
         factor = F(1) / a * F(448) if self.torch else F(448) / a
         scale = a / F(448) if self.torch else a * (F(1) / F(448))
-        scaled = np.clip(x * factor[:, None], F(-448), F(448))
+        scaled = x * factor[:, None]
+        outside = np.zeros(x.shape, bool)
+        if self.stochastic:
+            scaled, outside = self.rounded(np.where(finite[:, None], scaled, F(0)))
+        scaled = np.clip(scaled, F(-448), F(448))
         codes = np.where(finite[:, None], scaled.astype(E4M3).view(np.uint8), np.uint8(0))
         scales = np.where(finite, scale.astype("<f4").view("<u4"), np.uint32(0x7FC00000))
-        return codes, np.zeros(codes.shape, bool), scales.astype("<u4").view(np.uint8).reshape(-1, 4)
+        return codes, outside, scales.astype("<u4").view(np.uint8).reshape(-1, 4)
+
+    def rounded(self, x):
+        """To one of the two neighbours by magnitude, which go on beyond 448, and which lie there."""
+        magnitude = np.abs(x).astype(np.float64)
+        step = np.exp2(np.maximum(np.frexp(magnitude)[1] - 1, -6) - 3.0)  # between neighbours
+        below = np.floor(magnitude / step)
+        bits = random_bits(self.context, x.size).reshape(x.shape)
+        neighbour = (below + (bits < (magnitude / step - below) * 2**24)) * step
+        return np.copysign(neighbour, x).astype(np.float32), neighbour > 448
 
     def scales(self, metadata):
         return np.ascontiguousarray(metadata).view("<f4")[:, 0]
@@ -249,9 +264,9 @@ def find(name):
         return NVFP4(name, part[1] is not None, None if part[2] is None else F(part[2]))
     if name == "mxint8":
         return MXINT8(name)
-    part = re.fullmatch(r"fp8-e4m3-g(64|128|256)(-torch)?", name)
+    part = re.fullmatch(r"fp8-e4m3-g(64|128|256)(-torch)?(-stoch)?", name)
     if part:
-        return FP8Blocks(name, int(part[1]), part[2] is not None)
+        return FP8Blocks(name, int(part[1]), part[2] is not None, part[3] is not None)
     part = re.fullmatch(r"(mxfp\d(?:-e\dm\d)?)(?:-(floor|ceil|even|rceil))?", name)
     assert part, name
     return MX(name, ELEMENTS[part[1]], part[2] or "floor")

@@ -29,6 +29,8 @@ BLOCKS = {
         f"had-int{b}-g{g}" for b, g in zip((2, 3, 4, 4, 5, 6, 7, 8), (32, 64, 32, 128, 8, 512, 4096, 65536))
     ]
     + ["had-int2-g16-sym", "had-int4-g128-sym", "had-int8-g8192-sym"],
+    "stoch": ["int8-g128-stoch", "int4-g32-stoch", "int3-g40-sym-stoch", "int2-g32-sr-stoch", "int2-g32-sr-is-stoch"]
+    + ["had-int4-g32-stoch", "int5-g8192-stoch", "int6-gtensor-stoch-static0.05:-1.25", "int4-gtensor-sym-stoch-static0.5"],
     "static": ["int8-gtensor-sym-static0.05", "int8-gtensor-static0.01:-1.25", "int4-gtensor-static3:1e-3"]
     + ["int3-gtensor-sym-static1e-38", "int2-gtensor-sym-static1e30", "int5-gtensor-static1e-3:3e38"],
 }
@@ -38,6 +40,7 @@ MESSAGES = [
     "int3-gtensor",
     "int7-gtensor-sym",
     "int2-gtensor-sym",
+    "int8-gtensor-stoch",
 ]  # one block: many short ones
 SHORT = [
     "int8-g128",
@@ -48,7 +51,7 @@ SHORT = [
     "int4-g16-sym-sr",
     "int3-g32-sr-is",
 ]
-SHORT += ["had-int3-g32", "had-int7-g64-sym", "int6-gtensor", "int5-gtensor-static0.1:-3", "int4-g8192-sr"]
+SHORT += ["int4-g32-stoch", "had-int3-g32", "had-int7-g64-sym", "int6-gtensor", "int5-gtensor-static0.1:-3", "int4-g8192-sr"]
 
 each_dtype = pytest.mark.parametrize("dtype", PAYLOADS)
 

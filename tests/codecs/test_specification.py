@@ -31,6 +31,9 @@ FAMILIES = {  # what the page defines, each with an example of its own
     "spikes": r"int\d-g\d+-sr",
     "integer scales": r"int\d-g\d+-sr-is",
     "Hadamard": r"had-int\d-g\d+",
+    "stochastic": r"int\d-g\d+-stoch",
+    "stochastic FP8": r"fp8-e4m3-g\d+-stoch",
+    "error feedback": r"ef-.*",
     "LogFMT": r"logfmt\d-g\d+",
     **{element: element for element in ("mxfp4", "mxfp6-e2m3", "mxfp8-e4m3")},
     **{rule: f"mxfp4-{rule}" for rule in ("ceil", "even", "rceil")},
@@ -105,6 +108,7 @@ def examples():
 
 
 def oracle(codec):
+    codec = codec.removeprefix("ef-")
     if codec in quickreduce_oracle.CODECS:
         return quickreduce_oracle.CODECS[codec]
     if codec.startswith("logfmt"):

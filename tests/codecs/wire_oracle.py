@@ -54,6 +54,48 @@ PAYLOADS = {
 }
 
 
+# Random numbers, and stochastic rounding.
+
+
+class Context(NamedTuple):
+    """What a stochastic codec's random bits depend on, beside an element's place in the message."""
+
+    seed: int = 0
+    call: int = 0
+    rank: int = 0
+    step: int = 0
+    position: int = 0
+
+
+def philox4x32(counters, key):
+    """[..., 4] uint32 to the four words of Philox4x32-10."""
+    low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
+    x = [counters[..., i].astype(np.uint64) for i in range(4)]
+    keys = [key & 0xFFFFFFFF, key >> 32]
+    for _ in range(10):
+        a, b = x[0] * np.uint64(0xD2511F53), x[2] * np.uint64(0xCD9E8D57)
+        x = [b >> high ^ x[1] ^ np.uint64(keys[0]), b & low, a >> high ^ x[3] ^ np.uint64(keys[1]), a & low]
+        keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return np.stack(x, -1).astype(np.uint32)
+
+
+def random_bits(context, elements):
+    """24 random bits of each of the elements from the context's position on."""
+    position = context.position + np.arange(elements, dtype=np.uint64)
+    counters = np.empty((elements, 4), np.uint32)
+    counters[:, 0] = position & np.uint64(0xFFFFFFFF)
+    counters[:, 1] = np.uint32(context.rank) ^ (position >> np.uint64(32) << np.uint64(16)).astype(np.uint32)
+    counters[:, 2:] = context.step, context.call
+    return philox4x32(counters, context.seed)[:, 0] >> np.uint32(8)
+
+
+def stochastic(x, bits):
+    """float32 to integers: up if and only if the 24 random bits are below the fraction."""
+    x = np.where(np.abs(x) < 2**22, x, np.rint(x)).astype(np.float64)  # NaN: no block of numbers
+    below = np.floor(x)
+    return (below + (bits < (x - below) * 2**24)).astype(np.float32)
+
+
 # Blocks: [blocks, group] arrays of which the last row may be short.
 
 

@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arlab import conformance
     from arlab._errors import ArgumentError, Error
-    from arlab._codecs import codec, codec_info, codecs, decode, encode, wire_bytes
-    from arlab.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
+    from arlab._codecs import Codecs, Context, codec, codec_info, codecs, decode, encode, wire_bytes
+    from arlab.collectives import CodecState, all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
     from arlab.figures.pages import report
     from arlab.runtime import Communicator, Group, devices, platforms
     from arlab.schedules import Algorithm, Schedule, ScheduleBuilder, algorithm, algorithms, schedule
     from arlab.simulation import check_codec, import_topology, select, simulate, study, sweep, topologies, topology, vectors
 
 __all__ = [
-    "Algorithm", "ArgumentError", "Communicator", "Error", "Group", "Schedule", "ScheduleBuilder", "algorithm", "algorithms", "all_gather",
+    "Algorithm", "ArgumentError", "CodecState", "Codecs", "Communicator", "Context", "Error", "Group", "Schedule", "ScheduleBuilder", "algorithm", "algorithms", "all_gather",
     "all_reduce", "all_to_all", "broadcast", "check_codec", "codec", "codec_info", "codecs", "conformance", "decode",
     "devices", "encode", "import_topology", "platforms", "reduce_scatter", "report", "schedule", "select", "simulate", "study", "sweep", "topologies",
     "topology", "vectors", "wire_bytes",
@@ -43,8 +43,8 @@ __all__ = [
 # Where a name is. All but report and arlab.figures needs the compiled part.
 _WHERE = {
     "_errors": ("ArgumentError", "Error"),
-    "_codecs": ("codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"),
-    "collectives": ("all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
+    "_codecs": ("Codecs", "Context", "codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"),
+    "collectives": ("CodecState", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
     "figures.pages": ("report",),
     "runtime": ("Communicator", "Group", "devices", "platforms"),
     "schedules": ("Algorithm", "Schedule", "ScheduleBuilder", "algorithm", "algorithms", "schedule"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Iterable, Protocol, Sequence, TypeVar
 
 import numpy as np
@@ -12,7 +14,7 @@ from arlab._errors import ArgumentError
 from arlab._arrays import as_given, dtype_name, host_memory_of, numpy_dtype
 from arlab._tables import Names, first_line, listed, name_of_own
 
-__all__ = ["codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"]
+__all__ = ["Codecs", "Context", "codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"]
 
 
 def codecs(platform: str | None = None) -> Names:
@@ -38,7 +40,41 @@ def wire_bytes(codec: str, dtype: Any, elements: int) -> int:
     return _arlab.wire_bytes(codec, dtype_name(dtype, "dtype"), elements)
 
 
-def encode(tensor: Any, codec: str, dtype: Any = None, *, platform: str | None = None) -> np.ndarray:
+@dataclass
+class Context:
+    """Where a message stands that is encoded: what a codec may know beyond its elements.
+
+    seed        of random numbers
+    call        calls of the collective before this one
+    rank        that encodes, of `world_size`
+    step        encodings that the values have behind them: 0 for a rank's own input
+    chunk       of the schedule
+    position    of the first element in the rank's tensor
+    state       float32, a number per element, 0 before the first call: what a codec with a state carries from call to call, and
+                changes or sets anew. None where nobody keeps it: it is then as before the first call
+    """
+
+    seed: int = 0
+    call: int = 0
+    rank: int = 0
+    world_size: int = 1
+    step: int = 0
+    chunk: int = 0
+    position: int = 0
+    state: np.ndarray | None = None
+
+    def random(self, shape: int | Sequence[int]) -> np.ndarray:
+        """Random numbers of the elements from `position` on, float32 in [0, 1): Philox4x32-10, the same bits in every order."""
+        count = int(np.prod(shape, dtype=np.int64))
+        return _arlab.random_numbers(self._numbers(), count).reshape(shape)
+
+    def _numbers(self) -> tuple[int, ...]:
+        return self.seed, self.call, self.rank, self.world_size, self.step, self.chunk, self.position
+
+
+def encode(
+    tensor: Any, codec: str, dtype: Any = None, *, platform: str | None = None, context: Context | None = None
+) -> np.ndarray:
     """The wire bytes of a tensor, as one flat message.
 
     Args:
@@ -46,6 +82,7 @@ def encode(tensor: Any, codec: str, dtype: Any = None, *, platform: str | None =
         codec: a name; see codecs().
         dtype: of the tensor; for an array of uint16 the dtype whose bit patterns it holds. Nothing is cast.
         platform: encode with this platform's kernel ("host": emulated GPUs) instead of the reference. The bits are equal.
+        context: where the message stands, for codecs whose bits depend on it. A state is float32, of as many elements.
 
     Returns uint8 of shape [wire_bytes(codec, dtype, elements)].
     Raises ArgumentError (a ValueError) for unknown codecs, and for dtypes that the codec does not take.
@@ -56,7 +93,20 @@ def encode(tensor: Any, codec: str, dtype: Any = None, *, platform: str | None =
     memory = host_memory_of(tensor, "the tensor")
     if name not in (None, memory.dtype):
         raise ArgumentError(f"the tensor is {memory.dtype}, not {name}; nothing is cast")
-    return _arlab.encode(platform or "", codec, memory.dtype, memory.address, memory.elements)
+    context = context or Context()
+    state = context.state
+    if state is not None:
+        if not isinstance(state, np.ndarray) or state.dtype != np.float32 or state.size != memory.elements:
+            raise ArgumentError(f"state: needed is an array of float32 with {memory.elements} elements, as the tensor has")
+        if not state.flags.c_contiguous or not state.flags.writeable:
+            raise ArgumentError("state: needed is an array that is contiguous and can be written to")
+    address = 0 if state is None else state.ctypes.data
+    try:
+        return _arlab.encode(
+            platform or "", codec, memory.dtype, memory.address, memory.elements, context._numbers(), address
+        )
+    except TypeError:
+        raise ArgumentError(f"{context}: allowed are integers from 0 on, of 32 bits, seed and position of 64") from None
 
 
 def decode(
@@ -87,6 +137,40 @@ def decode(
     return as_given(payload, name, shape, wire)
 
 
+class Codecs(str):
+    """Two codecs of one call, by where they are: goes wherever the name of a codec goes, and is a text that `--codec` takes, too.
+
+        arlab.Codecs(reduce_scatter="bf16", all_gather="fp8-e4m3-g128")   rs=bf16,ag=fp8-e4m3-g128
+        arlab.Codecs(outer="qr-q4", inner="fp16")                         between groups, and inside of them
+        arlab.Codecs("qr-q4", step={0: "bf16"})                           messages with no encoding behind them: the inputs
+        arlab.Codecs("qr-q4", below={65536: "bf16"})                      messages of fewer elements
+
+    A message that is added up belongs to the half of the reduce-scatter, all others to that of the all-gather.
+    Raises ArgumentError (a ValueError) when it is not two codecs by one of these ways.
+    """
+
+    def __new__(
+        cls,
+        otherwise: str | None = None,
+        *,
+        reduce_scatter: str | None = None,
+        all_gather: str | None = None,
+        outer: str | None = None,
+        inner: str | None = None,
+        step: dict[int, str] | None = None,
+        below: dict[int, str] | None = None,
+    ) -> Codecs:
+        named = {"rs": reduce_scatter, "ag": all_gather, "outer": outer, "inner": inner, "else": otherwise}
+        named |= {f"step{number}": codec for number, codec in (step or {}).items()}
+        named |= {f"below{elements}": codec for elements, codec in (below or {}).items()}
+        text = ",".join(f"{place}={codec}" for place, codec in named.items() if codec is not None)
+        _arlab.split_codecs(text or "=")  # says what is wrong
+        return super().__new__(cls, text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+
 # ---------------------------------------------------------------- codecs of one's own
 
 
@@ -94,7 +178,7 @@ class OwnCodec(Protocol):
     """What `arlab.codec` is for: a class with these two functions, which know nothing of each other's calls."""
 
     def encode(self, blocks: np.ndarray) -> np.ndarray:
-        """[n, block] of the payload's dtype to [n, wire bytes of a block] uint8."""
+        """[n, block] of the payload's dtype to [n, wire bytes of a block] uint8. It may take a Context as its second argument."""
 
     def decode(self, wire: np.ndarray) -> np.ndarray:
         """And back: [n, block] of the payload's dtype, or of float32, which is rounded to it."""
@@ -114,6 +198,7 @@ def codec(
     encode_ops: float = 1,
     decode_ops: float = 1,
     saturating: Sequence[str] = (),
+    state: bool = False,
     summary: str = "",
     source: str = "Python",
 ) -> Callable[[Class], Class]:
@@ -135,8 +220,12 @@ def codec(
         dtypes: of the payloads that it takes.
         encode_ops, decode_ops: operations per element, which simulations turn into time: multiply, add, compare, shift and
             convert count one each.
+        state: whether something is carried from call to call: the `state` of encode's Context, [n, block] of float32.
         saturating: dtypes in which it promises that no finite tensor decodes to an infinity; `arlab.check_codec` holds it to that.
         summary, source: for `arlab.codecs().table`.
+
+    An `encode(self, blocks, context)` is told where its blocks stand (`Context`): context.random(blocks.shape) are random numbers
+    that are the same in every order; rank, step, chunk and call say what is encoded.
 
     Every block is encoded by itself, all in one call: bits must not depend on which blocks share a call. Of a block with a
     NaN or an infinity, a NaN or an infinity must remain. `arlab.check_codec(name)` checks that, and more.
@@ -145,15 +234,19 @@ def codec(
     """
 
     def define(own: Class) -> Class:
-        adapter = _Adapter(name, own() if isinstance(own, type) else own, block, [str(d) for d in dtypes])
+        made = own() if isinstance(own, type) else own
+        uses_context = _takes_context(made)
+        if state and not uses_context:
+            raise ArgumentError(f"codec {name}: state=True: needed is an encode(blocks, context), whose context has the state")
+        adapter = _Adapter(name, made, block, [str(d) for d in dtypes], uses_context, state)
         _arlab.register_codec(
             name, summary or ((own.__doc__ or "").strip() or name or "?").splitlines()[0], source, block,
             list(adapter.wire_bytes.items()), [dtype_name(dtype, f"codec {name}: saturating") for dtype in saturating],
-            encode_ops, decode_ops, adapter.encode, adapter.decode,
+            encode_ops, decode_ops, uses_context, state, adapter.encode, adapter.decode,
         )  # fmt: skip
         OWN[name] = own, {
             "block": block, "dtypes": dtypes, "encode_ops": encode_ops, "decode_ops": decode_ops, "summary": summary,
-            "source": source,
+            "source": source, "state": state,
         }  # fmt: skip
         return own
 
@@ -169,11 +262,20 @@ def codec(
     return define
 
 
+def _takes_context(own: OwnCodec) -> bool:
+    """Whether encode takes a Context behind the blocks."""
+    try:
+        kinds = [each.kind for each in inspect.signature(own.encode).parameters.values()]
+    except (TypeError, ValueError, AttributeError):  # what has no signature is called with blocks
+        return False
+    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds) > 1
+
+
 class _Adapter:
     """A codec in Python as C++ calls it: with bytes that are there, and bytes that are to be written."""
 
-    def __init__(self, name: str, own: OwnCodec, block: int, dtypes: list[str]):
-        self.name, self.own, self.block = name, own, block
+    def __init__(self, name: str, own: OwnCodec, block: int, dtypes: list[str], uses_context: bool, has_state: bool):
+        self.name, self.own, self.block, self.uses_context = name, own, block, uses_context
         if not dtypes:
             raise ArgumentError(f"codec {name}: it takes no dtype")
         self.types = {dtype_name(dtype, f"codec {name}: dtype"): numpy_dtype(dtype) for dtype in dtypes}
@@ -181,7 +283,8 @@ class _Adapter:
         for dtype, kind in self.types.items():
             # Two sizes, so that a function that only works for one block is found here.
             for blocks in (1, 3):
-                wire = self._called("encode", self._zeros(blocks, kind), dtype)
+                state = np.zeros((blocks, block), np.float32) if has_state else None
+                wire = self._called("encode", self._zeros(blocks, kind), dtype, Context(state=state))
                 if wire.dtype != np.uint8 or wire.ndim != 2 or len(wire) != blocks or wire.shape[1] == 0:
                     raise ArgumentError(
                         f"codec {name}: encode of {blocks} x {block} {dtype} gave {_kind(wire)}: needed is uint8 of shape"
@@ -200,11 +303,12 @@ class _Adapter:
         except (MemoryError, ValueError):  # the latter where they cannot be addressed
             raise ArgumentError(f"codec {self.name}: block is {self.block}: not enough memory for {blocks} of them") from None
 
-    def _called(self, function: str, argument: np.ndarray, dtype: str) -> np.ndarray:
+    def _called(self, function: str, argument: np.ndarray, dtype: str, context: Context | None = None) -> np.ndarray:
+        arguments = (argument, context) if self.uses_context and context else (argument,)
         try:
             # Overflow and the like are what codecs are tested with.
             with np.errstate(all="ignore"):
-                return np.asarray(getattr(self.own, function)(argument))
+                return np.asarray(getattr(self.own, function)(*arguments))
         except Exception as error:
             where = f"codec {self.name}: {function} of {len(argument)} blocks of {dtype}"
             raise ArgumentError(f"{where} raised {type(error).__name__}: {first_line(error)}") from error
@@ -220,11 +324,18 @@ class _Adapter:
             return values.astype(self.types[dtype], copy=False)
 
     # Arrays that C++ made are copied: a codec may keep what it is given.
-    def encode(self, dtype: str, payload: np.ndarray, wire: np.ndarray) -> None:
+    def encode(
+        self, dtype: str, payload: np.ndarray, wire: np.ndarray, numbers: tuple[int, ...] = (), carried: np.ndarray | None = None
+    ) -> None:
         elements = payload.view(self.types[dtype])
         blocks = np.zeros((-(-elements.size // self.block), self.block), self.types[dtype])
         blocks.reshape(-1)[: elements.size] = elements
-        made = self._called("encode", blocks, dtype)
+        context = Context(*numbers)
+        if carried is not None:
+            state = np.zeros(blocks.shape, np.float32)
+            state.reshape(-1)[: elements.size] = carried
+            context = replace(context, state=state)
+        made = self._called("encode", blocks, dtype, context)
         expected = (len(blocks), self.wire_bytes[dtype])
         if made.dtype != np.uint8 or made.shape != expected:
             raise ArgumentError(
@@ -232,6 +343,11 @@ class _Adapter:
                 f" {expected}"
             )
         wire.reshape(expected)[...] = made
+        if carried is not None:
+            state = np.asarray(context.state)
+            if state.shape != blocks.shape:
+                raise ArgumentError(f"codec {self.name}: encode left {_kind(state)} as its state: needed is {blocks.shape}")
+            carried[...] = state.reshape(-1)[: elements.size]
 
     def decode(self, dtype: str, wire: np.ndarray, payload: np.ndarray) -> None:
         values = self._decoded(wire.reshape(-1, self.wire_bytes[dtype]).copy(), dtype)

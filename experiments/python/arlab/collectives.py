@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from arlab import _arlab
+from arlab._arlab import CodecState
 from arlab._arrays import as_given, tensors_of_ranks
 from arlab._tables import Result
 from arlab.schedules import Algorithm, Schedule, asked
 
-__all__ = ["Reduction", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]
+__all__ = ["CodecState", "Reduction", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]
 
 
 class Reduction(Result):
@@ -62,6 +63,9 @@ def _run(
     accumulate: str = "native",
     threads: int = 0,
     count: bool = True,
+    codec_seed: int = 0,
+    call: int = 0,
+    state: CodecState | None = None,
 ) -> Reduction:
     ranks = tensors_of_ranks(tensors)
     first = ranks[0]
@@ -78,6 +82,9 @@ def _run(
         accumulate=accumulate,
         threads=threads,
         count=count,
+        codec_seed=codec_seed,
+        call=call,
+        state=state,
     )
     like = tensors[0] if isinstance(tensors, Sequence) else tensors
     return Reduction(figures, as_given(data, first.dtype, (len(ranks), *first.shape), like))
@@ -91,6 +98,9 @@ def all_reduce(
     accumulate: str = "native",
     threads: int = 0,
     count: bool = True,
+    codec_seed: int = 0,
+    call: int = 0,
+    state: CodecState | None = None,
     **options: Any,
 ) -> Reduction:
     """The sum of all ranks' tensors, as the algorithm and the codec make it, bit for bit.
@@ -104,11 +114,14 @@ def all_reduce(
         accumulate: sums in the payload's dtype ("native") or in "fp32", rounded once.
         threads: 0 for all; the result never depends on it.
         count: also clamped and flushed elements, which takes one more decode per encode.
+        codec_seed, call: what codecs' random numbers depend on: a seed, and how many calls were before this one.
+        state: of codecs that carry something from call to call (error feedback): a new arlab.CodecState() for the first call,
+            and the same one for those that follow. Without it every call is the first.
         options: of an algorithm that is named, as the value would have them: group_size=4, inner_codec="fp16".
 
     Raises ArgumentError (a ValueError) for everything that does not fit, before anything is done.
     """
-    return _run(tensors, algorithm, options, codec, accumulate, threads, count)
+    return _run(tensors, algorithm, options, codec, accumulate, threads, count, codec_seed, call, state)
 
 
 def reduce_scatter(

@@ -8,6 +8,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -15,9 +16,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "reference/codecs/context.h"
 #include "reference/dtype.h"
 #include "reference/error.h"
 
@@ -54,6 +57,14 @@ inline const void* address(std::uintptr_t pointer) {
 }
 inline std::span<const std::byte> bytes_at(std::uintptr_t pointer, std::size_t bytes) {
   return {static_cast<const std::byte*>(address(pointer)), bytes};
+}
+
+/// EncodeContext but for its state: seed, call, rank, world_size, step, chunk, position.
+using ContextNumbers = std::tuple<std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t,
+                                  std::uint32_t, std::uint32_t, std::uint64_t>;
+inline EncodeContext context_of(const ContextNumbers& numbers) {
+  const auto& [seed, call, rank, world_size, step, chunk, position] = numbers;
+  return {seed, call, rank, world_size, step, chunk, position, {}};
 }
 
 /// An array of uint8 that owns the bytes.

@@ -1,5 +1,7 @@
 // Codecs of the reference, and codecs that are written in Python.
 
+#include "reference/collectives/codecs.h"
+
 #include <optional>
 #include <utility>
 
@@ -10,13 +12,14 @@ namespace arlab::python {
 namespace {
 
 using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
+using Numbers = nb::ndarray<nb::numpy, float, nb::ndim<1>>;
 
 /// A codec that is written in Python: blocks that know nothing of each other. A message is its
 /// blocks' wires one after the other, the last block filled up with zeros.
 class PythonCodec final : public Codec {
  public:
-  /// `wire_bytes`: of a block, by dtype. The functions take a dtype's name, and two arrays of bytes:
-  /// what is there and what is to be written.
+  /// `wire_bytes`: of a block, by dtype. The functions take a dtype's name, and two arrays of bytes: what is there and what is to
+  /// be written; `encode`, where the codec needs a context, also its numbers and its state.
   PythonCodec(CodecInfo info, std::vector<std::size_t> wire_bytes, nb::callable encode,
               nb::callable decode)
       : Codec(std::move(info)),
@@ -33,6 +36,18 @@ class PythonCodec final : public Codec {
                  EncodeCounts& /*unknown*/) const override {
     call(encode_, dtype, payload, wire);
   }
+  void do_encode_in(const EncodeContext& c, DType dtype, std::span<const std::byte> payload,
+                    std::span<std::byte> wire, EncodeCounts& /*unknown*/) const override {
+    const ContextNumbers numbers(c.seed, c.call, c.rank, c.world_size, c.step, c.chunk, c.position);
+    call_python(encode_, [&](nb::handle python) {
+      nb::object state = nb::none();
+      if (!c.state.empty())
+        state = nb::cast(Numbers(c.state.data(), {c.state.size()}, nb::handle()),
+                         nb::rv_policy::reference);
+      python(nb::str(std::string(name_of(dtype)).c_str()), given(payload), written(wire),
+             nb::cast(numbers), state);
+    });
+  }
   void do_decode(DType dtype, std::span<const std::byte> wire,
                  std::span<std::byte> payload) const override {
     call(decode_, dtype, wire, payload);
@@ -41,13 +56,17 @@ class PythonCodec final : public Codec {
   static void call(const KeptFunction& function, DType dtype, std::span<const std::byte> from,
                    std::span<std::byte> to) {
     call_python(function, [&](nb::handle python) {
-      const nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>> there(
-          reinterpret_cast<const std::uint8_t*>(from.data()), {from.size()}, nb::handle());
-      const Bytes written(reinterpret_cast<std::uint8_t*>(to.data()), {to.size()}, nb::handle());
-      python(nb::str(std::string(name_of(dtype)).c_str()),
-             nb::cast(there, nb::rv_policy::reference),
-             nb::cast(written, nb::rv_policy::reference));
+      python(nb::str(std::string(name_of(dtype)).c_str()), given(from), written(to));
     });
+  }
+  static nb::object given(std::span<const std::byte> bytes) {
+    const nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>> array(
+        reinterpret_cast<const std::uint8_t*>(bytes.data()), {bytes.size()}, nb::handle());
+    return nb::cast(array, nb::rv_policy::reference);
+  }
+  static nb::object written(std::span<std::byte> bytes) {
+    const Bytes array(reinterpret_cast<std::uint8_t*>(bytes.data()), {bytes.size()}, nb::handle());
+    return nb::cast(array, nb::rv_policy::reference);
   }
 
   std::vector<std::size_t> wire_bytes_;
@@ -59,8 +78,8 @@ void register_python_codec(const std::string& name, const std::string& summary,
                            const std::string& source, std::size_t block,
                            const std::vector<std::pair<std::string, std::size_t>>& wire_bytes,
                            const std::vector<std::string>& saturating, double encode_ops,
-                           double decode_ops, const nb::callable& encode,
-                           const nb::callable& decode) {
+                           double decode_ops, bool uses_context, bool has_state,
+                           const nb::callable& encode, const nb::callable& decode) {
   // What a call of Python and NumPy costs is little beside what they do with so many elements.
   constexpr std::size_t kElementsOfACall = std::size_t{1} << 18;
   CodecInfo info{
@@ -70,6 +89,8 @@ void register_python_codec(const std::string& name, const std::string& summary,
       .dtypes = {},
       .block = block,
       .alignment = block,
+      .uses_context = uses_context,
+      .has_state = has_state,
       .cost = {.encode_ops_per_element = encode_ops, .decode_ops_per_element = decode_ops},
       .least_call_elements = kElementsOfACall};
   for (const std::string& dtype : saturating) info.saturating.push_back(parse_dtype(dtype));
@@ -98,9 +119,25 @@ nb::dict info_of(const std::string& codec) {
   about["block"] = count(info.block);
   about["alignment"] = count(info.alignment);
   about["splits_at_alignment"] = info.splits_at_alignment;
+  about["uses_context"] = info.uses_context;
+  about["has_state"] = info.has_state;
   about["encode_ops_per_element"] = info.cost.encode_ops_per_element;
   about["decode_ops_per_element"] = info.cost.decode_ops_per_element;
   return about;
+}
+
+/// 24 random bits of each of the elements from the context's position on.
+Numbers random_numbers(const ContextNumbers& numbers, std::size_t elements) {
+  const EncodeContext context = context_of(numbers);
+  auto drawn = std::make_unique<std::vector<float>>(elements);
+  for (std::size_t i = 0; i < elements; ++i) {
+    (*drawn)[i] = static_cast<float>(random_bits(context, i)) * 0x1p-24f;
+  }
+  float* const data = drawn->data();
+  const nb::capsule owner(drawn.release(), [](void* pointer) noexcept {
+    delete static_cast<std::vector<float>*>(pointer);
+  });
+  return {data, {elements}, owner};
 }
 
 }  // namespace
@@ -117,6 +154,13 @@ void define_codecs(nb::module_& module) {
                return find_codec(codec)->elements_of_wire(parse_dtype(dtype), bytes);
              });
   module.def("register_codec", register_python_codec);
+  module.def("random_numbers", random_numbers);
+  module.def("split_codecs", [](const std::string& codecs) {
+    AlgorithmOptions options;
+    const std::string outer = split_codecs(codecs, options);
+    for (const std::string& codec : {outer, options.inner_codec().value_or(outer)})
+      find_codec(codec);
+  });
 }
 
 }  // namespace arlab::python

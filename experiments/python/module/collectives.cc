@@ -1,5 +1,7 @@
 // Collectives in the reference, and the program in this process.
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "experiments/cli/program.h"
@@ -18,9 +20,10 @@ namespace {
 nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::string& codec,
               const std::string& dtype, std::size_t elements,
               const std::vector<std::uintptr_t>& inputs, std::size_t channels,
-              const std::string& accumulate, std::uint32_t threads, bool count) {
-  const lab::CollectiveSpec spec = collective_spec(algorithm, options);
-  const CodecPtr outer = find_codec(codec);
+              const std::string& accumulate, std::uint32_t threads, bool count,
+              std::uint64_t codec_seed, std::uint32_t call, CodecState* state) {
+  lab::CollectiveSpec spec = collective_spec(algorithm, options);
+  const CodecPtr outer = find_codec(split_codecs(codec, spec.options));
   const CodecPtr inner = spec.inner(outer);
   const Codecs codecs(*outer, *inner);
   const DType type = parse_dtype(dtype);
@@ -37,9 +40,9 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
   std::vector<lab::Figure> figures;
   {
     const nb::gil_scoped_release others_may_run;
-    const Schedule schedule =
+    Schedule schedule =
         spec.given ? *spec.given : spec.make(world_size, elements, codecs.alignment());
-    if (spec.given && !spec.inner_codec().empty()) require_inner_codec(schedule);
+    if (spec.given) spec.place_codecs(schedule);
     if (schedule.world_size != world_size || schedule.elements != elements) {
       fail("the schedule is for {} ranks with {} elements, not {} with {}", schedule.world_size,
            schedule.elements, world_size, elements);
@@ -52,12 +55,17 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
     execution.threads = threads;
     ExecuteOptions execute_options = execution.make();
     execute_options.count = count;
+    execute_options.seed = codec_seed;
+    execute_options.call = call;
+    execute_options.state = state;
     const lab::ExactResult exact = lab::exact_result(schedule.collective, payloads, threads);
     reduction = lab::run_reduction(schedule, codecs, payloads, channels, exact, execute_options);
     figures = {{"collective", name_of(schedule.collective)},
                {"algorithm", schedule.algorithm},
                {"codec", outer->name()},
-               {"inner_codec", spec.inner_codec().empty() ? lab::Cell() : lab::Cell(inner->name())},
+               {"inner_codec", spec.inner_codec().empty()
+                                   ? lab::Cell()
+                                   : lab::Cell(words_of(spec.options.get("inner_codec")))},
                {"ranks", world_size},
                {"dtype", name_of(type)},
                {"elements", elements},
@@ -68,6 +76,14 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
     }
   }
   return nb::make_tuple(array_of(std::move(reduction.outputs)), to_python(figures));
+}
+
+float largest_of(const CodecState& state) {
+  float largest = 0;
+  for (const std::vector<float>& of_op : state.numbers) {
+    for (const float number : of_op) largest = std::max(largest, std::abs(number));
+  }
+  return largest;
 }
 
 /// The program, with this process's stdout, stderr and signals; returns its exit code.
@@ -84,7 +100,25 @@ int program(const std::vector<std::string>& arguments) {
 void define_collectives(nb::module_& module) {
   module.def("run_collective", run, nb::arg("algorithm"), nb::arg("options"), nb::arg("codec"),
              nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("channels"),
-             nb::arg("accumulate"), nb::arg("threads"), nb::arg("count"));
+             nb::arg("accumulate"), nb::arg("threads"), nb::arg("count"), nb::arg("codec_seed"),
+             nb::arg("call"), nb::arg("state").none());
+  nb::class_<CodecState>(module, "CodecState",
+                         "What codecs carry from one call of a collective to the next, of all "
+                         "ranks; new ones are all zeros.")
+      .def(nb::init<>())
+      .def_prop_ro(
+          "of", [](const CodecState& state) { return state.of; },
+          "The collective that it belongs to; empty before the first call.")
+      .def_prop_ro("largest", &largest_of, "The largest magnitude in it; 0 before the first call.")
+      .def("__getstate__",
+           [](const CodecState& state) { return nb::make_tuple(state.of, state.numbers); })
+      .def("__setstate__",
+           [](CodecState& state,
+              const std::pair<std::string, std::vector<std::vector<float>>>& from) {
+             new (&state) CodecState{from.first, from.second};
+           })
+      .def("__copy__", [](const CodecState& state) { return state; })
+      .def("__deepcopy__", [](const CodecState& state, const nb::dict&) { return state; });
   module.def("program", program, nb::arg("arguments"));
   module.def("set_data_folder", [](const std::string& folder) { lab::set_data_folder(folder); });
 }

@@ -87,11 +87,13 @@ std::string check(const nb::callable& function, int ranks, const std::string& dt
 /// Of what a platform's codec reads and writes: ours, and the device's.
 constexpr std::size_t kCopiesOfACall = 2;
 
-nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> encode(const std::string& platform,
-                                                         const std::string& codec,
-                                                         const std::string& dtype,
-                                                         std::uintptr_t payload,
-                                                         std::size_t elements) {
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> encode(
+    const std::string& platform, const std::string& codec, const std::string& dtype,
+    std::uintptr_t payload, std::size_t elements, const ContextNumbers& numbers,
+    std::uintptr_t state) {
+  EncodeContext context = context_of(numbers);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  if (state != 0) context.state = {reinterpret_cast<float*>(state), elements};
   const CodecPtr found = find_codec(codec);
   const DType type = parse_dtype(dtype);
   const std::span<const std::byte> values = bytes_at(payload, elements * size_of(type));
@@ -103,7 +105,7 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> encode(const std::string& plat
     if (!platform.empty()) {
       return value_of(find_platform(platform))->encode(codec, type, values, wire);
     }
-    accelerated(found)->encode(type, values, wire);
+    accelerated(found)->encode(type, values, wire, nullptr, context);
     return {};
   }));
   return array_of(std::move(wire));

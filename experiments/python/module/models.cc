@@ -95,9 +95,9 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> row_parallel(
   if (ranks < 2 || of_x.columns % ranks != 0 || of_x.columns != of_w.columns) {
     fail("{} ranks cannot hold equal parts of {} and {} inputs", ranks, of_x.columns, of_w.columns);
   }
-  const lab::CollectiveSpec schedule_of = collective_spec(algorithm, options);
+  lab::CollectiveSpec schedule_of = collective_spec(algorithm, options);
   const DType type = parse_dtype(dtype);
-  const CodecPtr outer = find_codec(codec);
+  const CodecPtr outer = find_codec(split_codecs(codec, schedule_of.options));
   const CodecPtr inner = schedule_of.inner(outer);
   const Codecs codecs(*outer, *inner);
   std::vector<std::byte> outputs;

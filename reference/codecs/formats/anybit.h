@@ -64,8 +64,18 @@ struct AnyBitCodes {
     } else if (factor <= std::numeric_limits<float>::max()) {
       q = round_to_even((x - scale.zero) * factor);
     }
-    const float code = q + bias();
-    return {static_cast<std::uint32_t>(clamp(code, 0, top())), code < 0 || code > top()};
+    return code_of(q);
+  }
+  /// The same with stochastic rounding by 24 random bits.
+  [[gnu::always_inline]] constexpr ScaledCode quantize(float x, const AnyBitScale& scale,
+                                                       float factor, std::uint32_t random) const {
+    float q = 0;
+    if (integer_scales) {
+      q = round_stochastically(x / scale.value, random) + scale.zero;
+    } else if (factor <= std::numeric_limits<float>::max()) {
+      q = round_stochastically((x - scale.zero) * factor, random);
+    }
+    return code_of(q);
   }
 
   /// Step 3.
@@ -78,6 +88,10 @@ struct AnyBitCodes {
   }
 
  private:
+  [[gnu::always_inline]] constexpr ScaledCode code_of(float q) const {
+    const float code = q + bias();
+    return {static_cast<std::uint32_t>(clamp(code, 0, top())), code < 0 || code > top()};
+  }
   /// RN to bf16, with +0 for -0.
   [[gnu::always_inline]] static constexpr float bf16_metadata(float x) {
     return bfloat16_to_float(bfloat16_from_float(x)) + 0.0f;

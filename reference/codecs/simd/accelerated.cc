@@ -30,6 +30,8 @@ bool is_from_registry(const Codec& codec) {
 }  // namespace
 
 CodecPtr accelerated(CodecPtr scalar) {
+  // Vectors know of no context.
+  if (scalar->info().needs_context()) return scalar;
   for (const auto family : {accelerated_quickreduce, accelerated_anybit, accelerated_microscaling,
                             accelerated_logfmt}) {
     const CodecPtr result = family(scalar);

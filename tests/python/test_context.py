@@ -1,0 +1,305 @@
+"""Codecs whose bits depend on where a message stands, and codecs by place: random numbers, what is carried from call to call, two
+codecs of one call."""
+
+import copy
+import pickle
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import arlab
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "codecs"))
+import anybit_oracle  # noqa: E402
+import microscaling_oracle  # noqa: E402
+import wire_oracle  # noqa: E402
+
+CONTEXTS = [
+    arlab.Context(),
+    arlab.Context(seed=1),
+    arlab.Context(seed=2**63 + 5, call=2**32 - 1, rank=7, world_size=8, step=3, chunk=2, position=4096),
+    arlab.Context(rank=3, position=2**32 - 64),  # goes on behind 2^32
+    arlab.Context(rank=65535, position=2**40 + 32),
+]
+
+
+def of_oracle(context):
+    return wire_oracle.Context(context.seed, context.call, context.rank, context.step, context.position)
+
+
+def tensors(ranks, elements, dtype=np.float32, seed=1):
+    return np.random.default_rng(seed).normal(size=(ranks, elements)).astype(dtype)
+
+
+def test_the_specifications_numbers_are_philox():
+    page = (Path(__file__).resolve().parents[2] / "reference/codecs/SPEC.md").read_text()
+    word = "[0-9A-F]{8}"
+    rows = re.findall(rf"^\| ({word}(?: {word}){{3}}) \| ({word} {word}) \| ({word}(?: {word}){{3}}) \|$", page, re.M)
+    assert len(rows) == 3
+    for counter, key, words in rows:
+        low, high = (int(part, 16) for part in key.split())
+        counter = np.array([int(part, 16) for part in counter.split()], np.uint32)
+        assert wire_oracle.philox4x32(counter, high << 32 | low).tolist() == [int(part, 16) for part in words.split()]
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_random_numbers_are_those_of_the_oracle(context):
+    expected = wire_oracle.random_bits(of_oracle(context), 200).reshape(4, 50) / np.float32(2**24)
+    assert np.array_equal(context.random((4, 50)), expected)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("codec", ["int4-g32-stoch", "int8-g128-sym-stoch", "had-int3-g64-stoch", "fp8-e4m3-g128-stoch"])
+def test_a_wire_depends_on_its_context_as_the_oracle_says(codec, context):
+    x = tensors(1, 1000, np.float16)[0]
+    oracle = (microscaling_oracle if codec.startswith("fp8") else anybit_oracle).find(codec)
+    if codec.startswith("fp8"):
+        oracle = type(oracle)(oracle.name, oracle.block, oracle.torch, True, of_oracle(context))
+    else:
+        oracle = oracle._replace(context=of_oracle(context))
+    assert np.array_equal(arlab.encode(x, codec, context=context), oracle.encode("fp16", x.view(np.uint16)))
+
+
+def two_shot_by_hand(x, codec, seed, call):
+    """As the specification has it: inputs in step 0, sums in step 1, each with its rank and its place in the tensor."""
+    ranks, elements = x.shape
+    size = elements // ranks
+    result = np.empty(elements, x.dtype)
+    for owner in range(ranks):
+        begin = owner * size
+        sums = np.zeros(size, x.dtype)
+        for rank in range(ranks):
+            context = wire_oracle.Context(seed, call, rank, 0, begin)
+            wire = anybit_oracle.encode(codec, "fp32", x[rank, begin : begin + size].view(np.uint32), context)
+            sums = sums + anybit_oracle.decode(codec, "fp32", wire, size).view(np.float32)
+        wire = anybit_oracle.encode(codec, "fp32", sums.view(np.uint32), wire_oracle.Context(seed, call, owner, 1, begin))
+        result[begin : begin + size] = anybit_oracle.decode(codec, "fp32", wire, size).view(np.float32)
+    return result
+
+
+def test_an_all_reduce_tells_each_message_where_it_stands():
+    x = tensors(3, 3 * 20480)  # several tiles of each chunk
+    for seed, call in ((0, 0), (5, 0), (5, 7)):
+        for threads in (1, 3):
+            outputs = arlab.all_reduce(x, codec="int4-g32-stoch", codec_seed=seed, call=call, threads=threads).outputs
+            assert np.array_equal(outputs, np.tile(two_shot_by_hand(x, "int4-g32-stoch", seed, call), (3, 1)))
+
+
+def test_steps_count_encodings():
+    steps = {}
+
+    @arlab.codec("steps-g32", block=32, dtypes=("fp32",))
+    class Steps:
+        def encode(self, blocks, context):
+            assert context.state is None
+            if context.world_size == 4:  # not when it is defined
+                steps.setdefault((context.rank, context.chunk), set()).add(context.step)
+            return blocks.view(np.uint8)
+
+        def decode(self, wire):
+            return wire.view(np.float32)
+
+    arlab.all_reduce(tensors(4, 256), codec="steps-g32", algorithm="ring", threads=1)
+    # A ring of 4: chunk 0's sums travel three hops, and what all end with a fourth.
+    assert sorted(step for (_, chunk), of_rank in steps.items() if chunk == 0 for step in of_rank) == [0, 1, 2, 3]
+
+
+def test_stochastic_rounding_has_no_bias():
+    x = tensors(4, 4096) * np.float32(1e-3)
+    exact = x.astype(np.float64).sum(0)
+    mean = {}
+    for codec in ("int4-g32", "int4-g32-stoch"):
+        outputs = [arlab.all_reduce(x, codec=codec, call=call, count=False).outputs[0] for call in range(64)]
+        mean[codec] = np.mean(np.float64(outputs), 0) - exact
+    assert np.sqrt(np.mean(mean["int4-g32-stoch"] ** 2)) < 0.3 * np.sqrt(np.mean(mean["int4-g32"] ** 2))
+
+
+@pytest.mark.parametrize("algorithm", ["two_shot", "ring", "one_shot"])
+def test_error_feedback_makes_up_for_what_was_lost(algorithm):
+    x = tensors(4, 1024)
+    exact = x.astype(np.float64).sum(0)
+    state, sums, errors = arlab.CodecState(), np.zeros(1024), []
+    for call in range(32):
+        sums += arlab.all_reduce(x, codec="ef-int3-g32", algorithm=algorithm, state=state).outputs[0]
+        errors.append(np.sqrt(np.mean((sums / (call + 1) - exact) ** 2)))
+    assert errors[31] < errors[0] / 10
+    assert algorithm in state.of and 0 < state.largest < 10
+
+
+def test_a_first_call_is_that_of_the_codec_itself():
+    x = tensors(4, 1024)
+    plain = arlab.all_reduce(x, codec="int4-g32").outputs
+    assert np.array_equal(arlab.all_reduce(x, codec="ef-int4-g32").outputs, plain)
+    assert np.array_equal(arlab.all_reduce(x, codec="ef-int4-g32", state=arlab.CodecState()).outputs, plain)
+
+
+def test_error_feedback_is_its_definition():
+    x = tensors(1, 1000, np.float16)[0]
+    state = np.linspace(-0.1, 0.1, 1000, dtype=np.float32)
+    v = x.astype(np.float32) + state
+    wire = arlab.encode(v.astype(np.float16), "int4-g32")
+    lost = v - arlab.decode(wire, "int4-g32", "fp16", 1000).astype(np.float32)
+    assert np.array_equal(arlab.encode(x, "ef-int4-g32", context=arlab.Context(state=state)), wire)
+    assert np.array_equal(state, lost)
+
+
+def test_a_lost_block_is_forgotten():
+    x = tensors(1, 64, np.float32)[0]
+    x[3] = np.inf
+    state = np.zeros(64, np.float32)
+    arlab.encode(x, "ef-int4-g32", context=arlab.Context(state=state))
+    assert not state[:32].any() and state[32:].any()
+
+
+def test_a_state_belongs_to_one_collective_and_changes_only_by_success():
+    state = arlab.CodecState()
+    x = tensors(4, 1024)
+    arlab.all_reduce(x, codec="ef-int4-g32", state=state)
+    kept = copy.deepcopy(state)
+    assert pickle.loads(pickle.dumps(state)).largest == state.largest
+    for wrong in (
+        dict(tensors=tensors(2, 1024), codec="ef-int4-g32"),
+        dict(tensors=tensors(4, 2048), codec="ef-int4-g32"),
+        dict(tensors=x, codec="ef-int3-g32"),
+        dict(tensors=x, codec="ef-int4-g32", algorithm="ring"),
+        dict(tensors=x, codec="ef-int4-g32", micro_chunks=2, algorithm="hierarchical_pipelined", group_size=2),
+    ):
+        with pytest.raises(arlab.ArgumentError, match="^the codec's state is of two_shot of 1024 fp32 elements on 4 ranks.*a new one$"):
+            arlab.all_reduce(**wrong, state=state)
+
+    fails = []
+
+    @arlab.codec("fails-g32", block=32, dtypes=("fp32",), state=True)
+    class Fails:
+        def encode(self, blocks, context):
+            if fails:
+                raise RuntimeError("no")
+            if context.state is not None:
+                context.state += 1
+            return blocks.view(np.uint8)
+
+        def decode(self, wire):
+            return wire.view(np.float32)
+
+    own = arlab.CodecState()
+    arlab.all_reduce(x, codec="fails-g32", state=own)
+    fails.append(True)
+    with pytest.raises(arlab.ArgumentError, match="RuntimeError: no"):
+        arlab.all_reduce(x, codec="fails-g32", state=own)
+    assert own.largest == 1 and kept.largest == state.largest
+
+
+def test_codecs_of_ones_own_in_context():
+    """The first cell of the notebook: stochastic rounding and error feedback, in Python."""
+
+    @arlab.codec("own-stoch-g32", block=32, dtypes=("fp32",), state=True)
+    class Own:
+        def encode(self, blocks, context):
+            x = blocks.astype(np.float32) + (0 if context.state is None else context.state)
+            scale = np.maximum(np.abs(x).max(1, keepdims=True), np.float32(1e-30)) / np.float32(7)
+            below = np.floor(x / scale)
+            codes = (below + (context.random(x.shape) < x / scale - below)).astype(np.int8)
+            if context.state is not None:
+                context.state[...] = x - codes * scale
+            bad = ~np.isfinite(x).all(1)
+            scale[bad] = np.nan
+            return np.concatenate([codes.view(np.uint8), scale.view(np.uint8)], 1)
+
+        def decode(self, wire):
+            return wire[:, :32].view(np.int8) * wire[:, 32:].copy().view(np.float32)
+
+    x = tensors(4, 2048)
+    state = arlab.CodecState()
+    exact = x.astype(np.float64).sum(0)
+    sums = sum(arlab.all_reduce(x, codec="own-stoch-g32", state=state, call=call).outputs[0].astype(np.float64) for call in range(16))
+    once = arlab.all_reduce(x, codec="own-stoch-g32").outputs[0]
+    assert np.abs(sums / 16 - exact).mean() < np.abs(once - exact).mean() / 8
+    info = arlab.codec_info("own-stoch-g32")
+    assert info["uses_context"] and info["has_state"]
+
+
+@pytest.mark.parametrize("codec", ["int4-g32-stoch", "fp8-e4m3-g128-stoch", "ef-int4-g32", "ef-int4-g32-stoch", "int8-gtensor-stoch"])
+def test_properties_hold_given_the_context(codec):
+    found = {row["property"]: row["verdict"] for row in arlab.check_codec(codec).frame.to_dict("records")}
+    assert found["context"] == "holds" and "violated" not in found.values()
+
+
+@pytest.mark.parametrize("codec", ["int4-g32-stoch", "fp8-e4m3-g128-stoch", "fp8-e4m3-g64-stoch", "ef-int4-g32", "int8-gtensor-stoch"])
+def test_kernels_say_that_they_know_no_context(codec):
+    with pytest.raises(arlab.Error, match=f"^codec {codec} has no kernels$"):
+        arlab.encode(tensors(1, 64, np.float16)[0], codec, platform="host")
+    assert codec not in arlab.codecs("host")
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (dict(codec="ef-ef-int4-g32"), "codec 'ef-ef-int4-g32': 'ef-int4-g32' has error feedback already"),
+        (dict(codec="ef-nothing"), "unknown codec 'nothing'"),
+        (dict(codec="int4-g32-stoch-sr"), "unknown codec 'int4-g32-stoch-sr'"),
+        (dict(codec="ef-int4-g32", context=arlab.Context(state=np.zeros(63, np.float32))), "state: needed is an array of float32 with 64"),
+        (dict(codec="ef-int4-g32", context=arlab.Context(state=np.zeros(64))), "state: needed is an array of float32 with 64"),
+        (dict(codec="ef-int4-g32", context=arlab.Context(state=np.zeros(128, np.float32)[::2])), "state: needed is an array that is contig"),
+        (dict(codec="int4-g32-stoch", context=arlab.Context(rank=-1)), "Context.*allowed are integers from 0 on"),
+        (dict(codec="int4-g32-stoch", context=arlab.Context(seed="a")), "Context.*allowed are integers from 0 on"),
+    ],
+)
+def test_bad_contexts(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        arlab.encode(tensors(1, 64)[0], **wrong)
+
+
+def test_a_state_needs_a_context():
+    with pytest.raises(ValueError, match=r"state=True: needed is an encode\(blocks, context\)"):
+
+        @arlab.codec("none-g32", block=32, state=True)
+        class Wrong:
+            def encode(self, blocks):
+                return blocks.view(np.uint8)
+
+            def decode(self, wire):
+                return wire.view(np.float32)
+
+
+# ---------------------------------------------------------------- two codecs of one call
+
+HALVES = arlab.Codecs(reduce_scatter="bf16", all_gather="fp8-e4m3-g128")
+
+
+def test_codecs_by_place_are_texts():
+    assert HALVES == "rs=bf16,ag=fp8-e4m3-g128" and pickle.loads(pickle.dumps(HALVES)) == HALVES
+    assert arlab.Codecs("qr-q4", step={0: "bf16"}) == "else=qr-q4,step0=bf16"
+    assert arlab.Codecs("qr-q4", below={65536: "bf16"}) == "else=qr-q4,below65536=bf16"
+    assert arlab.Codecs(outer="qr-q4", inner="fp16") == "outer=qr-q4,inner=fp16"
+    for wrong in ({}, {"reduce_scatter": "bf16"}, {"reduce_scatter": "bf16", "inner": "bf16"}, {"step": {0: "bf16"}}):
+        with pytest.raises(arlab.ArgumentError, match="^codec '.*': allowed are two codecs, rs=...,ag=... or "):
+            arlab.Codecs(**wrong)
+    with pytest.raises(arlab.ArgumentError, match="^unknown codec 'bf17'"):
+        arlab.Codecs(reduce_scatter="bf17", all_gather="bf16")
+
+
+def test_halves_in_the_reference_the_simulator_and_kernels():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = tensors(4, 8192).astype(ml_dtypes.bfloat16)
+    found = arlab.all_reduce(x, codec=HALVES)
+    assert found.codec == "bf16" and found.inner_codec == "ag:fp8-e4m3-g128"
+    assert found.wire_bits_per_element == (16 + 8.25) / 2
+    assert (found.wire_bits_per_element_of_step_0, found.wire_bits_per_element_of_step_1) == (16, 8.25)
+    plain, coded = (arlab.all_reduce(x, codec=codec).sqnr_db for codec in ("bf16", "fp8-e4m3-g128"))
+    assert coded < found.sqnr_db < plain
+
+    group = arlab.Group([0, 1, 2, 3])
+    for codec in (HALVES, arlab.Codecs(reduce_scatter="fp8-e4m3-g128", all_gather="bf16")):
+        outputs = [tensor.copy() for tensor in x]
+        group.all_reduce(outputs, codec=codec)
+        assert np.array_equal(np.stack(outputs).view(np.uint16), arlab.all_reduce(x, codec=codec).outputs.view(np.uint16))
+
+    times = {codec: arlab.simulate(topology="full:4", algorithm="two_shot", codec=codec, bytes="64M", dtype="bf16").latency_us
+             for codec in ("bf16", HALVES, "fp8-e4m3-g128")}  # fmt: skip
+    assert times["bf16"] > times[HALVES] > times["fp8-e4m3-g128"]
+
+    with pytest.raises(arlab.ArgumentError, match="an inner codec is named as well: allowed is one of both$"):
+        arlab.all_reduce(x, codec=HALVES, algorithm="hierarchical", inner_codec="fp16")

@@ -209,7 +209,7 @@ std::vector<BoundField> fields(ExecutionOptions& o) {
           .among({"native", "fp32"}),
       field("threads", &o.threads, "Threads, 0 for all; the result never depends on it", "0")
           .from(0, 1024),
-      field("codec_seed", &o.codec_seed, "Seed of the random numbers that codecs draw", "0")
+      field("rounding_seed", &o.rounding_seed, "Seed of the random numbers that codecs draw", "0")
           .from(0, UINT32_MAX),
       field("call", &o.call, "Calls before this one, each of which has its own random numbers", "0")
           .from(0, UINT32_MAX)};
@@ -222,7 +222,7 @@ ExecuteOptions ExecutionOptions::make() const {
   }
   if (accumulate == "fp32") options.accumulate = Accumulate::fp32;
   options.threads = threads.value_or(0);
-  options.seed = codec_seed.value_or(0);
+  options.seed = rounding_seed.value_or(0);
   options.call = call.value_or(0);
   options.count = true;
   return options;

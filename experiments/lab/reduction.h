@@ -71,7 +71,7 @@ std::vector<std::string> main_figures(const Reduction& reduction);
 struct ExecutionOptions {
   std::string accumulate = "native";
   std::optional<std::uint32_t> threads;
-  std::optional<std::uint32_t> codec_seed;
+  std::optional<std::uint32_t> rounding_seed;
   std::optional<std::uint32_t> call;
 
   ExecuteOptions make() const;

@@ -140,7 +140,8 @@ constexpr std::uint32_t minifloat_magnitude(const Minifloat& f, float value, std
   const int distance = 23 - f.mantissa_bits + exponent - (fp32_exponent == 0 ? 1 : fp32_exponent);
   const int shift = distance < 48 ? distance : 48;
   const std::uint64_t rest = significand & ((std::uint64_t{1} << shift) - 1);
-  const bool up = (std::uint64_t{random} << shift) < rest << 24;
+  const std::uint64_t drawn = random;
+  const bool up = shift <= 24 ? drawn << shift < rest << 24 : drawn << (shift - 24) < rest;
   const auto kept = static_cast<std::uint32_t>(significand >> shift) + (up ? 1 : 0);
   return (static_cast<std::uint32_t>(exponent - min_exponent) << f.mantissa_bits) + kept;
 }

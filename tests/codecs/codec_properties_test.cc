@@ -205,6 +205,21 @@ std::vector<Mistake> mistakes() {
   add("writes-all", "every second call flips a bit", of_wire([calls](Payload, Wire wire) {
         if (++*calls % 2 == 0) wire[0] ^= std::byte{1};
       }));
+  add("context", "every second call draws other numbers",
+      {.behind_encode_in = [calls](const EncodeContext&, Wire wire) {
+        if (++*calls % 2 == 0) wire[0] ^= std::byte{1};
+      }},
+      "int4-g32-stoch");
+  add("context", "a state depends on how often it was called",
+      {.behind_encode_in = [calls](const EncodeContext& context, Wire) {
+        context.state[0] = static_cast<float>(++*calls);
+      }},
+      "ef-int4-g32");
+  add("context", "a state that is no number",
+      {.behind_encode_in = [](const EncodeContext& context, Wire) {
+        context.state.back() = std::numeric_limits<float>::quiet_NaN();
+      }},
+      "ef-int4-g32");
   add("bounds", "a byte behind the wire",
       of_wire([](Payload, Wire wire) { wire.data()[wire.size()] = std::byte{1}; }));
   add("bounds", "a byte in front of the payload",

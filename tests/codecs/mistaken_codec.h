@@ -26,6 +26,7 @@ class MistakenCodec final : public Codec {
     WireBytes wire_bytes = {};
     Encode encode = {};
     EncodeUncounted encode_uncounted = {};
+    std::function<void(const EncodeContext&, std::span<std::byte>)> behind_encode_in = {};
     Decode decode = {};
     Decode decode_add = {};
   };
@@ -50,6 +51,11 @@ class MistakenCodec final : public Codec {
                  EncodeCounts& counts) const override {
     if (mistakes_.encode) return mistakes_.encode(*right_, dtype, payload, wire, counts);
     right_->encode(dtype, payload, wire, &counts);
+  }
+  void do_encode_in(const EncodeContext& context, DType dtype, std::span<const std::byte> payload,
+                    std::span<std::byte> wire, EncodeCounts& counts) const override {
+    right_->encode(dtype, payload, wire, &counts, context);
+    if (mistakes_.behind_encode_in) mistakes_.behind_encode_in(context, wire);
   }
   void do_encode_uncounted(DType dtype, std::span<const std::byte> payload,
                            std::span<std::byte> wire) const override {

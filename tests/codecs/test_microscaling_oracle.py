@@ -16,11 +16,11 @@ NAMES = [name + rule for name in ELEMENTS for rule in ("", "-ceil", "-even", "-r
     "mxfp8-e5m2-floor",
     "mxint8",
 ]
-FP8_NAMES = [f"fp8-e4m3-g{block}{rule}" for block in (64, 128, 256) for rule in ("", "-torch", "-stoch", "-torch-stoch")]
-NAMES += FP8_NAMES
+FP8_NAMES = [f"fp8-e4m3-g{block}{rule}" for block in (64, 128, 256) for rule in ("", "-torch")]
+NAMES += [*FP8_NAMES, "fp8-e4m3-g64-torch-stoch", "fp8-e4m3-g128-stoch", "fp8-e4m3-g256-stoch"]
 NV_NAMES = ["nvfp4", "nvfp4-vllm", "nvfp4-ts448", "nvfp4-vllm-ts0.3", "nvfp4-ts1e-35", "nvfp4-vllm-ts3e+35"]
 SHORT = ["mxfp8-e4m3", "mxfp6-e2m3", "mxfp6-e3m2-even", "mxfp4", "mxfp4-ceil", "mxfp4-rceil"]
-SHORT += ["mxint8", *FP8_NAMES, "nvfp4", "nvfp4-vllm", "nvfp4-ts0.3"]
+SHORT += ["mxint8", *FP8_NAMES, "fp8-e4m3-g128-stoch", "nvfp4", "nvfp4-vllm", "nvfp4-ts0.3"]
 
 each_dtype = pytest.mark.parametrize("dtype", PAYLOADS)
 

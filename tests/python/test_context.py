@@ -84,7 +84,7 @@ def test_an_all_reduce_tells_each_message_where_it_stands():
     x = tensors(3, 3 * 20480)  # several tiles of each chunk
     for seed, call in ((0, 0), (5, 0), (5, 7)):
         for threads in (1, 3):
-            outputs = arlab.all_reduce(x, codec="int4-g32-stoch", codec_seed=seed, call=call, threads=threads).outputs
+            outputs = arlab.all_reduce(x, codec="int4-g32-stoch", rounding_seed=seed, call=call, threads=threads).outputs
             assert np.array_equal(outputs, np.tile(two_shot_by_hand(x, "int4-g32-stoch", seed, call), (3, 1)))
 
 

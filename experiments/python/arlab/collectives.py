@@ -63,7 +63,7 @@ def _run(
     accumulate: str = "native",
     threads: int = 0,
     count: bool = True,
-    codec_seed: int = 0,
+    rounding_seed: int = 0,
     call: int = 0,
     state: CodecState | None = None,
 ) -> Reduction:
@@ -82,7 +82,7 @@ def _run(
         accumulate=accumulate,
         threads=threads,
         count=count,
-        codec_seed=codec_seed,
+        rounding_seed=rounding_seed,
         call=call,
         state=state,
     )
@@ -98,7 +98,7 @@ def all_reduce(
     accumulate: str = "native",
     threads: int = 0,
     count: bool = True,
-    codec_seed: int = 0,
+    rounding_seed: int = 0,
     call: int = 0,
     state: CodecState | None = None,
     **options: Any,
@@ -114,14 +114,14 @@ def all_reduce(
         accumulate: sums in the payload's dtype ("native") or in "fp32", rounded once.
         threads: 0 for all; the result never depends on it.
         count: also clamped and flushed elements, which takes one more decode per encode.
-        codec_seed, call: what codecs' random numbers depend on: a seed, and how many calls were before this one.
+        rounding_seed, call: what codecs' random numbers depend on: a seed, and how many calls were before this one.
         state: of codecs that carry something from call to call (error feedback): a new arlab.CodecState() for the first call,
             and the same one for those that follow. Without it every call is the first.
         options: of an algorithm that is named, as the value would have them: group_size=4, inner_codec="fp16".
 
     Raises ArgumentError (a ValueError) for everything that does not fit, before anything is done.
     """
-    return _run(tensors, algorithm, options, codec, accumulate, threads, count, codec_seed, call, state)
+    return _run(tensors, algorithm, options, codec, accumulate, threads, count, rounding_seed, call, state)
 
 
 def reduce_scatter(

@@ -21,7 +21,7 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
               const std::string& dtype, std::size_t elements,
               const std::vector<std::uintptr_t>& inputs, std::size_t channels,
               const std::string& accumulate, std::uint32_t threads, bool count,
-              std::uint64_t codec_seed, std::uint32_t call, CodecState* state) {
+              std::uint64_t rounding_seed, std::uint32_t call, CodecState* state) {
   lab::CollectiveSpec spec = collective_spec(algorithm, options);
   const CodecPtr outer = find_codec(split_codecs(codec, spec.options));
   const CodecPtr inner = spec.inner(outer);
@@ -55,7 +55,7 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
     execution.threads = threads;
     ExecuteOptions execute_options = execution.make();
     execute_options.count = count;
-    execute_options.seed = codec_seed;
+    execute_options.seed = rounding_seed;
     execute_options.call = call;
     execute_options.state = state;
     const lab::ExactResult exact = lab::exact_result(schedule.collective, payloads, threads);
@@ -100,7 +100,7 @@ int program(const std::vector<std::string>& arguments) {
 void define_collectives(nb::module_& module) {
   module.def("run_collective", run, nb::arg("algorithm"), nb::arg("options"), nb::arg("codec"),
              nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("channels"),
-             nb::arg("accumulate"), nb::arg("threads"), nb::arg("count"), nb::arg("codec_seed"),
+             nb::arg("accumulate"), nb::arg("threads"), nb::arg("count"), nb::arg("rounding_seed"),
              nb::arg("call"), nb::arg("state").none());
   nb::class_<CodecState>(module, "CodecState",
                          "What codecs carry from one call of a collective to the next, of all "

@@ -68,7 +68,7 @@ CodecPtr find_in(const std::vector<CodecFamily>& families, std::string_view name
 std::string patterns_of(const std::vector<CodecFamily>& families) {
   std::string text;
   for (const CodecFamily& family : families) {
-    if (!text.empty()) text += ", ";
+    if (!text.empty() && !family.pattern.empty()) text += ", ";
     text += family.pattern;
   }
   return text;

@@ -1,4 +1,4 @@
-"""The codecs mxfp*, mxint8, fp8-e4m3-g<G>[-stoch] and nvfp4 in NumPy, from reference/codecs/SPEC.md alone: the C++ reference's oracle.
+"""The codecs mxfp*, mxint8, fp8-e4m3-g<G>[-stoch], codebooks and nvfp4 in NumPy, from reference/codecs/SPEC.md alone: the C++ reference's oracle.
 
 Element formats are ml_dtypes' (RN, ties to even), which have NaNs or infinities where SPEC.md saturates:
 values are brought into range before they are rounded.
@@ -203,6 +203,53 @@ class FP8Blocks(Blocks):
         return codes.view(E4M3).astype(np.float32)
 
 
+def e4m3b15():
+    """The numbers of 4 exponent bits, 3 mantissa bits and bias 15, up to 1.75."""
+    magnitudes = [(m if e == 0 else 8 + m) * 2.0 ** (max(e, 1) - 18) for e in range(16) for m in range(8)][:-1]
+    return sorted({sign * x for x in magnitudes for sign in (1.0, -1.0)})
+
+
+NF4 = [
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+]  # fmt: skip
+CODEBOOKS = {"nf4": NF4, "e4m3b15": e4m3b15()}
+
+
+@dataclass(frozen=True)
+class CodebookBlocks(Blocks):
+    name: str
+    block: int
+    levels: tuple
+    width = 4
+
+    @property
+    def bits(self):
+        return (len(self.levels) - 1).bit_length()
+
+    @property
+    def table(self):
+        return np.array(self.levels, np.float32)
+
+    def quantize(self, x, finite, largest):
+        scale = np.where(finite, largest, F(1)) / np.abs(self.table).max()
+        factor = F(1) / scale
+        usable = finite & np.isfinite(factor)
+        middles = (self.table[1:] + self.table[:-1]) * F(0.5)
+        codes = np.searchsorted(middles, np.where(usable[:, None], x * factor[:, None], F(0)), side="left")
+        codes = np.where(usable[:, None], codes, 0).astype(np.uint8)
+        bits = np.where(usable, scale, F(0)).astype("<f4").view("<u4")
+        bits = np.where(finite, bits, np.uint32(0x7FC00000)).astype("<u4")
+        return codes, np.zeros(codes.shape, bool), bits.view(np.uint8).reshape(-1, 4)
+
+    def scales(self, metadata):
+        return np.ascontiguousarray(metadata).view("<f4")[:, 0]
+
+    def values(self, codes):
+        return self.table[np.minimum(codes, len(self.levels) - 1)]
+
+
 @dataclass(frozen=True)
 class NVFP4(Blocks):
     name: str
@@ -264,6 +311,9 @@ def find(name):
         return NVFP4(name, part[1] is not None, None if part[2] is None else F(part[2]))
     if name == "mxint8":
         return MXINT8(name)
+    part = re.fullmatch(r"(nf4|e4m3b15)-g(32|64|128)", name)
+    if part:
+        return CodebookBlocks(name, int(part[2]), tuple(CODEBOOKS[part[1]]))
     part = re.fullmatch(r"fp8-e4m3-g(64|128|256)(-torch)?(-stoch)?", name)
     if part:
         return FP8Blocks(name, int(part[1]), part[2] is not None, part[3] is not None)

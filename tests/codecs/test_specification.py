@@ -38,6 +38,7 @@ FAMILIES = {  # what the page defines, each with an example of its own
     **{element: element for element in ("mxfp4", "mxfp6-e2m3", "mxfp8-e4m3")},
     **{rule: f"mxfp4-{rule}" for rule in ("ceil", "even", "rceil")},
     "MXINT8": r"mxint8",
+    "codebooks": r"nf4-g\d+",
     "scaled FP8": r"fp8-e4m3-g\d+",
     "scaled FP8 of torch": r"fp8-e4m3-g\d+-torch",
     "NVFP4": r"nvfp4",

@@ -303,3 +303,72 @@ def test_halves_in_the_reference_the_simulator_and_kernels():
 
     with pytest.raises(arlab.ArgumentError, match="an inner codec is named as well: allowed is one of both$"):
         arlab.all_reduce(x, codec=HALVES, algorithm="hierarchical", inner_codec="fp16")
+
+
+# ---------------------------------------------------------------- codebooks
+
+
+def test_nf4_is_that_of_the_levels():
+    x = tensors(1, 1000)[0]
+    own = arlab.Codebook(arlab.Codebook.of("nf4"), group=64, name="nf4again")
+    assert own == "nf4again-g64" and own.group == 64
+    assert np.array_equal(arlab.encode(x, own), arlab.encode(x, "nf4-g64"))
+    assert pickle.loads(pickle.dumps(own)) == own
+    # bitsandbytes: the nearest of the normalized values, by the middles of its levels.
+    blocks = np.pad(x, (0, 24)).reshape(-1, 64)
+    scales = np.abs(blocks).max(1, keepdims=True)
+    nearest = np.abs(blocks / scales - own.levels[:, None, None]).argmin(0)
+    decoded = (own.levels[nearest] * scales).reshape(-1)[:1000]
+    assert np.array_equal(arlab.decode(arlab.encode(x, own), own, "fp32", 1000), decoded)
+
+
+def test_a_codebook_goes_through_everything(tmp_path):
+    levels = np.sign(np.linspace(-1, 1, 15)) * np.linspace(-1, 1, 15) ** 2
+    own = arlab.Codebook(levels, group=32)
+    x = tensors(4, 8192, np.float16)
+    found = arlab.all_reduce(x, codec=own)
+    assert found.wire_bits_per_element == 5 and 10 < found.sqnr_db < 30
+    assert arlab.simulate(topology="full:4", algorithm="two_shot", codec=own, bytes="1M").latency_us > 0
+    assert "violated" not in set(arlab.check_codec(own).frame["verdict"])
+    group = arlab.Group([0, 1, 2, 3])
+    for algorithm in ("two_shot", "one_shot", "ring"):
+        outputs = [tensor.copy() for tensor in x]
+        group.all_reduce(outputs, codec=own, algorithm=algorithm)
+        expected = arlab.all_reduce(x, codec=own, algorithm=algorithm).outputs
+        assert np.array_equal(np.stack(outputs).view(np.uint16), expected.view(np.uint16))
+    for dtype in (np.float16, np.float32):
+        y = tensors(1, 5000, dtype)[0]
+        for codec in (own, "nf4-g64", "nf4-g128", "e4m3b15-g64"):
+            wire = arlab.encode(y, codec)
+            assert np.array_equal(arlab.encode(y, codec, platform="host"), wire)
+            decoded = arlab.decode(wire, codec, dtype, 5000)
+            assert np.array_equal(arlab.decode(wire, codec, dtype, 5000, platform="host"), decoded)
+
+
+def test_a_codebook_is_replaced():
+    x = tensors(1, 64)[0]
+    first = arlab.encode(x, arlab.Codebook([-1, 1], name="mine"))
+    assert len(first) == 64 // 8 + 4
+    assert len(arlab.encode(x, arlab.Codebook([-1, 0, 0.5, 1], name="mine"))) == 64 // 4 + 4
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (dict(levels=[1]), "1 levels; allowed are 2 to 256"),
+        (dict(levels=range(257)), "257 levels; allowed are 2 to 256"),
+        (dict(levels=[0, np.nan]), "level 1 is nan; allowed are numbers"),
+        (dict(levels=[0, np.inf]), "level 1 is inf; allowed are numbers"),
+        (dict(levels=[1, 1]), "level 1 is 1, behind 1; needed are ascending levels"),
+        (dict(levels=[0, 1e-45]), "the largest magnitude is 1e-45; allowed is 2\\^-100 and more"),
+        (dict(levels=["a", 1]), "levels: needed are numbers"),
+        (dict(levels=[0, 1], group=48), "group is 48: allowed are 32, 64 and 128"),
+        (dict(levels=[0, 1], name="nf4"), "codebook 'nf4' is built in"),
+        (dict(levels=[0, 1], name="A b"), "codebook 'A b'|a codebook"),
+        (dict(levels=[0, 1], name="fp8-e4m3"), "there is a codec fp8-e4m3-g64 already"),
+    ],
+)
+def test_bad_codebooks(wrong, message):
+    with pytest.raises(arlab.ArgumentError, match=message) as error:
+        arlab.Codebook(**wrong)
+    assert "\n" not in str(error.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import zlib
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Iterable, Protocol, Sequence, TypeVar
 
@@ -14,7 +15,7 @@ from arlab._errors import ArgumentError
 from arlab._arrays import as_given, dtype_name, host_memory_of, numpy_dtype
 from arlab._tables import Names, first_line, listed, name_of_own
 
-__all__ = ["Codecs", "Context", "codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"]
+__all__ = ["Codebook", "Codecs", "Context", "codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"]
 
 
 def codecs(platform: str | None = None) -> Names:
@@ -169,6 +170,51 @@ class Codecs(str):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return str, (str(self),)
+
+
+#: By name, each that is defined: to define it in another process, too.
+CODEBOOKS: dict[str, Codebook] = {}
+
+
+class Codebook(str):
+    """A codec whose elements are the nearest of some levels, as data: goes wherever the name of a codec goes, kernels included.
+
+        arlab.Codebook(np.linspace(-1, 1, 15), group=64)
+        arlab.Codebook(arlab.Codebook.of("nf4") ** 3, group=32, name="cubic")
+
+    Args:
+        levels: 2 to 256 numbers, finite, ascending. A block is scaled so that its largest magnitude is theirs.
+        group: elements that share a scale (fp32): 32, 64 or 128.
+        name: the codec is called <name>-g<group>; by default what the levels are. Defining it again replaces it.
+
+    Raises ArgumentError (a ValueError) for levels and names that cannot be.
+    """
+
+    levels: np.ndarray
+    group: int
+
+    def __new__(cls, levels: Any, group: int = 64, name: str | None = None) -> Codebook:
+        try:
+            given = np.array(levels, np.float32).reshape(-1)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"levels: needed are numbers: {first_line(error)}") from None
+        if group not in (32, 64, 128):
+            raise ArgumentError(f"group is {ascii(group)}: allowed are 32, 64 and 128")
+        called = name or f"codebook{given.size}.{zlib.crc32(given.tobytes()):08x}"
+        name_of_own(called, "a codebook")
+        _arlab.register_codebook(called, given.tolist())
+        self = super().__new__(cls, f"{called}-g{group}")
+        self.levels, self.group = given, group
+        CODEBOOKS[str(self)] = self
+        return self
+
+    @staticmethod
+    def of(name: str) -> np.ndarray:
+        """The levels of a codebook: nf4, e4m3b15, or one of your own."""
+        return np.array(_arlab.codebook(name), np.float32)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Codebook, (self.levels, self.group, self.rsplit("-g", 1)[0])
 
 
 # ---------------------------------------------------------------- codecs of one's own

@@ -77,7 +77,7 @@ def _define(own: bytes) -> None:
     name = hashlib.sha256(own).hexdigest()
     if _own_defined == name:
         return
-    codecs, algorithms = cloudpickle.loads(own)
+    codecs, algorithms, _ = cloudpickle.loads(own)  # codebooks are known once they are here
     for define, known in ((_codecs.codec, codecs), (schedules.algorithm, algorithms)):
         for key, (made, options) in known.items():
             define(key, **options)(made)
@@ -89,7 +89,7 @@ def _define(own: bytes) -> None:
 
 def _own() -> bytes:
     """The codecs and algorithms of one's own, with the modules that they are from."""
-    if not _codecs.OWN and not schedules.OWN:
+    if not _codecs.OWN and not _codecs.CODEBOOKS and not schedules.OWN:
         return b""
     import cloudpickle
 
@@ -98,7 +98,7 @@ def _own() -> bytes:
     for module in by_value:
         cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps((_codecs.OWN, schedules.OWN)))
+        return bytes(cloudpickle.dumps((_codecs.OWN, schedules.OWN, _codecs.CODEBOOKS)))
     except Exception as error:
         raise ArgumentError(f"codecs and algorithms of your own cannot be sent to workers: {first_line(error)}") from error
     finally:

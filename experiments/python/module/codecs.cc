@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "experiments/python/module/binding.h"
+#include "reference/codecs/formats/codebook.h"
 #include "reference/codecs/registry.h"
 
 namespace arlab::python {
@@ -155,6 +156,14 @@ void define_codecs(nb::module_& module) {
              });
   module.def("register_codec", register_python_codec);
   module.def("random_numbers", random_numbers);
+  module.def("register_codebook", [](const std::string& name, const std::vector<float>& levels) {
+    register_codebook(name, levels);
+  });
+  module.def("codebook", [](const std::string& name) {
+    const auto levels = find_codebook(name);
+    if (!levels) fail("unknown codebook {}", quote(name));
+    return std::vector<float>(levels->level.begin(), levels->level.begin() + levels->count);
+  });
   module.def("split_codecs", [](const std::string& codecs) {
     AlgorithmOptions options;
     const std::string outer = split_codecs(codecs, options);

@@ -43,38 +43,8 @@ WINDOW, EMBEDDING, HIDDEN = 8, 16, 128
 LEARNING_RATE = {"momentum SGD": 0.3, "Adam": 0.003}
 MOMENTUM, SECOND_MOMENT = np.float32(0.9), np.float32(0.999)
 LOSS_SCALE = np.float32(1024)
-STEPS, EVERY, LAST, SEEDS = 300, 20, 100, 5
-CODECS = ("fp16", "qr-q8", "qr-q6", "qr-q4", "int4-g32", "int2-g32-sr", "int2-g32-stochastic", "int2-g32")
-
-
-@arlab.codec("int2-g32-stochastic", block=32, dtypes=("fp16",), encode_ops=20, decode_ops=4)
-class StochasticInt2:
-    """2-bit asymmetric integers, blocks of 32, rounded up as often as the value is near the upper one.
-
-    The random number of an element is a hash of its index in the block and of the block's lo and step: a block's bytes
-    depend on nothing but the block, and every platform can make them.
-    """
-
-    INDEX = np.arange(32, dtype=np.uint32) * np.uint32(0x9E3779B9)
-
-    def encode(self, blocks: np.ndarray) -> np.ndarray:
-        x = blocks.astype(np.float32)
-        low = x.min(1, keepdims=True)
-        step = ((x.max(1, keepdims=True) - low) / np.float32(3)).astype(np.float16)
-        header = np.concatenate([low.astype(np.float16), step], 1)
-        h = header.view(np.uint32) ^ self.INDEX  # then the finalizer of MurmurHash3
-        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-            h = (h ^ (h >> np.uint32(shift))) * np.uint32(factor)
-        uniform = ((h ^ (h >> np.uint32(16))) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
-        scaled = (x - low) / np.where(step == 0, np.float32(1), step.astype(np.float32))
-        codes = np.clip(np.nan_to_num(np.floor(scaled + uniform)), 0, 3).astype(np.uint8).reshape(-1, 8, 4)
-        packed = codes[..., 0] | codes[..., 1] << 2 | codes[..., 2] << 4 | codes[..., 3] << 6
-        return np.concatenate([packed, header.view(np.uint8)], 1)
-
-    def decode(self, wire: np.ndarray) -> np.ndarray:
-        header = wire[:, 8:].copy().view(np.float16).astype(np.float32)
-        codes = (wire[:, :8, None] >> np.array([0, 2, 4, 6], np.uint8) & 3).reshape(-1, 32)
-        return header[:, :1] + codes * header[:, 1:]
+STEPS, EVERY, LAST, SEEDS = 1000, 20, 100, 5
+CODECS = ("fp16", "qr-q8", "qr-q6", "qr-q4", "int4-g32", "int4-g32-stoch", "int2-g32-sr", "int2-g32-stoch", "int2-g32")
 
 
 # ---------------------------------------------------------------------------------------- the model
@@ -132,30 +102,30 @@ class Model:
 
 
 class CompressedSum:
-    """Sums the ranks' gradients through two_shot; with error feedback, what was lost is added to the next ones.
+    """Sums the ranks' gradients through two_shot. With error feedback, what was lost is added to the next ones: in two_shot a
+    rank loses something when it encodes its gradient, and again when it encodes the sum of a quarter of the vector."""
 
-    Something is lost in two places, and who loses it knows how much: a rank when it encodes its gradient, and the rank that
-    adds a quarter of the vector when it encodes that sum.
-    """
-
-    def __init__(self, codec: str, elements: int, feedback: bool):
-        self.codec, self.feedback = codec, feedback
-        self.residual = np.zeros((RANKS, elements), np.float32)
+    def __init__(self, codec: str, elements: int, feedback: bool, seed: int):
+        self.codec, self.seed, self.call = f"ef-{codec}" if feedback else codec, seed, 0
+        self.state = arlab.CodecState() if feedback else None
+        self.error, self.squares = np.zeros(elements), 0.0
 
     def __call__(self, gradients: Float32) -> Float32:
-        wanted = gradients + self.residual
-        sent = wanted.astype(np.float16)
-        result = arlab.all_reduce(sent, algorithm="two_shot", codec=self.codec, accumulate="fp32", count=False, threads=1)
+        sent = gradients.astype(np.float16)
+        result = arlab.all_reduce(
+            sent, algorithm="two_shot", codec=self.codec, accumulate="fp32", count=False, threads=1,
+            rounding_seed=self.seed, call=self.call, state=self.state,
+        )  # fmt: skip
         total: Float32 = result.outputs[0].astype(np.float32)
-        if self.feedback:
-            # Every block is encoded by itself, so this is what each rank's message stands for.
-            wire = arlab.encode(sent, self.codec)
-            received = arlab.decode(wire, self.codec, "fp16", sent.shape).astype(np.float32)
-            self.residual = wanted - received
-            lost = received.sum(0, dtype=np.float32) - total
-            for rank, own in enumerate(np.split(np.arange(lost.size), RANKS)):
-                self.residual[rank, own] += lost[own]
+        exact = sent.astype(np.float64).sum(0)
+        self.error += total - exact
+        self.squares += float(exact @ exact)
+        self.call += 1
         return total
+
+    def drift(self) -> float:
+        """How far the sum of all steps is off, in gradients: its error over the RMS length of one step's sum."""
+        return float(np.linalg.norm(self.error) / np.sqrt(self.squares / self.call))
 
 
 class Optimizer:
@@ -187,7 +157,7 @@ def train(optimizer: str, codec: str, feedback: bool, seed: int, steps: int) -> 
     windows = np.lib.stride_tricks.sliding_window_view(codes, WINDOW + 1)
     held_out, learnt = windows[-1000:], windows[:-1000]
     model = Model(len(letters), seed)
-    reduce = CompressedSum(codec, model.weights.size, feedback)
+    reduce = CompressedSum(codec, model.weights.size, feedback, seed)
     change = Optimizer(optimizer, model.weights.size)
     order = np.random.default_rng([seed, 2])
     rows, losses = [], []
@@ -200,7 +170,7 @@ def train(optimizer: str, codec: str, feedback: bool, seed: int, steps: int) -> 
         if step % EVERY == 0 or step == steps:
             row = {"optimizer": optimizer, "codec": codec, "error_feedback": feedback, "seed": seed, "step": step}
             held_out_loss, _ = model.run(held_out[:, :-1], held_out[:, -1])
-            rows.append(row | {"training_loss": float(np.mean(losses)), "held_out_loss": held_out_loss})
+            rows.append(row | {"training_loss": float(np.mean(losses)), "held_out_loss": held_out_loss, "drift": reduce.drift()})
             losses = []
     return rows
 
@@ -237,7 +207,7 @@ def summary(frame: pd.DataFrame) -> str:
     """The table of README.md."""
     found = statistics.summarize(excess(frame), ["optimizer", "codec", "error_feedback"], "excess", unit="seed")
     found = found.set_index(["optimizer", "codec", "error_feedback"])
-    bits = arlab.codecs().table.set_index("name")["wire_bits_per_element"]
+    drift = frame[frame["step"] == frame["step"].max()].groupby(["codec", "error_feedback"])["drift"].median()
 
     def cell(optimizer: str, codec: str, feedback: bool) -> str:
         if (optimizer, codec, feedback) not in found.index:
@@ -246,43 +216,50 @@ def summary(frame: pd.DataFrame) -> str:
         median, low, high = (f"{round(row[name], 3) + 0.0:+.3f}" for name in ("median", "low", "high"))
         return f"{median} ({low} to {high})".replace("+0.000", "0.000").replace("-", "\u2212")
 
-    lines = ["| codec | bits | momentum SGD | with error feedback | Adam | with error feedback |"]
-    lines.append("| --- | ---: | ---: | ---: | ---: | ---: |")
+    lines = ["| codec | bits | momentum SGD | with error feedback | Adam | with error feedback | drift | with error feedback |"]
+    lines.append("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for codec in [codec for codec in CODECS if codec != "fp16"]:
         cells = [cell(optimizer, codec, feedback) for optimizer in LEARNING_RATE for feedback in (False, True)]
-        lines.append(f"| `{codec}` | {bits[codec]:g} | {' | '.join(cells)} |")
+        cells += [f"{drift[codec, feedback]:.3g}" if (codec, feedback) in drift else "" for feedback in (False, True)]
+        bits = arlab.wire_bytes(codec, "fp16", 4096) * 8 / 4096
+        lines.append(f"| `{codec}` | {bits:g} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 @style.drawn
 def figure_of(frame: pd.DataFrame) -> Figure:
-    """Above, the loss of training over its steps; below, how much of it is due to compression, at the end."""
+    """Above, the loss of training over its steps, and how far the sum of all steps has drifted; below, how much of the loss is
+    due to compression, at the end."""
     seeds = frame["seed"].nunique()
-    shown = {"fp16": style.INK, "int2-g32-sr": style.BLUE, "int2-g32-stochastic": style.ORANGE, "int2-g32": style.WINE}
+    shown = {"fp16": style.INK, "int2-g32-sr": style.BLUE, "int2-g32-stoch": style.ORANGE, "int2-g32": style.WINE}
     page = style.new_page(
         "What a compressed all-reduce of gradients costs a training run, with and without error feedback",
         "Training loss of a letter model (nats per letter), 4 ranks, two_shot",
         [f"Line and mark: median of {seeds} seeds. Band and bar: interval of that median (95 %, bootstrap over seeds).",
+         "Middle: error of the sum of all steps so far, in lengths of one step's gradient.",
          f"Below: training loss of the last {LAST} steps, above that of the uncompressed (fp16) run of the same seed."],
         "experiments/studies/gradients/gradients.csv (computed)",
         [[style.handle(codec, linestyle="-", color=colour, marker="") for codec, colour in shown.items()]
          + [style.handle("with error feedback", linestyle="--", color=style.GREY, marker="")]],
-        body_in=7.0 if style.is_column() else 6.0,
+        body_in=10.5 if style.is_column() else 9.0,
     )  # fmt: skip
-    shape = (4, 1) if style.is_column() else (2, 2)
-    panels = page.subplots(*shape, squeeze=False, height_ratios=[1] * 4 if style.is_column() else [1, 1.1])
-    left = {"momentum SGD": panels.flat[0], "Adam": panels.flat[1]}
-    right = {"momentum SGD": panels.flat[2], "Adam": panels.flat[3]}
-    curves = statistics.summarize(frame, ["optimizer", "codec", "error_feedback", "step"], "training_loss", unit="seed")
-    for (optimizer, codec, feedback), curve in curves.groupby(["optimizer", "codec", "error_feedback"], sort=False):
-        if codec in shown:
-            axes, look = left[optimizer], {"color": shown[codec], "linewidth": 1.3}
-            axes.plot(curve["step"], curve["median"], linestyle="--" if feedback else "-", **look)
-            axes.fill_between(curve["step"], curve["low"], curve["high"], color=shown[codec], alpha=0.15, linewidth=0)
+    shape = (6, 1) if style.is_column() else (3, 2)
+    panels = page.subplots(*shape, squeeze=False, height_ratios=[1] * 6 if style.is_column() else [1, 1, 1.1])
+    left, middle, right = (dict(zip(LEARNING_RATE, panels.flat[2 * row :])) for row in range(3))
+    for panel, column in ((left, "training_loss"), (middle, "drift")):
+        curves = statistics.summarize(frame, ["optimizer", "codec", "error_feedback", "step"], column, unit="seed")
+        for (optimizer, codec, feedback), curve in curves.groupby(["optimizer", "codec", "error_feedback"], sort=False):
+            if codec in shown:
+                axes, look = panel[optimizer], {"color": shown[codec], "linewidth": 1.3}
+                axes.plot(curve["step"], curve["median"], linestyle="--" if feedback else "-", **look)
+                axes.fill_between(curve["step"], curve["low"], curve["high"], color=shown[codec], alpha=0.15, linewidth=0)
+        if panel is left:
+            limits = np.quantile(curves["median"], [0, 0.93]) + [-0.05, 0]
     for optimizer, axes in left.items():
-        axes.set(title=optimizer, xlabel="step", ylabel="training loss (nats)", xlim=(0, frame["step"].max()))
-        axes.set_ylim(*np.quantile(curves["median"], [0, 0.93]) + [-0.05, 0])
+        axes.set(title=optimizer, xlabel="step", ylabel="training loss (nats)", xlim=(0, frame["step"].max()), ylim=limits)
         axes.grid(axis="y")
+        middle[optimizer].set(xlabel="step", ylabel="drift (gradients)", xscale="log", yscale="log")
+        middle[optimizer].grid(axis="y")
     found = statistics.summarize(excess(frame), ["optimizer", "codec", "error_feedback"], "excess", unit="seed")
     names = [codec for codec in CODECS if codec != "fp16"]
     for optimizer, axes in right.items():

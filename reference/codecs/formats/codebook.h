@@ -1,0 +1,90 @@
+// <codebook>-g<G>: elements are the nearest of up to 256 levels, which are data: NF4, levels of k-means, what training has found.
+// SPEC.md, "Codebooks (nf4-g, e4m3b15-g)".
+#pragma once
+
+#include <limits>
+
+#include "reference/codecs/name_parts.h"
+#include "reference/codecs/scaled_format.h"
+
+namespace arlab {
+
+/// Levels in ascending order, and what follows from them.
+struct CodebookLevels {
+  unsigned count = 0;
+  unsigned bits = 0;  ///< of a code: a level's place
+  float largest = 0;  ///< magnitude
+  std::array<float, 256> level = {};
+};
+
+/// Throws InvalidInput unless there are 2 to 256 levels, finite and ascending, of magnitudes up to 2^100, and one is not 0.
+CodebookLevels codebook_levels(std::string_view name, std::span<const float> levels);
+
+/// Makes a codebook known at run time, as NAME-g32, -g64 and so on, in place of the one of that name that was made known so.
+/// Throws InvalidInput for levels as above, and for a name that is none or is that of another codec. Thread-safe.
+void register_codebook(const std::string& name, std::span<const float> levels);
+
+/// The levels that a name has which goes on with -g<G>; those of nf4 and e4m3b15 are always there.
+std::optional<CodebookLevels> find_codebook(std::string_view name);
+
+template <std::size_t kElements>
+struct Codebook {
+  static constexpr std::size_t kBlock = kElements;
+  using Scale = float;
+
+  CodebookLevels levels = {};
+
+  constexpr unsigned bits() const { return levels.bits; }
+
+  constexpr ScaledBlock<Scale> scale_of(float largest) const {
+    const float scale = largest / levels.largest;
+    const float factor = 1.0f / scale;
+    if (factor <= std::numeric_limits<float>::max()) return {scale, factor};
+    return {};
+  }
+  constexpr Scale nan_scale() const { return std::bit_cast<float>(0x7FC00000u); }
+
+  /// The number of middles between levels that are below the value: a tie is the lower level's.
+  constexpr ScaledCode quantize(float x, float factor) const {
+    const float value = x * factor;
+    unsigned code = 0;
+    for (unsigned step = 128; step > 0; step /= 2) {
+      const unsigned next = code + step;
+      if (next < levels.count && value > (levels.level[next - 1] + levels.level[next]) * 0.5f) {
+        code = next;
+      }
+    }
+    return {code, false};
+  }
+  constexpr float dequantize(std::uint32_t code, Scale scale) const {
+    return levels.level[code < levels.count ? code : levels.count - 1] * scale;
+  }
+
+  static CodecInfo info(const std::string& name) {
+    const CodebookLevels levels = parse(name)->levels;
+    return {
+        .name = name,
+        .summary = fmt::format("codebook of {} levels, fp32 scale per {}", levels.count, kElements),
+        .source = name.starts_with("nf4-")       ? "QLoRA (Dettmers et al. 2023)"
+                  : name.starts_with("e4m3b15-") ? "Triton, MSCCL++"
+                                                 : "registered",
+        .dtypes = {},
+        // The largest magnitude (2), the product; a comparison and an addition per bit of the code.
+        .cost = {.encode_ops_per_element = 3.0 + 3 * levels.bits, .decode_ops_per_element = 3}};
+  }
+  static std::vector<std::string> listed() { return {}; }
+  /// That of all groups together.
+  static std::string pattern() {
+    if (kElements != 64) return "";
+    return "<codebook>-g<G> (nf4, e4m3b15 or a registered one; G: 32, 64, 128)";
+  }
+  static std::optional<Codebook> parse(std::string_view name) {
+    const std::string group = fmt::format("-g{}", kElements);
+    if (!name.ends_with(group)) return std::nullopt;
+    name.remove_suffix(group.size());
+    const std::optional<CodebookLevels> levels = find_codebook(name);
+    return levels ? std::optional(Codebook{*levels}) : std::nullopt;
+  }
+};
+
+}  // namespace arlab

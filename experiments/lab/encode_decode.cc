@@ -56,8 +56,9 @@ struct EncodeRequest : CodecFiles {
     std::vector<std::byte> wire(c->wire_bytes(type, input.element_count()));
     EncodeCounts counts;
     c->encode(type, input.bytes(), wire, &counts);
-    write_file(out, {wire});
-    Result result = report("arlab.encode/1", *c, type, input.element_count(), wire.size());
+    const std::span<const std::byte> sent = c->sent_of(wire);
+    write_file(out, {sent});
+    Result result = report("arlab.encode/1", *c, type, input.element_count(), sent.size());
     result.figures.push_back({"clamped", counts.clamped, "elements beyond the code range"});
     return result;
   }
@@ -74,18 +75,29 @@ struct DecodeRequest : CodecFiles {
     require_memory(file.remaining(), in);
     std::vector<std::byte> wire(file.remaining());
     file.read(std::span<std::byte>(wire));
-    const std::size_t most = largest_count(*c, type, wire.size());
+    const bool is_variable = c->info().has_variable_wire && !elements.empty();
+    const std::size_t most = is_variable ? SIZE_MAX : largest_count(*c, type, wire.size());
     const std::size_t count = elements.empty()  ? most
                               : elements == "0" ? 0
                                                 : parse_count(elements, "--elements");
-    if (count > most || c->wire_bytes(type, count) != wire.size()) {
+    const std::size_t sent = wire.size();
+    if (is_variable) {
+      if (sent > c->wire_bytes(type, count)) {
+        fail("{}: {} bytes are more than the wire of {} elements by {} has: at most {}", in, sent,
+             count, codec, c->wire_bytes(type, count));
+      }
+      wire.resize(c->wire_bytes(type, count));
+      if (c->sent_of(wire).size() != sent) {
+        fail("{}: {} bytes are not what the wire says it has", in, sent);
+      }
+    } else if (count > most || c->wire_bytes(type, count) != wire.size()) {
       fail("{}: {} bytes are not the wire of {} elements by {}: that would be {} bytes", in,
            wire.size(), count, codec, c->wire_bytes(type, count));
     }
     Tensor output = make_tensor(type, {count});
     c->decode(type, wire, output.bytes());
     write_npy(out, output);
-    return report("arlab.decode/1", *c, type, count, wire.size());
+    return report("arlab.decode/1", *c, type, count, sent);
   }
 
   std::size_t largest_count(const Codec& c, DType type, std::size_t wire_bytes) const {

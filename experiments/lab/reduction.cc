@@ -110,6 +110,8 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
   const std::size_t ranks = inputs.ranks.size();
   Reduction reduction;
   reduction.wire = wire_volume(schedule, codecs, inputs.dtype);
+  reduction.wire_varies =
+      codecs.outer().info().has_variable_wire || codecs.inner().info().has_variable_wire;
   reduction.outputs.resize(ranks * inputs.ranks.front().size());
 
   // The uncompressed run first, so that its outputs can make room for the real ones.
@@ -143,6 +145,11 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
   const bool sums = adds(exact.collective);
   const bool alike = ends_alike(exact.collective);
   const std::string target = sums ? "the exact sum" : "the exact result of all ranks";
+  // What was sent, which is less than the most where data decide.
+  const bool varies = r.wire_varies && r.wire.bytes != 0;
+  const double sent = varies ? r.wire.bits_per_element * static_cast<double>(r.counts.sent_bytes) /
+                                   static_cast<double>(r.wire.bytes)
+                             : r.wire.bits_per_element;
   std::vector<Figure> all = {
       {"sqnr_db", sqnr_of(r.error),
        r.error.exact ? "dB; no error at all: every element equals " + target
@@ -169,8 +176,9 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
        : r.difference ? fmt::format("rank {} differs from rank 0 first at element {}",
                                     r.difference->rank, r.difference->element)
                       : "all ranks hold the same bits"},
-      {"wire_bits_per_element", r.wire.bits_per_element, "average over all sends"},
-      {"wire_bytes", Cell(r.wire.bytes), "all sends of all ranks"},
+      {"wire_bits_per_element", sent,
+       varies ? "as sent, average over all sends" : "average over all sends"},
+      {"wire_bytes", Cell(varies ? r.counts.sent_bytes : r.wire.bytes), "all sends of all ranks"},
       {"encoded", r.counts.encoded, "elements encoded, all ranks and steps"},
       {"clamped", r.counts.clamped, "of these, beyond the code range"},
       {"flushed", r.counts.flushed, "of these, not zero before and zero after"},
@@ -183,6 +191,11 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
            ? "the float64 sum of the inputs is exact"
            : fmt::format("the float64 sum of {} elements was rounded", exact.inexact)},
   };
+  if (varies) {
+    all.push_back(
+        {"max_wire_bits_per_element", r.wire.bits_per_element, "that slots must have room for"});
+    return all;
+  }
   // Where steps have different codecs.
   const std::vector<double>& bits = r.wire.bits_of_step;
   if (std::ranges::adjacent_find(bits, std::ranges::not_equal_to()) != bits.end()) {

@@ -46,7 +46,8 @@ struct Reduction {
   ErrorMetrics versus_uncompressed;  ///< against the same algorithm with plain values
   MatrixMetrics tokens;              ///< of tokens (rows) and channels, where inputs have them
   ExecuteCounts counts;
-  WireVolume wire;
+  WireVolume wire;           ///< of wires of variable length, the most
+  bool wire_varies = false;  ///< whether data decide how long they are: counts.sent_bytes has it
   /// Between ranks; none when bits are identical, and none where they are not meant to be.
   std::optional<RankDifference> difference;
 };

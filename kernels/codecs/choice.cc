@@ -41,7 +41,7 @@ std::optional<CodecChoice> choose_anybit(const AnyBitFormat& format) {
 
 /// `codec` is known to be a codec of the reference.
 std::optional<CodecChoice> choose(const Codec& codec) {
-  if (codec.info().needs_context()) return std::nullopt;
+  if (codec.info().is_of_reference_only()) return std::nullopt;
   const std::string& name = codec.name();
   for (const auto& [known, choice] : kQuickReduce) {
     if (name == known) return choice;

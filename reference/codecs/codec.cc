@@ -1,6 +1,7 @@
 #include "reference/codecs/codec.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "reference/codecs/native_sum.h"
@@ -75,8 +76,27 @@ std::size_t Codec::wire_bytes(DType dtype, std::size_t elements) const {
   return elements == 0 ? 0 : do_wire_bytes(dtype, elements);
 }
 
+std::span<const std::byte> Codec::sent_of(std::span<const std::byte> wire) const {
+  if (!info_.has_variable_wire || wire.empty()) return wire;
+  std::uint64_t used = 0;
+  if (wire.size() >= kWireLengthBytes) std::memcpy(&used, wire.data(), sizeof(used));
+  if (used < kWireLengthBytes || used > wire.size()) {
+    fail("codec {}: a wire that says it has {} bytes; allowed are {} to {}", info_.name, used,
+         kWireLengthBytes, wire.size());
+  }
+  return wire.first(used);
+}
+
+void Codec::fail_early(std::size_t bytes) const {
+  fail("codec {}: a wire of {} bytes ends early, or late", info_.name, bytes);
+}
+
 std::size_t Codec::elements_of_wire(DType dtype, std::size_t bytes) const {
   check_dtype(dtype);
+  if (info_.has_variable_wire) {
+    fail("codec {}: the length of a wire does not say how many elements it holds: name them",
+         info_.name);
+  }
   if (bytes == 0) return 0;
   // wire_bytes never shrinks with the element count: find the last count that does not exceed.
   std::size_t high = 1;

@@ -66,6 +66,12 @@ struct CodecInfo {
   bool has_state = false;
   bool needs_context() const { return uses_context || has_state; }
 
+  /// Whether the data decide how long a wire is. It begins with its own length (kWireLengthBytes), wire_bytes() is a bound, and
+  /// what lies behind the length is 0.
+  bool has_variable_wire = false;
+  /// Whether only the reference has it: kernels know no context, and slots of one length.
+  bool is_of_reference_only() const { return needs_context() || has_variable_wire; }
+
   /// Dtypes in which no finite tensor decodes to an infinity: SPEC.md, "Saturation".
   std::vector<DType> saturating = {};
 
@@ -77,6 +83,8 @@ struct CodecInfo {
 };
 
 inline constexpr std::size_t kWholeTensor = SIZE_MAX;
+/// Of the length, a number of 64 bits that counts itself, with which a wire of variable length begins.
+inline constexpr std::size_t kWireLengthBytes = 8;
 
 /// Events of one encode call that a reader of an error figure wants to know about.
 struct EncodeCounts {
@@ -101,10 +109,13 @@ class Codec {
   const std::string& name() const { return info_.name; }
   bool takes(DType dtype) const;
 
-  /// Size in bytes of the wire of `elements` consecutive elements whose first is aligned.
+  /// Size in bytes of the wire of `elements` consecutive elements whose first is aligned; of wires of variable length, the most.
   std::size_t wire_bytes(DType dtype, std::size_t elements) const;
 
-  /// The largest element count whose wire is exactly `bytes` long; throws if there is none.
+  /// What of a wire is sent: all of it, or as much as its length says. Throws InvalidInput for a length that cannot be.
+  std::span<const std::byte> sent_of(std::span<const std::byte> wire) const;
+
+  /// The largest element count whose wire is exactly `bytes` long; throws if there is none, or any may have it.
   std::size_t elements_of_wire(DType dtype, std::size_t bytes) const;
 
   /// Writes the wire of the payload. When `counts` is given, adds to it. A state in the context has a number per element.
@@ -137,6 +148,9 @@ class Codec {
                                    std::span<std::byte> wire) const;
   virtual void do_decode_add(DType dtype, std::span<const std::byte> wire,
                              std::span<std::byte> sum) const;
+
+  /// Of a wire of variable length that says less than is needed.
+  [[noreturn]] void fail_early(std::size_t bytes) const;
 
  private:
   void check_dtype(DType dtype) const;

@@ -18,7 +18,9 @@
   X(logfmt_codecs)              \
   X(microscaling_codecs)        \
   X(nvfp4_codecs)               \
-  X(error_feedback_codecs)
+  X(error_feedback_codecs)      \
+  X(lossless_codecs)            \
+  X(rans_codecs)
 
 namespace arlab {
 

@@ -24,9 +24,10 @@ struct ChunkPlan {
 
 /// A value as the executor sees it. Sending changes no bit, so a sent value is its source.
 struct ValuePlan {
-  ValueId root = 0;        // the encode or reduce op that made the bits
-  std::uint32_t slot = 0;  // of a root: its place among the values of its chunk
-  std::uint32_t uses = 0;  // of a root: how often its bits are read
+  ValueId root = 0;         // the encode or reduce op that made the bits
+  std::uint32_t slot = 0;   // of a root: its place among the values of its chunk
+  std::uint32_t uses = 0;   // of a root: how often its bits are read
+  std::uint32_t sends = 0;  // of a root: how often it is sent
 };
 
 struct ExecutionPlan {
@@ -45,6 +46,7 @@ ExecutionPlan make_execution_plan(const Schedule& s) {
     ValuePlan& value = plan.values[id];
     if (op.kind == OpKind::send) {
       value.root = plan.values[op.source].root;
+      ++plan.values[value.root].sends;
       continue;
     }
     ChunkPlan& chunk = plan.chunks[op.chunk];
@@ -228,6 +230,7 @@ class TileExecutor {
     EncodeCounts counts;
     codec.encode(dtype_, raw, wire, options_.count ? &counts : nullptr, context_of(id));
     counts_.encoded += tile_.size();
+    counts_.sent_bytes += WideCount{plan_.values[id].sends} * codec.sent_of(wire).size();
     if (options_.count) {
       counts_.clamped += counts.clamped;
       round_trip_.resize(std::max(round_trip_.size(), raw_bytes_));
@@ -339,8 +342,10 @@ struct Tile {
 };
 std::vector<Tile> make_tiles(const Schedule& schedule, const Codecs& codecs, std::size_t elements) {
   const std::uint64_t alignment = codecs.alignment();
-  const bool may_split =
-      codecs.outer().info().splits_at_alignment && codecs.inner().info().splits_at_alignment;
+  const auto splits = [](const CodecInfo& info) {
+    return info.splits_at_alignment && !info.has_variable_wire;
+  };
+  const bool may_split = splits(codecs.outer().info()) && splits(codecs.inner().info());
   std::vector<Tile> tiles;
   for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
     const Chunk& chunk = schedule.chunks[i];
@@ -413,6 +418,7 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
     counts.encoded += executor.counts().encoded;
     counts.clamped += executor.counts().clamped;
     counts.flushed += executor.counts().flushed;
+    counts.sent_bytes += executor.counts().sent_bytes;
   }
   if (options.state != nullptr) *given_options.state = std::move(state);
   return counts;

@@ -50,6 +50,7 @@ struct ExecuteCounts {
   std::uint64_t encoded = 0;  ///< elements that went through an encode
   std::uint64_t clamped = 0;  ///< elements of these whose rounded code lay outside the code range
   std::uint64_t flushed = 0;  ///< elements of these that were not zero, and are after decoding
+  WideCount sent_bytes = 0;   ///< of all sends, as long as wires have become
 };
 
 /// `outputs` holds the tensors of all ranks one after the other, world_size * elements elements of
@@ -77,7 +78,8 @@ ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtyp
 /// Throws InvalidInput unless every chunk lies in one slot and cuts no block of a codec.
 void require_whole_blocks(const Schedule& schedule, const Codecs& codecs);
 
-/// Bytes on the wire: every send of the schedule, each chunk encoded by itself, by its codec.
+/// Bytes on the wire: every send of the schedule, each chunk encoded by itself, by its codec; of wires of variable length, the
+/// most.
 struct WireVolume {
   WideCount bytes = 0;     ///< sum over all sends
   WideCount elements = 0;  ///< payload elements that these bytes carry

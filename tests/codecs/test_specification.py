@@ -34,6 +34,7 @@ FAMILIES = {  # what the page defines, each with an example of its own
     "stochastic": r"int\d-g\d+-stoch",
     "stochastic FP8": r"fp8-e4m3-g\d+-stoch",
     "error feedback": r"ef-.*",
+    "lossless exponents": r"lossless-e\d-g\d+",
     "LogFMT": r"logfmt\d-g\d+",
     **{element: element for element in ("mxfp4", "mxfp6-e2m3", "mxfp8-e4m3")},
     **{rule: f"mxfp4-{rule}" for rule in ("ceil", "even", "rceil")},
@@ -119,8 +120,8 @@ def oracle(codec):
 
 def packed(example, codes):
     """The codes as planes, or as an atom that zeros fill up."""
-    model = oracle(example.codec)
     if example.codec.startswith("qr-"):
+        model = oracle(example.codec)
         atom = np.full(quickreduce_oracle.ATOM, model.levels, np.uint8)
         atom[: len(codes)] = codes
         return model.pack(atom.reshape(1, -1, 8)).tobytes()
@@ -161,7 +162,7 @@ def test_the_program_does_what_the_example_says(tmp_path, example):
     assert hexadecimal(np.load(tmp_path / "out.npy").view(t.word)) == hexadecimal(example.patterns("decoded"))
 
 
-@pytest.mark.parametrize("example", [e for e in examples() if e.codec not in PAYLOADS], ids=name_of)
+@pytest.mark.parametrize("example", [e for e in examples() if e.codec not in PAYLOADS and not e.codec.startswith("lossless")], ids=name_of)
 def test_the_oracle_does_what_the_example_says(example):
     x = example.patterns("input")
     wire = np.frombuffer(b"".join(part.bytes for part in example.wire), np.uint8)

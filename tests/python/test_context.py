@@ -372,3 +372,117 @@ def test_bad_codebooks(wrong, message):
     with pytest.raises(arlab.ArgumentError, match=message) as error:
         arlab.Codebook(**wrong)
     assert "\n" not in str(error.value)
+
+
+# ---------------------------------------------------------------- wires whose length depends on the data
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+
+
+def activations():
+    """Like those of a network: most of a size, some channels large, and all that is not a number."""
+    x = tensors(1, 40000)[0] * np.exp(np.linspace(-3, 3, 40000, dtype=np.float32))
+    x[::997], x[1::997], x[2::997], x[3::997] = 0, np.inf, -0.0, np.nan
+    return x
+
+
+def lossless_by_hand(x, bits, group):
+    """The specification in NumPy: the wire of bf16 or fp32 words."""
+    size = x.dtype.itemsize
+    words = x.view(f"u{size}").astype(np.uint32) << np.uint32(32 - 8 * size)
+    exponents = (words >> np.uint32(23) & np.uint32(0xFF)).astype(np.int64)
+    rest = (words >> np.uint32(31) << np.uint32(23)) | (words & np.uint32(0x7FFFFF))
+    rests = rest.astype("<u4").view(np.uint8).reshape(-1, 4)[:, 4 - size : 3]
+    blocks = np.pad(exponents, (0, -len(x) % group)).reshape(-1, group)
+    bases = blocks.max(1)
+    below = (bases[:, None] - blocks).reshape(-1)[: len(x)]
+    escape = (1 << bits) - 1
+    codes = np.minimum(below, escape).astype(np.uint8)
+    body = rests.tobytes() + wire_oracle.pack_codes(codes[None], bits).tobytes()
+    body += bases.astype(np.uint8).tobytes() + exponents[below >= escape].astype(np.uint8).tobytes()
+    return (len(body) + 8).to_bytes(8, "little") + body
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32])
+@pytest.mark.parametrize("codec", ["lossless-e2-g8", "lossless-e3-g64", "lossless-e4-g4096"])
+def test_lossless_keeps_every_bit(codec, dtype):
+    with np.errstate(all="ignore"):
+        x = activations().astype(dtype)
+    words = x.view(f"u{x.dtype.itemsize}")
+    for count in (1, 7, 64, 1000, 40000):
+        wire = arlab.encode(x[:count], codec)
+        assert wire.tobytes() == lossless_by_hand(x[:count], int(codec[10]), int(codec.split("-g")[1]))
+        assert np.array_equal(arlab.decode(wire, codec, dtype, count).view(words.dtype), words[:count])
+        assert len(wire) <= arlab.wire_bytes(codec, dtype, count)
+
+
+def rans_by_hand(inner):
+    """The specification in NumPy and integers: the wire of another codec's wire."""
+    counts = np.bincount(inner, minlength=256)
+    frequencies = np.where(counts > 0, np.maximum(1, counts * 4096 // len(inner)), 0)
+    while frequencies.sum() > 4096:
+        frequencies[frequencies.argmax()] -= 1
+    while frequencies.sum() < 4096:
+        frequencies[frequencies.argmax()] += 1
+    starts = np.concatenate([[0], frequencies.cumsum()[:-1]])
+    state, out = 1 << 23, bytearray()
+    for symbol in inner[::-1].tolist():
+        frequency = int(frequencies[symbol])
+        while state >= (1 << 19) * frequency:
+            out.append(state & 0xFF)
+            state >>= 8
+        state = (state // frequency << 12) + state % frequency + int(starts[symbol])
+    body = frequencies.astype("<u2").tobytes() + state.to_bytes(4, "little") + bytes(out[::-1])
+    body = b"\x01" + body if len(body) < len(inner) else b"\x00" + inner.tobytes()
+    return (len(body) + 8).to_bytes(8, "little") + body
+
+
+@pytest.mark.parametrize("inner", ["int8-g128", "int4-g32", "int8-gtensor-sym", "bf16"])
+def test_rans_is_its_definition_and_decodes_like_the_codec(inner):
+    x = tensors(1, 20000)[0].astype(ml_dtypes.bfloat16)
+    x[:2000] = 0
+    for count in (1, 100, 20000):
+        plain = arlab.encode(x[:count], inner)
+        wire = arlab.encode(x[:count], f"rans-{inner}")
+        assert wire.tobytes() == rans_by_hand(plain)
+        decoded = arlab.decode(wire, f"rans-{inner}", "bf16", count)
+        assert np.array_equal(decoded.view(np.uint16), arlab.decode(plain, inner, "bf16", count).view(np.uint16))
+    assert len(wire) < len(plain)
+
+
+def test_lengths_as_sent_in_a_collective():
+    x = tensors(4, 8192).astype(ml_dtypes.bfloat16)
+    found = arlab.all_reduce(x, codec="lossless-e3-g64")
+    assert found.exact or found.sqnr_vs_uncompressed_db == float("inf")
+    assert 10 < found.wire_bits_per_element < 13 < found.max_wire_bits_per_element < 20
+    # Every rank sends three chunks of its input, and three times its sum.
+    sent = sum(len(arlab.encode(x[rank, owner * 2048 :][:2048], "lossless-e3-g64")) for rank in range(4) for owner in range(4) if rank != owner)
+    sums = arlab.all_reduce(x, codec="bf16").outputs[0]
+    sent += 3 * sum(len(arlab.encode(sums[owner * 2048 :][:2048], "lossless-e3-g64")) for owner in range(4))
+    assert found.wire_bytes == sent
+    assert "max_wire_bits_per_element" not in arlab.all_reduce(x, codec="int4-g32").data
+
+
+def test_wires_that_cannot_be():
+    x = tensors(1, 1000)[0].astype(ml_dtypes.bfloat16)
+    for codec in ("lossless-e3-g64", "rans-int8-g128"):
+        wire = arlab.encode(x, codec)
+        for wrong in (wire[:-1], wire[:4], np.concatenate([wire, wire]), np.r_[wire[:8] + 1, wire[8:]]):
+            with pytest.raises(arlab.ArgumentError, match="bytes of wire|a wire that says it has|ends early"):
+                arlab.decode(wrong, codec, "bf16", 1000)
+        with pytest.raises(arlab.ArgumentError, match="does not say how many elements it holds: name them$"):
+            arlab.decode(wire, codec, "bf16")
+        with pytest.raises(arlab.Error, match=f"^codec {codec} has no kernels$"):
+            arlab.encode(x, codec, platform="host")
+    for name, message in {
+        "lossless-e5-g64": "5 bits; allowed is 2 to 4",
+        "lossless-e3-g12": "group of 12; allowed is a multiple of 8 from 8 to 4096",
+        "rans-rans-int4-g32": "the wire of 'rans-int4-g32' is of variable length already",
+    }.items():
+        with pytest.raises(arlab.ArgumentError, match=message):
+            arlab.codec_info(name)
+
+
+@pytest.mark.parametrize("codec", ["lossless-e3-g64", "rans-int4-g32", "rans-int4-g32-stoch"])
+def test_properties_of_variable_wires(codec):
+    assert "violated" not in set(arlab.check_codec(codec).frame["verdict"])

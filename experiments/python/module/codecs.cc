@@ -120,6 +120,7 @@ nb::dict info_of(const std::string& codec) {
   about["block"] = count(info.block);
   about["alignment"] = count(info.alignment);
   about["splits_at_alignment"] = info.splits_at_alignment;
+  about["has_variable_wire"] = info.has_variable_wire;
   about["uses_context"] = info.uses_context;
   about["has_state"] = info.has_state;
   about["encode_ops_per_element"] = info.cost.encode_ops_per_element;

@@ -108,6 +108,7 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> encode(
     accelerated(found)->encode(type, values, wire, nullptr, context);
     return {};
   }));
+  wire.resize(found->sent_of(wire).size());
   return array_of(std::move(wire));
 }
 
@@ -119,8 +120,16 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> decode(const std::string& plat
   const CodecPtr found = find_codec(codec);
   const DType type = parse_dtype(dtype);
   const std::size_t expected = found->wire_bytes(type, elements);
-  if (bytes != expected) {
-    fail("{} bytes of wire: {} elements of {} have {}", bytes, elements, codec, expected);
+  const bool is_variable = found->info().has_variable_wire;
+  if (is_variable ? bytes > expected : bytes != expected) {
+    fail("{} bytes of wire: {} elements of {} have {}{}", bytes, elements, codec,
+         is_variable ? "at most " : "", expected);
+  }
+  const std::span<const std::byte> given = bytes_at(wire, bytes);
+  std::vector<std::byte> whole(given.begin(), given.end());
+  whole.resize(expected);
+  if (found->sent_of(whole).size() != bytes && bytes != expected) {
+    fail("{} bytes of wire are not what it says it has: {}", bytes, found->sent_of(whole).size());
   }
   const std::size_t room = elements * size_of(type);
   require_memory(platform.empty() ? room : kCopiesOfACall * (bytes + room),
@@ -128,9 +137,9 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> decode(const std::string& plat
   std::vector<std::byte> payload(room);
   require(without_python([&]() -> Status {
     if (!platform.empty()) {
-      return value_of(find_platform(platform))->decode(codec, type, bytes_at(wire, bytes), payload);
+      return value_of(find_platform(platform))->decode(codec, type, whole, payload);
     }
-    accelerated(found)->decode(type, bytes_at(wire, bytes), payload);
+    accelerated(found)->decode(type, whole, payload);
     return {};
   }));
   return array_of(std::move(payload));

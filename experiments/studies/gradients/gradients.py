@@ -44,6 +44,7 @@ LEARNING_RATE = {"momentum SGD": 0.3, "Adam": 0.003}
 MOMENTUM, SECOND_MOMENT = np.float32(0.9), np.float32(0.999)
 LOSS_SCALE = np.float32(1024)
 STEPS, EVERY, LAST, SEEDS = 1000, 20, 100, 5
+MOST_SHOWN = 1.2  # nats of loss due to compression, in the figure
 CODECS = ("fp16", "qr-q8", "qr-q6", "qr-q4", "int4-g32", "int4-g32-stoch", "int2-g32-sr", "int2-g32-stoch", "int2-g32")
 
 
@@ -259,6 +260,8 @@ def figure_of(frame: pd.DataFrame) -> Figure:
         axes.set(title=optimizer, xlabel="step", ylabel="training loss (nats)", xlim=(0, frame["step"].max()), ylim=limits)
         axes.grid(axis="y")
         middle[optimizer].set(xlabel="step", ylabel="drift (gradients)", xscale="log", yscale="log")
+        for axis in (middle[optimizer].xaxis, middle[optimizer].yaxis):
+            axis.set_major_formatter("{x:g}")
         middle[optimizer].grid(axis="y")
     found = statistics.summarize(excess(frame), ["optimizer", "codec", "error_feedback"], "excess", unit="seed")
     names = [codec for codec in CODECS if codec != "fp16"]
@@ -274,6 +277,12 @@ def figure_of(frame: pd.DataFrame) -> Figure:
         axes.set(title=optimizer, yticks=range(len(names)), yticklabels=names, xlabel="loss due to compression (nats)")
         axes.invert_yaxis()
         axes.grid(axis="x")
+        beyond = found[(found["optimizer"] == optimizer) & (found["median"] > MOST_SHOWN)]
+        for row in beyond.itertuples():
+            text = f"{row.median:.1f} \u2192"
+            axes.text(MOST_SHOWN, names.index(row.codec), text, ha="right", va="center", fontsize="small")
+        if len(beyond):
+            axes.set_xlim(right=MOST_SHOWN)
     right["momentum SGD"].legend(loc="upper right")
     return page
 

@@ -486,3 +486,97 @@ def test_wires_that_cannot_be():
 @pytest.mark.parametrize("codec", ["lossless-e3-g64", "rans-int4-g32", "rans-int4-g32-stoch"])
 def test_properties_of_variable_wires(codec):
     assert "violated" not in set(arlab.check_codec(codec).frame["verdict"])
+
+
+# ---------------------------------------------------------------- codecs of whole messages in Python
+
+
+def test_a_scale_of_the_whole_message():
+    """int8-gtensor-sym, by statistics that a first pass finds."""
+
+    @arlab.codec("own-gtensor", block=None, wire_bytes=lambda elements: elements + 2, dtypes=("bf16", "fp32"))
+    class Own:
+        def measure(self, message):
+            largest = np.abs(message.astype(np.float32)).max()
+            return (largest / np.float32(127)).astype(ml_dtypes.bfloat16).astype(np.float32)
+
+        def encode(self, message, scale):
+            inverse = np.float32(1) / scale
+            codes = np.rint(message.astype(np.float32) * inverse) if np.isfinite(inverse) else np.zeros(len(message))
+            codes = np.clip(codes + 128, 0, 255) if np.isfinite(scale) else np.zeros(len(message))
+            bits = scale.astype(ml_dtypes.bfloat16).view(np.uint16) if np.isfinite(scale) else np.uint16(0x7FC0)
+            return np.concatenate([codes.astype(np.uint8), np.array([bits]).view(np.uint8)])
+
+        def decode(self, wire, elements):
+            scale = wire[elements:].copy().view(ml_dtypes.bfloat16).astype(np.float32)
+            return (wire[:elements].astype(np.float32) - 128) * scale
+
+    for dtype in (ml_dtypes.bfloat16, np.float32):
+        x = tensors(4, 8000).astype(dtype)
+        for elements in (1, 100, 8000):
+            wire = arlab.encode(x[0, :elements], "own-gtensor")
+            assert np.array_equal(wire, arlab.encode(x[0, :elements], "int8-gtensor-sym"))
+        for algorithm in ("two_shot", "ring", "one_shot"):
+            own, built_in = (arlab.all_reduce(x, codec=codec, algorithm=algorithm) for codec in ("own-gtensor", "int8-gtensor-sym"))
+            assert np.array_equal(own.outputs, built_in.outputs) and own.wire_bytes == built_in.wire_bytes
+    assert arlab.codec_info("own-gtensor")["block"] is None
+    assert "violated" not in {row["verdict"] for row in arlab.check_codec("own-gtensor").frame.to_dict("records") if row["property"] != "saturation"}
+    assert arlab.simulate(topology="full:4", algorithm="two_shot", codec="own-gtensor", bytes="1M", dtype="bf16").latency_us > 0
+
+
+def test_a_wire_of_variable_length():
+    """Runs of zeros: a bit per element, and the values that are not zero."""
+
+    @arlab.codec("own-sparse", block=8, wire_bytes=lambda elements: (elements + 7) // 8 + 4 * elements, variable=True, dtypes=("fp32",))
+    class Own:
+        def encode(self, message):
+            words = message.view(np.uint32)
+            return np.concatenate([np.packbits(words != 0), words[words != 0].view(np.uint8)])
+
+        def decode(self, wire, elements):
+            there = np.unpackbits(wire[: (elements + 7) // 8])[:elements].astype(bool)
+            words = np.zeros(elements, np.uint32)
+            words[there] = wire[(elements + 7) // 8 :].copy().view(np.uint32)
+            return words.view(np.float32)
+
+    x = np.where(np.arange(4096) % 8 == 0, tensors(4, 4096), np.float32(0))
+    found = arlab.all_reduce(x, codec="own-sparse")
+    assert np.array_equal(found.outputs, arlab.all_reduce(x, codec="fp32").outputs)
+    assert found.wire_bytes == 24 * (8 + 1024 // 8 + 4 * 128)  # 12 messages each way, of 1024 elements
+    assert found.max_wire_bits_per_element == 8 * (8 + 1024 // 8 + 4096) / 1024
+    assert arlab.wire_bytes("own-sparse", "fp32", 1024) == 8 + 1024 // 8 + 4096
+    wire = arlab.encode(x[0], "own-sparse")
+    assert len(wire) == 8 + 512 + 4 * 512
+    assert np.array_equal(arlab.decode(wire, "own-sparse", "fp32", 4096), x[0])
+    with pytest.raises(arlab.ArgumentError, match="^codec own-sparse: decode of 4096 fp32 raised ValueError: "):
+        arlab.decode(np.concatenate([np.frombuffer((520).to_bytes(8, "little"), np.uint8), np.full(512, 255, np.uint8)]), "own-sparse", "fp32", 4096)
+
+
+def own_message_codec(encode=lambda message: np.zeros(8, np.uint8), **options):
+    @arlab.codec("wrong-message", **{"block": None, "wire_bytes": lambda elements: 8, "dtypes": ("fp32",)} | options)
+    class Wrong:
+        def encode(self, message):
+            return encode(message)
+
+        def decode(self, wire, elements):
+            return np.zeros(elements, np.float32)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(encode=lambda message: np.zeros(9, np.uint8)), r"encode of 1 fp32 gave uint8 of shape \(9,\): needed is uint8 of shape \(8,\)"),
+        (dict(encode=lambda message: np.zeros(9, np.uint8), variable=True), r"needed is uint8 of shape \(at most 8,\)"),
+        (dict(encode=lambda message: np.zeros(8)), r"gave float64 of shape \(8,\): needed is uint8"),
+        (dict(encode=lambda message: 1 / 0), "encode of 1 fp32 raised ZeroDivisionError"),
+        (dict(wire_bytes=lambda elements: 0), r"wire_bytes\(1\) is 0: allowed are 1 to"),
+        (dict(wire_bytes=lambda elements: "a"), r"wire_bytes\(1\) raised ValueError"),
+        (dict(wire_bytes=None), "block is None: allowed is an integer from 1 on; or None, with wire_bytes="),
+        (dict(wire_bytes=None, block=8, variable=True), "variable=True: needed is wire_bytes="),
+        (dict(block=0), "block is 0: allowed is an integer from 1 on"),
+    ],
+)
+def test_bad_codecs_of_messages(options, message):
+    with pytest.raises(arlab.ArgumentError, match=message) as error:
+        own_message_codec(**options)
+    assert "\n" not in str(error.value)

@@ -230,6 +230,19 @@ class OwnCodec(Protocol):
         """And back: [n, block] of the payload's dtype, or of float32, which is rounded to it."""
 
 
+class OwnMessageCodec(Protocol):
+    """What `arlab.codec` is for where `wire_bytes` is given: functions of a whole message, [elements]."""
+
+    def measure(self, message: np.ndarray) -> Any:
+        """Statistics of the message, which encode then has as its second argument. Optional."""
+
+    def encode(self, message: np.ndarray, statistics: Any) -> np.ndarray:
+        """[elements] of the payload's dtype to uint8 [wire bytes]. Without measure() there are no statistics; a Context may follow."""
+
+    def decode(self, wire: np.ndarray, elements: int) -> np.ndarray:
+        """And back: [elements] of the payload's dtype, or of float32, which is rounded to it."""
+
+
 Class = TypeVar("Class")  # a class of OwnCodec's, or an object
 
 #: By name, the class and the arguments of each that is defined: to define it in another process, too.
@@ -239,12 +252,14 @@ OWN: dict[str, tuple[Any, dict[str, Any]]] = {}
 def codec(
     name: str,
     *,
-    block: int,
+    block: int | None,
     dtypes: Sequence[str] = ("fp16", "bf16", "fp32"),
     encode_ops: float = 1,
     decode_ops: float = 1,
     saturating: Sequence[str] = (),
     state: bool = False,
+    wire_bytes: Callable[[int], int] | None = None,
+    variable: bool = False,
     summary: str = "",
     source: str = "Python",
 ) -> Callable[[Class], Class]:
@@ -262,11 +277,16 @@ def codec(
 
     Args:
         name: how it is called from then on. Defining it again replaces it.
-        block: elements that are encoded together. A message is blocks one after the other, the last filled up with zeros.
+        block: elements that are encoded together. A message is blocks one after the other, the last filled up with zeros. With
+            `wire_bytes`: where a message may be cut; None if nowhere, as something is found of the whole of it.
         dtypes: of the payloads that it takes.
         encode_ops, decode_ops: operations per element, which simulations turn into time: multiply, add, compare, shift and
             convert count one each.
-        state: whether something is carried from call to call: the `state` of encode's Context, [n, block] of float32.
+        state: whether something is carried from call to call: the `state` of encode's Context, float32 of the blocks' shape.
+        wire_bytes: bytes of a message of so many elements. The functions then get whole messages: encode(message) of shape
+            [elements], decode(wire, elements); with measure(message), encode(message, statistics).
+        variable: whether the data decide how long a wire is; wire_bytes is then the most, encode returns what is needed, and decode
+            gets that. Bytes and times of the reference and of `reduce` are those that were sent.
         saturating: dtypes in which it promises that no finite tensor decodes to an infinity; `arlab.check_codec` holds it to that.
         summary, source: for `arlab.codecs().table`.
 
@@ -281,18 +301,24 @@ def codec(
 
     def define(own: Class) -> Class:
         made = own() if isinstance(own, type) else own
-        uses_context = _takes_context(made)
+        uses_context = _takes_context(made, wire_bytes is not None)
         if state and not uses_context:
             raise ArgumentError(f"codec {name}: state=True: needed is an encode(blocks, context), whose context has the state")
-        adapter = _Adapter(name, made, block, [str(d) for d in dtypes], uses_context, state)
+        given = [str(d) for d in dtypes]
+        adapter: _Adapter
+        if wire_bytes is not None:
+            adapter = _MessageAdapter(name, made, block, given, uses_context, state, wire_bytes, variable)
+        else:
+            adapter = _Adapter(name, made, block or 0, given, uses_context, state)
         _arlab.register_codec(
             name, summary or ((own.__doc__ or "").strip() or name or "?").splitlines()[0], source, block,
             list(adapter.wire_bytes.items()), [dtype_name(dtype, f"codec {name}: saturating") for dtype in saturating],
-            encode_ops, decode_ops, uses_context, state, adapter.encode, adapter.decode,
+            encode_ops, decode_ops, uses_context, state, variable, getattr(adapter, "of_message", None),
+            adapter.encode, adapter.decode,
         )  # fmt: skip
         OWN[name] = own, {
             "block": block, "dtypes": dtypes, "encode_ops": encode_ops, "decode_ops": decode_ops, "summary": summary,
-            "source": source, "state": state,
+            "source": source, "state": state, "wire_bytes": wire_bytes, "variable": variable,
         }  # fmt: skip
         return own
 
@@ -300,21 +326,25 @@ def codec(
     for what, ops in (("encode_ops", encode_ops), ("decode_ops", decode_ops)):
         if not isinstance(ops, (int, float, np.integer, np.floating)) or not 0 <= ops <= sys.float_info.max:
             raise ArgumentError(f"codec {name}: {what} is {ascii(ops)}: allowed is a number from 0 on")
-    if not isinstance(block, int) or isinstance(block, bool) or block < 1:
-        raise ArgumentError(f"codec {name}: block is {ascii(block)}: allowed is an integer from 1 on")
+    if (block is not None or wire_bytes is None) and (not isinstance(block, int) or isinstance(block, bool) or block < 1):
+        of_message = "; or None, with wire_bytes=, for a codec of whole messages" if block is None else ""
+        raise ArgumentError(f"codec {name}: block is {ascii(block)}: allowed is an integer from 1 on{of_message}")
+    if variable and wire_bytes is None:
+        raise ArgumentError(f"codec {name}: variable=True: needed is wire_bytes=, the most that a message of so many elements takes")
     for what, named in (("dtypes", dtypes), ("saturating", saturating)):
         if isinstance(named, str) or not isinstance(named, Iterable):
             raise ArgumentError(f"codec {name}: {what} is {ascii(named)}: allowed is a list of dtypes")
     return define
 
 
-def _takes_context(own: OwnCodec) -> bool:
-    """Whether encode takes a Context behind the blocks."""
+def _takes_context(own: Any, is_of_messages: bool) -> bool:
+    """Whether encode takes a Context behind the blocks, or behind the statistics of a message."""
+    others = 2 if is_of_messages and hasattr(own, "measure") else 1
     try:
         kinds = [each.kind for each in inspect.signature(own.encode).parameters.values()]
     except (TypeError, ValueError, AttributeError):  # what has no signature is called with blocks
         return False
-    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds) > 1
+    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds) > others
 
 
 class _Adapter:
@@ -326,6 +356,11 @@ class _Adapter:
             raise ArgumentError(f"codec {name}: it takes no dtype")
         self.types = {dtype_name(dtype, f"codec {name}: dtype"): numpy_dtype(dtype) for dtype in dtypes}
         self.wire_bytes: dict[str, int] = {}
+        self._try(has_state)
+
+    def _try(self, has_state: bool) -> None:
+        """Calls both functions with zeros."""
+        name, block = self.name, self.block
         for dtype, kind in self.types.items():
             # Two sizes, so that a function that only works for one block is found here.
             for blocks in (1, 3):
@@ -351,12 +386,15 @@ class _Adapter:
 
     def _called(self, function: str, argument: np.ndarray, dtype: str, context: Context | None = None) -> np.ndarray:
         arguments = (argument, context) if self.uses_context and context else (argument,)
+        # Overflow and the like are what codecs are tested with.
+        with np.errstate(all="ignore"):
+            return np.asarray(self._answer(function, f"{len(argument)} blocks of {dtype}", *arguments))
+
+    def _answer(self, function: str, of: str, *arguments: Any) -> Any:
         try:
-            # Overflow and the like are what codecs are tested with.
-            with np.errstate(all="ignore"):
-                return np.asarray(getattr(self.own, function)(*arguments))
+            return getattr(self.own, function)(*arguments)
         except Exception as error:
-            where = f"codec {self.name}: {function} of {len(argument)} blocks of {dtype}"
+            where = f"codec {self.name}: {function} of {of}"
             raise ArgumentError(f"{where} raised {type(error).__name__}: {first_line(error)}") from error
 
     def _decoded(self, wire: np.ndarray, dtype: str) -> np.ndarray:
@@ -399,6 +437,81 @@ class _Adapter:
         values = self._decoded(wire.reshape(-1, self.wire_bytes[dtype]).copy(), dtype)
         elements = payload.view(self.types[dtype])
         elements[...] = values.reshape(-1)[: elements.size]
+
+
+class _MessageAdapter(_Adapter):
+    """A codec of whole messages."""
+
+    LENGTH = 8  # bytes, with which a wire of variable length begins
+
+    def __init__(
+        self, name: str, own: Any, block: int | None, dtypes: list[str], uses_context: bool, has_state: bool,
+        wire_bytes: Callable[[int], int], variable: bool,
+    ):  # fmt: skip
+        self.bytes_of, self.variable = wire_bytes, variable
+        super().__init__(name, own, block or 1, dtypes, uses_context, has_state)
+
+    def _try(self, has_state: bool) -> None:
+        for dtype, kind in self.types.items():
+            for elements in (1, 3 * self.block):  # found here: a function that only works for some
+                self.wire_bytes[dtype] = 1  # not of a block
+                wire = np.zeros(self.of_message(dtype, elements), np.uint8)
+                payload = np.zeros(elements, kind)
+                carried = np.zeros(elements, np.float32) if has_state else None
+                self.encode(dtype, payload.view(np.uint8), wire, (), carried)
+                self.decode(dtype, wire, payload.view(np.uint8))
+
+    def of_message(self, dtype: str, elements: int) -> int:
+        try:
+            count = int(self.bytes_of(elements))
+        except Exception as error:
+            raise ArgumentError(f"codec {self.name}: wire_bytes({elements}) raised {type(error).__name__}: {first_line(error)}") from error
+        if not 1 <= count <= 64 * elements + (1 << 20):
+            raise ArgumentError(f"codec {self.name}: wire_bytes({elements}) is {count}: allowed are 1 to {64 * elements + (1 << 20)}")
+        return count + (self.LENGTH if self.variable else 0)
+
+    def encode(
+        self, dtype: str, payload: np.ndarray, wire: np.ndarray, numbers: tuple[int, ...] = (), carried: np.ndarray | None = None
+    ) -> None:
+        message = payload.view(self.types[dtype]).copy()
+        context = Context(*numbers) if carried is None else Context(*numbers, state=carried.copy())
+        arguments, of = [message], f"{len(message)} {dtype}"
+        with np.errstate(all="ignore"):
+            if hasattr(self.own, "measure"):
+                arguments.append(self._answer("measure", of, message))
+            made = np.asarray(self._answer("encode", of, *arguments, *([context] if self.uses_context else [])))
+        room = len(wire) - (self.LENGTH if self.variable else 0)
+        if made.dtype != np.uint8 or made.ndim != 1 or (len(made) > room if self.variable else len(made) != room):
+            most = "at most " if self.variable else ""
+            raise ArgumentError(
+                f"codec {self.name}: encode of {of} gave {_kind(made)}: needed is uint8 of shape ({most}{room},)"
+            )
+        if self.variable:
+            wire[: self.LENGTH] = np.frombuffer((self.LENGTH + len(made)).to_bytes(self.LENGTH, "little"), np.uint8)
+            wire[self.LENGTH + len(made) :] = 0
+            wire = wire[self.LENGTH : self.LENGTH + len(made)]
+        wire[...] = made
+        if carried is not None:
+            state = np.asarray(context.state)
+            if state.shape != carried.shape:
+                raise ArgumentError(f"codec {self.name}: encode left {_kind(state)} as its state: needed is {carried.shape}")
+            carried[...] = state
+
+    def decode(self, dtype: str, wire: np.ndarray, payload: np.ndarray) -> None:
+        elements = payload.view(self.types[dtype])
+        if self.variable:
+            used = int.from_bytes(wire[: self.LENGTH].tobytes(), "little")
+            if not self.LENGTH <= used <= len(wire):
+                raise ArgumentError(f"codec {self.name}: a wire that says it has {used} bytes; allowed are {self.LENGTH} to {len(wire)}")
+            wire = wire[self.LENGTH : used]
+        with np.errstate(all="ignore"):
+            values = np.asarray(self._answer("decode", f"{len(elements)} {dtype}", wire.copy(), len(elements)))
+            if values.shape != elements.shape or values.dtype not in (self.types[dtype], np.dtype(np.float32)):
+                raise ArgumentError(
+                    f"codec {self.name}: decode of {len(elements)} {dtype} gave {_kind(values)}: needed is {self.types[dtype]} (or"
+                    f" float32) of shape ({len(elements)},)"
+                )
+            elements[...] = values.astype(self.types[dtype], copy=False)
 
 
 def _kind(array: np.ndarray) -> str:

@@ -15,21 +15,31 @@ namespace {
 using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
 using Numbers = nb::ndarray<nb::numpy, float, nb::ndim<1>>;
 
-/// A codec that is written in Python: blocks that know nothing of each other. A message is its
-/// blocks' wires one after the other, the last block filled up with zeros.
+/// A codec that is written in Python: blocks that know nothing of each other, or whole messages. A message of blocks is their
+/// wires one after the other, the last block filled up with zeros.
 class PythonCodec final : public Codec {
  public:
-  /// `wire_bytes`: of a block, by dtype. The functions take a dtype's name, and two arrays of bytes: what is there and what is to
+  /// `wire_bytes`: of a block, by dtype; or `of_message`, of so many elements of a dtype. The functions take a dtype's name, and two arrays of bytes: what is there and what is to
   /// be written; `encode`, where the codec needs a context, also its numbers and its state.
-  PythonCodec(CodecInfo info, std::vector<std::size_t> wire_bytes, nb::callable encode,
-              nb::callable decode)
+  PythonCodec(CodecInfo info, std::vector<std::size_t> wire_bytes,
+              std::optional<nb::callable> of_message, nb::callable encode, nb::callable decode)
       : Codec(std::move(info)),
         wire_bytes_(std::move(wire_bytes)),
         encode_(std::move(encode)),
-        decode_(std::move(decode)) {}
+        decode_(std::move(decode)) {
+    if (of_message) of_message_.emplace(std::move(*of_message));
+  }
 
  private:
   std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
+    if (of_message_) {
+      std::size_t bytes = 0;
+      call_python(*of_message_, [&](nb::handle python) {
+        bytes =
+            nb::cast<std::size_t>(python(nb::str(std::string(name_of(dtype)).c_str()), elements));
+      });
+      return bytes;
+    }
     const std::size_t blocks = (elements + info().block - 1) / info().block;
     return blocks * wire_bytes_[static_cast<std::size_t>(dtype)];
   }
@@ -71,37 +81,42 @@ class PythonCodec final : public Codec {
   }
 
   std::vector<std::size_t> wire_bytes_;
+  std::optional<KeptFunction> of_message_;
   KeptFunction encode_;
   KeptFunction decode_;
 };
 
 void register_python_codec(const std::string& name, const std::string& summary,
-                           const std::string& source, std::size_t block,
+                           const std::string& source, std::optional<std::size_t> block,
                            const std::vector<std::pair<std::string, std::size_t>>& wire_bytes,
                            const std::vector<std::string>& saturating, double encode_ops,
-                           double decode_ops, bool uses_context, bool has_state,
+                           double decode_ops, bool uses_context, bool has_state, bool is_variable,
+                           const std::optional<nb::callable>& of_message,
                            const nb::callable& encode, const nb::callable& decode) {
   // What a call of Python and NumPy costs is little beside what they do with so many elements.
   constexpr std::size_t kElementsOfACall = std::size_t{1} << 18;
-  CodecInfo info{
-      .name = name,
-      .summary = summary,
-      .source = source,
-      .dtypes = {},
-      .block = block,
-      .alignment = block,
-      .uses_context = uses_context,
-      .has_state = has_state,
-      .cost = {.encode_ops_per_element = encode_ops, .decode_ops_per_element = decode_ops},
-      .least_call_elements = kElementsOfACall};
+  CodecInfo info{.name = name,
+                 .summary = summary,
+                 .source = source,
+                 .dtypes = {},
+                 .block = block.value_or(kWholeTensor),
+                 .alignment = block.value_or(1),
+                 .splits_at_alignment = block.has_value(),
+                 .uses_context = uses_context,
+                 .has_state = has_state,
+                 .has_variable_wire = is_variable,
+                 .cost = {.encode_ops_per_element = encode_ops,
+                          .decode_ops_per_element = decode_ops,
+                          .measures = !block.has_value()},
+                 .least_call_elements = kElementsOfACall};
   for (const std::string& dtype : saturating) info.saturating.push_back(parse_dtype(dtype));
   std::vector<std::size_t> by_dtype(3, 0);
   for (const auto& [dtype, bytes] : wire_bytes) {
     info.dtypes.push_back(parse_dtype(dtype));
     by_dtype.at(static_cast<std::size_t>(info.dtypes.back())) = bytes;
   }
-  register_codec(
-      std::make_shared<PythonCodec>(std::move(info), std::move(by_dtype), encode, decode));
+  register_codec(std::make_shared<PythonCodec>(std::move(info), std::move(by_dtype), of_message,
+                                               encode, decode));
 }
 
 nb::dict info_of(const std::string& codec) {
@@ -155,7 +170,11 @@ void define_codecs(nb::module_& module) {
              [](const std::string& codec, const std::string& dtype, std::size_t bytes) {
                return find_codec(codec)->elements_of_wire(parse_dtype(dtype), bytes);
              });
-  module.def("register_codec", register_python_codec);
+  module.def("register_codec", register_python_codec, nb::arg("name"), nb::arg("summary"),
+             nb::arg("source"), nb::arg("block").none(), nb::arg("wire_bytes"),
+             nb::arg("saturating"), nb::arg("encode_ops"), nb::arg("decode_ops"),
+             nb::arg("uses_context"), nb::arg("has_state"), nb::arg("is_variable"),
+             nb::arg("of_message").none(), nb::arg("encode"), nb::arg("decode"));
   module.def("random_numbers", random_numbers);
   module.def("register_codebook", [](const std::string& name, const std::vector<float>& levels) {
     register_codebook(name, levels);

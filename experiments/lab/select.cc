@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "experiments/lab/files.h"
+#include "experiments/lab/model_quality.h"
 #include "experiments/lab/question.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/reduction.h"
@@ -47,6 +48,8 @@ constexpr std::size_t kMostGroupSizes = 5;
 constexpr std::uint64_t kProbes[] = {std::uint64_t{256} << 10, std::uint64_t{64} << 20};
 constexpr double kClearly = 0.98;  // a gain of less is not worth candidates of its own
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+/// Where no budget is named: mean KL divergence from the uncompressed model, nats per token.
+constexpr double kUsualMaxKl = 0.05;
 
 std::vector<std::string> split(const std::string& list, const std::string& option) {
   std::vector<std::string> items;
@@ -76,6 +79,7 @@ struct Candidate {
   std::optional<double> sqnr_db = {};        ///< of the whole tensor
   std::optional<double> token_sqnr_db = {};  ///< of its median token, where tensors have tokens
   std::optional<double> quality_db = {};     ///< the one of these that the budget is about
+  QualityOf model = {};                      ///< what the pair does to a language model
 
   std::string name() const {
     return fmt::format("{}{}, {}", library ? "library " : "", algorithm->name, codec_name);
@@ -323,6 +327,11 @@ struct SelectRequest {
   std::optional<std::uint32_t> ranks;
   std::optional<double> min_sqnr;
   std::optional<double> max_wire_bits;
+  std::optional<double> max_kl;
+  std::optional<double> max_perplexity_ratio;
+  bool no_budget = false;
+  bool strict = false;
+  bool is_usual = false;  // no budget was named
   std::string input;
   std::string tensor;
   std::string synthetic;
@@ -354,7 +363,16 @@ struct SelectRequest {
       fail("--ranks is {}, but topology '{}' has only {}", world_size, t.name, t.ranks.value);
     }
 
+    const bool is_named = max_kl || max_perplexity_ratio || min_sqnr || max_wire_bits;
+    if (no_budget && is_named) fail("--no-budget beside a budget: allowed is one of both");
+    if (!no_budget && !is_named) {
+      SelectRequest usual = *this;
+      usual.max_kl = kUsualMaxKl;
+      usual.is_usual = true;
+      return usual.answer();
+    }
     std::vector<Candidate> all = candidates(t, type, world_size);
+    const std::vector<ModelQuality> models = judge_by_model(all, world_size, type);
     std::string measured_on = "not measured: too many ranks for the reference";
     std::string budget_about;
     if (world_size <= kMostMeasuredRanks) {
@@ -384,6 +402,17 @@ struct SelectRequest {
         "measured latency_us sqnr_db token_sqnr_db provenance error_measured_on");
     if (min_sqnr) result.shown_figures.emplace_back("min_sqnr_db");
     if (max_wire_bits) result.shown_figures.emplace_back("max_wire_bits");
+    if (asks_models()) {
+      result.shown_figures.emplace_back(max_kl ? "max_kl" : "max_perplexity_ratio");
+      result.shown_figures.emplace_back("mean_kl");
+      if (selector.best_at(payload)->model.of != "") result.shown_figures.emplace_back("mean_kl_of");
+    }
+    if (min_sqnr) {
+      result.figures.push_back(
+          {"sqnr_misjudges", misjudged_by_sqnr(models),
+           "more SQNR and yet worse for a language model: --max-kl is a budget of that"});
+      result.shown_figures.emplace_back("sqnr_misjudges");
+    }
     result.shown = {"from_bytes", "to_bytes",        "algorithm",
                     "codec",      "latency_us_from", "latency_us_to"};
     Below front{fmt::format("Pareto front at {} bytes: nothing is faster with less error", payload),
@@ -612,6 +641,27 @@ struct SelectRequest {
     return samples;
   }
 
+  bool asks_models() const { return max_kl || max_perplexity_ratio; }
+
+  /// Sets what is known of the candidates in a language model; returns all that is.
+  std::vector<ModelQuality> judge_by_model(std::vector<Candidate>& all, Rank world_size,
+                                           DType type) const {
+    static const std::vector<ModelQuality> known = shipped_model_quality();
+    for (Candidate& c : all) {
+      c.model = quality_of_pair(known, c.algorithm->name, world_size, c.codec_name, type);
+      if (strict && !c.model.of.empty()) c.model = {};
+    }
+    return known;
+  }
+
+  /// Whether the pair's figures, which it must have, are within the budgets of models.
+  bool is_good_for_models(const Candidate& c) const {
+    if (!asks_models()) return true;
+    if (c.model.row == nullptr) return false;
+    return c.model.row->mean_kl <= max_kl.value_or(kInfinity) &&
+           c.model.row->perplexity_ratio <= max_perplexity_ratio.value_or(kInfinity);
+  }
+
   std::vector<const Candidate*> within_budget(const std::vector<Candidate>& all,
                                               const std::string& measured_on) const {
     std::vector<const Candidate*> allowed;
@@ -621,11 +671,20 @@ struct SelectRequest {
       const double sqnr = c.quality_db.value_or(0);
       if (smallest == nullptr || c.wire_bits < smallest->wire_bits) smallest = &c;
       if (max_wire_bits && c.wire_bits > *max_wire_bits) continue;
+      if (!is_good_for_models(c)) continue;
       if (most_exact == nullptr || sqnr > most_exact->quality_db.value_or(0)) most_exact = &c;
       if (sqnr == -kInfinity) continue;  // finite values became infinite: no result at all
       if (!min_sqnr || sqnr >= *min_sqnr) allowed.push_back(&c);
     }
     if (!allowed.empty()) return allowed;
+    if (most_exact == nullptr && asks_models()) {
+      const bool any = std::ranges::any_of(all, [](const Candidate& c) { return c.model.row; });
+      fail("{}: {}; --no-budget, --min-sqnr and --max-wire-bits ask no model",
+           max_kl ? fmt::format("--max-kl {:g}", *max_kl)
+                  : fmt::format("--max-perplexity-ratio {:g}", *max_perplexity_ratio),
+           any ? "no candidate that a language model was computed with reaches it"
+               : "no language model was computed with any of the candidates");
+    }
     if (most_exact == nullptr) {
       fail("--max-wire-bits {:g}: no candidate is that small; the smallest is {} with {:g} bits",
            *max_wire_bits, smallest->name(), smallest->wire_bits);
@@ -667,7 +726,7 @@ struct SelectRequest {
   static Table range_table(const std::vector<Range>& ranges, DType type, Clock& clock) {
     Table table{with_options({"from_bytes", "to_bytes", "algorithm", "codec", "implementation",
                               "latency_us_from", "latency_us_to", "sqnr_db", "token_sqnr_db",
-                              "wire_bits_per_element"}),
+                              "wire_bits_per_element", "mean_kl", "mean_kl_of"}),
                 {}};
     for (const Range& r : ranges) {
       const bool endless = r.to == 0;
@@ -677,11 +736,18 @@ struct SelectRequest {
           {r.from, endless ? Json(nullptr) : Json(r.to), r.best->algorithm->name,
            r.best->codec_name, r.best->implementation(), clock.latency_us(*r.best, r.from),
            endless ? Json(nullptr) : Json(clock.latency_us(*r.best, last)),
-           decibels(r.best->sqnr_db), decibels(r.best->token_sqnr_db), r.best->wire_bits},
+           decibels(r.best->sqnr_db), decibels(r.best->token_sqnr_db), r.best->wire_bits,
+           kl_of(*r.best), kl_from(*r.best)},
           *r.best));
     }
     return table;
   }
+
+  static Cell kl_of(const Candidate& c) {
+    return c.model.row != nullptr ? Cell(c.model.row->mean_kl) : Cell();
+  }
+  /// Whose figure it is, if it is not the pair's own.
+  static Cell kl_from(const Candidate& c) { return c.model.of.empty() ? Cell() : Cell(c.model.of); }
 
   Result result_of(const Topology& t, Rank world_size, DType type, std::uint64_t payload,
                    const std::string& measured_on, const std::vector<const Candidate*>& allowed,
@@ -695,6 +761,11 @@ struct SelectRequest {
          {"dtype", std::string(name_of(type))},
          {"min_sqnr_db", min_sqnr, "dB; the budget"},
          {"max_wire_bits", max_wire_bits, "bits per element; the budget"},
+         {"max_kl", max_kl,
+          fmt::format("nats per token, from the uncompressed language model; the budget{}",
+                      is_usual ? ", as none is named" : "")},
+         {"max_perplexity_ratio", max_perplexity_ratio,
+          "to the uncompressed language model; the budget"},
          {"candidate_count", pairs_of(all), "algorithms x codecs, a vendor's library if known"},
          {"within_budget", pairs_of(allowed)},
          {"bytes", payload, "payload of one rank, for the next lines and the Pareto front"},
@@ -709,6 +780,15 @@ struct SelectRequest {
          {"sqnr_db", decibels(best.sqnr_db), "dB, of the worst tensor, against the exact sum"},
          {"token_sqnr_db", decibels(best.token_sqnr_db),
           "dB, of the median token of the worst tensor"},
+         {"mean_kl", kl_of(best),
+          best.model.row == nullptr
+              ? "no language model was computed with this codec"
+              : fmt::format(
+                    "+- {:.2g} nats per token, from the uncompressed SmolLM2-135M; perplexity "
+                    "{:.4f} +- {:.2g} times",
+                    best.model.row->mean_kl_error, best.model.row->perplexity_ratio,
+                    best.model.row->perplexity_ratio_error)},
+         {"mean_kl_of", kl_from(best), "whose figure it is, where the pair has none of its own"},
          {"error_measured_on", measured_on, "exact: the reference on data"},
          {"provenance",
           fmt::format("latencies simulated: model {}, topology {}", kSimulatorModel, t.name)}},
@@ -729,14 +809,15 @@ struct SelectRequest {
   }
 
   static std::vector<Cell> row_of(const Candidate& c, double latency_us) {
-    return with_options({c.algorithm->name, c.codec_name, c.implementation(), latency_us,
-                         decibels(c.sqnr_db), decibels(c.token_sqnr_db), c.wire_bits},
-                        c);
+    return with_options(
+        {c.algorithm->name, c.codec_name, c.implementation(), latency_us, decibels(c.sqnr_db),
+         decibels(c.token_sqnr_db), c.wire_bits, kl_of(c), kl_from(c)},
+        c);
   }
 
   static Table everything(const std::vector<Candidate>& all, std::uint64_t payload, Clock& clock) {
     Table table{with_options({"algorithm", "codec", "implementation", "latency_us", "sqnr_db",
-                              "token_sqnr_db", "wire_bits_per_element"}),
+                              "token_sqnr_db", "wire_bits_per_element", "mean_kl", "mean_kl_of"}),
                 {}};
     for (const Candidate& c : all) table.rows.push_back(row_of(c, clock.latency_us(c, payload)));
     return table;
@@ -775,6 +856,16 @@ std::vector<BoundField> fields(SelectRequest& r) {
             "SQNR that budget and Pareto front are about: of the median token of a tensor (token) "
             "or of the whole (tensor)",
             "token, where the data have tokens"),
+      field("max_kl", &r.max_kl,
+            "Budget: most mean KL divergence from an uncompressed language model, nats per token, "
+            "as it was computed (SmolLM2-135M)",
+            "0.05, where no other budget is named"),
+      field("max_perplexity_ratio", &r.max_perplexity_ratio,
+            "Budget: most perplexity, relative to the uncompressed language model", "none"),
+      field("strict", &r.strict,
+            "Only figures of the very algorithm, number of ranks and dtype, not of the nearest "
+            "that has some"),
+      field("no_budget", &r.no_budget, "Rank all, whatever their error"),
       field("min_sqnr", &r.min_sqnr, "Budget: least SQNR in dB, of the worst tensor", "none"),
       field("max_wire_bits", &r.max_wire_bits, "Budget: most wire bits per element", "none"),
       field("input", &r.input,

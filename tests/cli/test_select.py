@@ -14,6 +14,9 @@ FEW = "--algorithms one_shot,two_shot,ring --codecs fp16,qr-q8,qr-q4"
 
 
 def select(options, folder):
+    """Without a budget where none is named."""
+    if not any(budget in options for budget in ("--min-sqnr", "--max-", "--no-budget")):
+        options += " --no-budget"
     return ok_json(f"select {options}", folder)
 
 
@@ -259,3 +262,77 @@ def test_refused(tmp_path):
     refused("select --topology mi300x-8 --codecs none", tmp_path, "none")
     refused("select --topology mi300x-8 --algorithms all_to_all", tmp_path, "all_to_all")
     refused("select --topology full:128 --min-sqnr 20", tmp_path, "64 ranks", "--max-wire-bits")
+
+
+# ---------------------------------------------------------------- budgets of a language model
+
+RESULTS = Path(__file__).resolve().parents[2] / "experiments/studies/model_quality/results.csv"
+
+
+def quality():
+    """Of every computed pair, from the file that the program reads."""
+    lines = [line for line in RESULTS.read_text().splitlines() if not line.startswith("#")]
+    names = lines[0].split(",")
+    return [dict(zip(names, line.split(","))) for line in lines[1:]]
+
+
+def test_without_a_budget_it_is_what_models_survive(tmp_path):
+    usual = ok_json("select --topology h200-4 --bytes 1M", tmp_path)
+    assert usual["max_kl"] == 0.05 and usual["min_sqnr_db"] is None
+    assert "as none is named" in ok("select --topology h200-4 --bytes 1M", tmp_path)
+    assert {k: v for k, v in ok_json("select --topology h200-4 --bytes 1M --max-kl 0.05", tmp_path).items()} == usual
+    assert all(row["mean_kl"] <= 0.05 for row in usual["ranges"])
+    everything = ok_json("select --topology h200-4 --bytes 1M --no-budget", tmp_path)
+    assert everything["max_kl"] is None and everything["within_budget"] > usual["within_budget"]
+    assert everything["latency_us"] <= usual["latency_us"]
+
+
+def test_figures_are_those_of_the_file_and_say_whose_they_are(tmp_path):
+    rows = quality()
+    report = ok_json("select --topology h200-4 --bytes 1M --no-budget", tmp_path)
+    own = {(r["algorithm"], r["codec"]): float(r["mean_kl"]) for r in rows if r["ranks"] == "4" and r["dtype"] == "fp16"}
+    seen = set()
+    for row in report["ranges"] + report["pareto"]:
+        pair = row["algorithm"], row["codec"]
+        if pair in own:
+            assert row["mean_kl"] == pytest.approx(own[pair]) and row["mean_kl_of"] is None
+        elif row["mean_kl"] is not None:
+            algorithm, ranks, dtype = row["mean_kl_of"].split(", ")
+            found = [r for r in rows if (r["algorithm"], f"{r['ranks']} ranks", r["dtype"], r["codec"]) == (algorithm, ranks, dtype, row["codec"])]
+            assert row["mean_kl"] == pytest.approx(float(found[0]["mean_kl"]))
+        seen.add(row["mean_kl_of"] is None)
+    assert seen == {True, False}
+    strict = ok_json("select --topology h200-4 --bytes 1M --strict", tmp_path)
+    assert all((row["algorithm"], row["codec"]) in own for row in strict["ranges"])
+
+
+def test_a_budget_of_perplexity(tmp_path):
+    rows = {(r["algorithm"], r["codec"]): r for r in quality() if r["ranks"] == "4" and r["dtype"] == "fp16"}
+    report = ok_json("select --topology h200-4 --strict --max-perplexity-ratio 1.01", tmp_path)
+    assert report["max_perplexity_ratio"] == 1.01
+    for row in report["ranges"]:
+        assert float(rows[row["algorithm"], row["codec"]]["perplexity_ratio"]) <= 1.01
+
+
+def test_a_budget_of_sqnr_says_what_it_misjudges(tmp_path):
+    said = ok_json("select --topology h200-4 --min-sqnr 15", tmp_path)["sqnr_misjudges"]
+    rows = {r["codec"]: r for r in quality() if (r["ranks"], r["algorithm"], r["dtype"]) == ("4", "two_shot", "fp16")}
+    for case in said.split("; "):
+        worse, better = (rows[part.split(" (")[0]] for part in case.split(" beside "))
+        assert float(worse["token_sqnr_db"]) > float(better["token_sqnr_db"])
+        assert float(worse["mean_kl"]) > float(better["mean_kl"])
+    assert said.startswith("int5-g128 (21.7 dB, KL 0.33)")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ("--codecs int2-g32", "--max-kl 0.05: no candidate that a language model was computed with reaches it; --no-budget"),
+        ("--codecs bits=4.5", "--max-kl 0.05: no language model was computed with any of the candidates; --no-budget"),
+        ("--max-perplexity-ratio 0.5", "--max-perplexity-ratio 0.5: no candidate that a language model"),
+        ("--no-budget --min-sqnr 5", "--no-budget beside a budget: allowed is one of both"),
+        ("--max-kl small", "--max-kl"),
+    ],
+)
+def test_budgets_that_cannot_be(tmp_path, options, message):
+    refused(f"select --topology h200-4 {options}", tmp_path, message)

@@ -10,10 +10,12 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <utility>
 
 #include "experiments/lab/files.h"
 #include "experiments/lab/nccl_tests.h"
 #include "experiments/lab/questions.h"
+#include "reference/codecs/abstract.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
 #include "reference/parallel.h"
@@ -191,6 +193,10 @@ struct Simulation::State {
     codec = find_codec(request.codec);
     dtype = request.dtype.empty() ? default_dtype(*codec) : parse_dtype(request.dtype);
     inner = request.collective.inner(codec);
+    if (request.wire_bits) {
+      if (inner != codec) fail("--wire-bits: allowed with one codec, not with an inner one");
+      codec = inner = with_measured_wires(codec, *request.wire_bits);
+    }
     for (const Codec* each : {codec.get(), inner.get()}) {
       each->wire_bytes(dtype, 1);  // throws when the codec does not take the dtype
     }
@@ -433,6 +439,13 @@ Result Simulation::result(bool with_interval) const {
         request.sharing == "fifo" ? "of links: one message after the other"
                                   : "of links: all messages at once, max-min fair"},
        {"latency_us", r.latency_us, "us"}});
+  if (request.tail_wire_bits) {
+    SimulateRequest tail = request;
+    tail.trace.clear();
+    tail.wire_bits = std::exchange(tail.tail_wire_bits, {});
+    add({{"latency_us_tail", Simulation(tail).times().latency_us,
+          fmt::format("us, where wires have {:g} bits per element", *tail.wire_bits)}});
+  }
   if (with_interval) {
     if (const std::optional<LatencyInterval> known = interval()) {
       add({{"latency_us_low", known->low_us,
@@ -479,7 +492,7 @@ Result Simulation::result(bool with_interval) const {
   }
   result.shown_figures = words_in(
       "topology algorithm codec inner_codec ranks bytes latency_us latency_us_low "
-      "latency_us_high busbw_gb_per_s bottleneck implementation runs p50_us p99_us max_us "
+      "latency_us_high latency_us_tail busbw_gb_per_s bottleneck implementation runs p50_us p99_us max_us "
       "trace timeline provenance");
   return result;
 }
@@ -642,6 +655,13 @@ std::vector<BoundField> fields(SimulateRequest& r) {
              "not there")},
       fields(r.sizes, "Payload of one rank (32K, 64M)", "as --schedule has it"),
       {field("dtype", &r.dtype, "fp16, bf16 or fp32", "fp16 if the codec takes it"),
+       field("wire_bits", &r.wire_bits,
+             "Wire bits per element that were measured (reduce), of a codec whose wires the data "
+             "make",
+             "the most"),
+       field("tail_wire_bits", &r.tail_wire_bits, "The same of long wires, for a second latency",
+             "none")
+           .needs("wire_bits"),
        field("ranks", &r.ranks, "World size", "all ranks of the topology").from(1, kMaxWorldSize),
        field("placement", &r.placement, "Ranks of the topology that run it, in its order: 0,2,4,6",
              "the first --ranks")

@@ -24,6 +24,8 @@ struct SimulateRequest {
   std::optional<std::uint32_t> ranks;
   std::string placement;
   std::string workload;
+  std::optional<double> wire_bits;
+  std::optional<double> tail_wire_bits;
   std::optional<double> skew;
   std::optional<std::uint32_t> runs;
   std::optional<std::uint32_t> seed;

@@ -1,5 +1,6 @@
 #include "reference/codecs/abstract.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -43,6 +44,31 @@ class AbstractCodec final : public Codec {
         name());
   }
 
+  double bits_;
+};
+
+class MeasuredWires final : public Codec {
+ public:
+  MeasuredWires(CodecPtr codec, double bits)
+      : Codec(codec->info()), codec_(std::move(codec)), bits_(bits) {}
+
+ private:
+  std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
+    const double bytes = std::ceil(static_cast<double>(elements) * bits_ / 8);
+    return std::min(codec_->wire_bytes(dtype, elements), static_cast<std::size_t>(bytes));
+  }
+  void do_encode(DType, std::span<const std::byte>, std::span<std::byte>,
+                 EncodeCounts&) const override {
+    refuse();
+  }
+  void do_decode(DType, std::span<const std::byte>, std::span<std::byte>) const override {
+    refuse();
+  }
+  [[noreturn]] void refuse() const {
+    fail("codec '{}' of measured wires is for simulations", name());
+  }
+
+  CodecPtr codec_;
   double bits_;
 };
 
@@ -93,6 +119,20 @@ CodecPtr find_abstract_codec(std::string_view name) {
     begin = end + 1;
   }
   return std::make_shared<AbstractCodec>(std::string(name), format);
+}
+
+CodecPtr with_measured_wires(const CodecPtr& codec, double bits_per_element) {
+  constexpr std::size_t kMany = std::size_t{1} << 20;
+  for (const DType dtype : codec->info().dtypes) {
+    const double most = 8.0 * static_cast<double>(codec->wire_bytes(dtype, kMany)) / kMany;
+    if (bits_per_element > 0 && bits_per_element <= most) {
+      return std::make_shared<MeasuredWires>(codec, bits_per_element);
+    }
+  }
+  fail(
+      "codec '{}' with wires of {:g} bits per element: allowed is a number above 0, up to what its "
+      "wires may have",
+      codec->name(), bits_per_element);
 }
 
 void join_codecs(std::vector<std::string>& names) {

@@ -20,6 +20,10 @@ inline bool is_abstract(std::string_view name) { return name.starts_with("bits="
 /// and what is allowed.
 CodecPtr find_abstract_codec(std::string_view name);
 
+/// The codec with wires of so many bits per element, as they were measured to be sent; to simulate it. Throws InvalidInput for
+/// more than its wires may have.
+CodecPtr with_measured_wires(const CodecPtr& codec, double bits_per_element);
+
 /// Abstract codecs have commas in their names, and so have codecs by place (split_codecs()): this puts their parts together
 /// again in a list that was cut at its commas.
 void join_codecs(std::vector<std::string>& names);

@@ -63,6 +63,19 @@ def test_the_wire_is_that_of_reduce_and_schedule(tmp_path, algorithm, codec):
     assert sum(link["bytes"] for link in timed["links"]) == timed["wire_bytes"]  # one link per send
 
 
+def test_lengths_that_were_measured(tmp_path):
+    """Of wires that the data make: a mean and a tail, below the bound that slots have room for."""
+    command = "simulate --topology full:4 --algorithm two_shot --codec lossless-e3-g64 --dtype bf16 --bytes 16M"
+    most = ok_json(command, tmp_path)
+    both = ok_json(f"{command} --wire-bits 11.5 --tail-wire-bits 13", tmp_path)
+    assert both["wire_bits_per_element"] == 11.5 and most["wire_bits_per_element"] > 19
+    assert both["latency_us"] < both["latency_us_tail"] < most["latency_us"]
+    assert both["latency_us_tail"] == ok_json(f"{command} --wire-bits 13", tmp_path)["latency_us"]
+    refused(f"{command} --wire-bits 40", tmp_path, "wires of 40 bits per element: allowed is a number above 0")
+    refused(f"{command} --tail-wire-bits 13", tmp_path, "--tail-wire-bits requires --wire-bits")
+    refused(f"{command.replace('two_shot', 'hierarchical')} --wire-bits 9 --inner-codec bf16", tmp_path, "--wire-bits: allowed with one codec")
+
+
 def test_ranks(tmp_path):
     command = "--topology mi300x-8 --algorithm two_shot --codec fp16 --bytes 1M"
     everything = simulate(command, tmp_path)

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,26 @@ TEST(AbstractCodec, IsPutTogetherAfterCommas) {
   join_codecs(names);
   EXPECT_EQ(names, (std::vector<std::string>{"fp16", "bits=4,encode_ops=9", "bits=5,decode_ops=1",
                                              "qr-q4"}));
+}
+
+TEST(AbstractCodec, WiresAreAsLongAsWasMeasured) {
+  const CodecPtr codec = find_codec("lossless-e3-g64");
+  const CodecPtr measured = with_measured_wires(codec, 11.5);
+  EXPECT_EQ(measured->wire_bytes(DType::bf16, 4096), 4096 * 115 / 80);
+  EXPECT_EQ(measured->info().cost.encode_ops_per_element,
+            codec->info().cost.encode_ops_per_element);
+  // Short messages have a bound that is below.
+  const CodecPtr long_ones = with_measured_wires(codec, 19.1);
+  EXPECT_LE(long_ones->wire_bytes(DType::bf16, 4096), codec->wire_bytes(DType::bf16, 4096));
+  for (const double bits : {0.0, -1.0, 99.0, std::nan("")}) {
+    EXPECT_THROW(with_measured_wires(codec, bits), InvalidInput) << bits;
+  }
+}
+
+TEST(CodecsByPlace, ArePutTogetherAfterCommas) {
+  std::vector<std::string> names = {"rs=bf16", "ag=qr-q4", "rs=fp16", "ag=qr-q8", "qr-q4"};
+  join_codecs(names);
+  EXPECT_EQ(names, (std::vector<std::string>{"rs=bf16,ag=qr-q4", "rs=fp16,ag=qr-q8", "qr-q4"}));
 }
 
 /// What kernels/README.md says of codecs that measure first.

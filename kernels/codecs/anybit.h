@@ -315,7 +315,6 @@ struct AnyBit : Format {
     Float8 x = dequantize(e, scale, group_size().index_in_group(at.first));
     if (hadamard) transform(x);
     if (is_non_finite(e, scale)) x = all_nan();
-    // mutant: values_not_limited
     const float limit = limit_of(e, scale);
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = limited(x.value[i], limit);
@@ -434,7 +433,6 @@ struct AnyBit : Format {
     const auto pair = [&](std::size_t i) ARLAB_INLINED_LAMBDA {
       std::uint32_t codes = low_halves(code[i], code[i + 4]);
       if constexpr (!kSaturates) codes = max_s16x2(codes, 0);
-      // mutant: codes_not_clamped
       return min_s16x2(codes, splat(top_code));
     };
     return {pair(0) | pair(2) << 8, pair(1) | pair(3) << 8};
@@ -747,7 +745,6 @@ struct AnyBit : Format {
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) {
       const auto element = static_cast<std::uint32_t>(2 * i);
-      // mutant: spikes_misplaced
       const std::uint32_t key = (x.word[i] >> 15 & splat(1)) | 2 * (element | (element + 1) << 16);
       const std::uint32_t of_least = select_bits(equal_pair<Element>(x.word[i], least), key, kNone);
       const std::uint32_t of_greatest =
@@ -763,7 +760,6 @@ struct AnyBit : Format {
     indices = keys >> 1 & splat(0x7FFF);
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) {
-      // mutant: spikes_not_taken_out
       x.word[i] &= ~(is_at(indices & 0xFFFF, first, i) | is_at(indices >> 16, first, i));
     }
   }

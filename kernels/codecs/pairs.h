@@ -64,8 +64,7 @@ ARLAB_DEVICE std::uint32_t smallest_of_lanes(std::uint32_t v, unsigned log2_lane
                                              Smaller smaller) {
   if constexpr (kLog2Lanes >= 0) {
     if constexpr (kLog2Lanes > 0) v = smaller(v, shuffle_xor<1, 32>(v));
-    if constexpr (kLog2Lanes > 1) /* mutant: half_of_a_group */
-      v = smaller(v, shuffle_xor<2, 32>(v));
+    if constexpr (kLog2Lanes > 1) v = smaller(v, shuffle_xor<2, 32>(v));
     if constexpr (kLog2Lanes > 2) v = smaller(v, shuffle_xor<7, 32>(v));
     if constexpr (kLog2Lanes > 3) v = smaller(v, shuffle_xor<8, 32>(v));
     if constexpr (kLog2Lanes > 4) v = smaller(v, shuffle_xor<16, 32>(v));

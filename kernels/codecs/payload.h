@@ -197,7 +197,6 @@ ARLAB_DEVICE Pack8<Element> add(const Pack8<Element>& a, const Pack8<Element>& b
   Float8 sum;
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i) sum.value[i] = x.value[i] + y.value[i];
-  // mutant: sum_not_clamped
   return from_floats<Element, Clamp>(sum);
 }
 

@@ -38,7 +38,6 @@ struct IntegerCode : QuickReduceIntegers<L> {
   /// outside the codes is moved to the nearest; in fp16 nothing is below them up to L = 32, because
   /// |w| is at most L + L / 256 and rounding (a test tries all).
   ARLAB_DEVICE static std::uint32_t encode_pair(std::uint32_t w) {
-    // mutant: truncating_round
     std::uint32_t sum = kInBf16 ? add_bfloat2(w, splat(kOffset + L))
                                 : add_half2(kIsBf16 ? half2_of_bfloat2(w) : w, splat(kOffset + L));
     if constexpr (L > 32 || kIsBf16) sum = max_s16x2(sum, splat(kOffset));
@@ -341,7 +340,6 @@ struct QuickReduce {
     Encoded e;
     e.extremes = extremes<Element, Code>(x);
     const GroupScales group = scales_of_blocks<Element, Code>(e.extremes);
-    // mutant: swapped_scales
     e.scales = group.scale;
     if constexpr (kHasPackedArithmetic<Element>) {
 #pragma unroll

@@ -55,7 +55,6 @@ __global__ void __launch_bounds__(kThreads)
   const std::size_t group = unit / parts;
   if (group * size >= codes) return;
   const std::size_t group_begin = group * size;
-  // mutant: scale_of_the_tile
   const std::size_t group_end = codes - group_begin < size ? codes : group_begin + size;
   const std::size_t part_begin = group_begin + unit % parts * part_elements;
   const std::size_t part_end =

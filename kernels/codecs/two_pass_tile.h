@@ -181,7 +181,6 @@ ARLAB_DEVICE Pack8<Element> decode_tile(const Codec& codec, std::size_t elements
     const std::size_t first = tile_begin + mine;
     const typename Codec::Encoded e = load_encoded(codec, wire_of(tile_begin), first);
     nan = codec.is_nan(e);
-    // mutant: values_of_a_message_not_limited
     limit = codec.limit(e);
     const std::size_t block = codec.block(elements);
     return codec.decode(e, block >= elements ? first : first % block);

@@ -30,7 +30,6 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
 #pragma unroll 1
     for (int from = 0; from < ranks; ++from) {  // 2
       for_each_tile(call, call.chunk[from], round, [&](const Tile& tile) {
-        // mutant: slots_of_one_rank
         tile.store(call.output, receive<Element>(codec, tile, exchange.incoming(from)));
       });
     }

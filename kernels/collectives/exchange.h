@@ -43,7 +43,6 @@ ARLAB_DEVICE_RARE void give_up(const Team& team, std::uint32_t reason, std::uint
   if (load_relaxed(&failed) != 0) return;
   const bool differ = GiveUpReason::is_calls_differ(reason);
   constexpr unsigned kLast = CallDescription::kWords - 1;
-  // mutant: later_call_told
   const bool announces =
       differ && load_relaxed(call_word(buffer_of(team, team.rank), team.rank, kLast)) == 0;
   store_relaxed(&failed, 1);
@@ -52,8 +51,7 @@ ARLAB_DEVICE_RARE void give_up(const Team& team, std::uint32_t reason, std::uint
   for (int rank = 0; rank < team.layout.ranks; ++rank) {
     std::uint8_t* const buffer = buffer_of(team, rank);
 #pragma unroll 1
-    for (unsigned i = 0; /* mutant: call_not_told */ announces && i < CallDescription::kWords;
-         ++i) {
+    for (unsigned i = 0; announces && i < CallDescription::kWords; ++i) {
       store_relaxed(call_word(buffer, team.rank, i), team.call.word(i));
     }
     store_relaxed(abort_word(buffer), reason);
@@ -145,16 +143,13 @@ ARLAB_DEVICE void wait_for_flag(const Team& team, int block, int from, std::uint
   const std::uint32_t* flag = flag_at(team, team.rank, block, from);
   Watchdog watchdog(team, from);
   std::uint32_t seen = load_polled(flag);
-  // mutant: stale_flag
   while (reason == 0 && ahead_by(seen, epoch) < 0) {
     reason = watchdog.expired();
     seen = load_polled(flag);
   }
   after_polling(flag);
-  // mutant: calls_not_compared, calls_of_others_compared
   const bool differs = ahead_by(seen, epoch) == 0 && seen != flag_of(team, epoch);
-  if (reason == 0 && differs)
-    reason = /* mutant: other_rank_named */ GiveUpReason::calls_differ(team.rank, from);
+  if (reason == 0 && differs) reason = GiveUpReason::calls_differ(team.rank, from);
   if (reason != 0) give_up(team, reason, failed);
 }
 
@@ -193,7 +188,6 @@ class Exchange {
     started_ = true;
     ++signalled_;
     finish_stores();
-    // mutant: no_barrier_before_flag
     __syncthreads();
     const int peer = static_cast<int>(threadIdx.x);
     if (peer < team_.layout.ranks && aborted_ == 0) {
@@ -221,8 +215,7 @@ class Exchange {
 
   /// To be called after everything else: the next kernel goes on where this one ends.
   ARLAB_DEVICE void end() {
-    if (threadIdx.x == 0)
-      global_pointer(team_.epochs)[block_] = /* mutant: epoch_not_kept */ waited_;
+    if (threadIdx.x == 0) global_pointer(team_.epochs)[block_] = waited_;
   }
 
  private:

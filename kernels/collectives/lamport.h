@@ -32,10 +32,8 @@ struct LamportSlots {
   /// The number of a wire: each call, block, stage and sender has its own.
   ARLAB_HOST_DEVICE std::size_t index(std::uint32_t call, int block, unsigned stage,
                                       int from) const {
-    // mutant: lamport_slots_of_every_call
     const std::size_t of_block =
         (call % 2) * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block);
-    // mutant: lamport_slots_of_both_stages
     return (of_block * kStages + stage) * static_cast<std::size_t>(ranks) +
            static_cast<std::size_t>(from);
   }

@@ -49,7 +49,6 @@ class LamportExchange {
   /// Sends what is in shared memory: to every other rank of the set its wire, or to all of them
   /// `same`.
   ARLAB_DEVICE void send(unsigned stage, RankSet to, const Uint4* same) const {
-    // mutant: lamport_sent_before_encoded
     __syncthreads();
     const std::size_t index = index_of(team_, call_, stage, team_.rank);
     for_each_group(to, [&](const Pieces& pieces) ARLAB_INLINED_LAMBDA {
@@ -60,7 +59,6 @@ class LamportExchange {
             load_128(same != nullptr ? same + piece.words : &memory_.wire[piece.rank][piece.words]);
         std::uint8_t* const buffer = buffer_of(team_, piece.rank);
         store_relaxed_v4(buffer + team_.lamport.slot(index) + piece.words * 16, words);
-        // mutant: lamport_valid_not_said
         if (any_empty(words)) {
           store_release(buffer + team_.lamport.valid_flag(index, piece.words), 1);
         }
@@ -94,7 +92,6 @@ class LamportExchange {
             words[i] = load_relaxed_v4(slot(team_, call_, stage, pieces.piece[i]));
         }
         if (looks_for_flag) {
-          // mutant: lamport_call_not_compared
           const bool is_there = flag == flag_of(team_, epoch_) || ahead_by(flag, epoch_) > 0;
           looks_for_flag = !is_there || aborted_ != 0;
         }
@@ -130,12 +127,10 @@ class LamportExchange {
       if (rank >= ranks || rank == team_.rank) continue;
       std::uint8_t* const buffer = buffer_of(team_, rank);
       store_relaxed_v4(buffer + team_.lamport.slot(index) + thread_index() * 16, own);
-      // mutant: direct_valid_not_said
       if (any_empty(own))
         store_release(buffer + team_.lamport.valid_flag(index, thread_index()), 1);
     }
     signal();
-    // mutant: direct_call_counted_too_early
     __syncthreads();
     bool looks_for_flag = meets();
     bool missing = true;
@@ -149,7 +144,6 @@ class LamportExchange {
           words[rank] = load_relaxed_v4(slot(team_, call_, 0, {rank, thread_index()}));
       }
       if (looks_for_flag) {
-        // mutant: direct_call_not_compared
         const bool is_there = flag == flag_of(team_, epoch_) || ahead_by(flag, epoch_) > 0;
         looks_for_flag = !is_there || aborted_ != 0;
       }
@@ -168,7 +162,6 @@ class LamportExchange {
         continue;
       }
       if (missing) words[rank] = find_slowly(team_, memory_, call_, {rank, thread_index()});
-      // mutant: direct_slot_not_emptied
       store_relaxed_v4(slot(team_, call_, 0, {rank, thread_index()}),
                        {{kEmpty, kEmpty, kEmpty, kEmpty}});
     }
@@ -233,7 +226,6 @@ class LamportExchange {
   ARLAB_DEVICE static void take(const Team& team, Memory& memory, std::uint32_t call,
                                 unsigned stage, const Piece& piece, const Uint4& words) {
     store_128(&memory.wire[piece.rank][piece.words], words);
-    // mutant: lamport_slot_not_emptied
     store_relaxed_v4(slot(team, call, stage, piece), {{kEmpty, kEmpty, kEmpty, kEmpty}});
   }
   /// What is late, or has words like kEmpty. Not a member: who takes the address of what a kernel
@@ -264,7 +256,6 @@ class LamportExchange {
       const Uint4 words = load_relaxed_v4(slot(team, call, stage, piece));
       if (!any_empty(words)) return words;
       if (is_valid) {
-        // mutant: lamport_valid_kept
         store_relaxed(valid_here, 0);
         return words;
       }
@@ -278,7 +269,6 @@ class LamportExchange {
 
   /// Whether this thread meets the other ranks: threads of block 0 that have the fewest words do.
   ARLAB_DEVICE bool meets() const {
-    // mutant: lamport_ranks_do_not_meet
     return blockIdx.x == 0 && thread_index() - kIdle < static_cast<unsigned>(team_.layout.ranks);
   }
   ARLAB_DEVICE static int meets_rank() { return static_cast<int>(thread_index() - kIdle); }

@@ -55,7 +55,6 @@ class Measuring {
   /// All blocks have begun the last measurement, so that none looks for the number of the first any more.
   ARLAB_DEVICE void end() const {
     if (blockIdx.x == 0 && thread_index() == 0) {
-      // mutant: measurements_not_kept
       store_relaxed(&global_pointer(team_.measured)->measurements, before_ + measurements_);
     }
   }
@@ -91,7 +90,7 @@ class Measuring {
       at += kAtOnce * stride;
     }
 #pragma unroll 1
-    for (; at < /* mutant: rest_not_measured */ chunk.end; at += stride) {
+    for (; at < chunk.end; at += stride) {
       const std::size_t count = Position{chunk.end, at}.count();
       range = Codec::range_of_both(range,
                                    range_of(load_elements<Element>(elements + at, count), count));
@@ -147,7 +146,6 @@ class Measuring {
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
         if (first + i * threads >= words) continue;
-        // mutant: old_range
         while (seen[i] >> 32 != number() && reason == 0) {
           reason = watchdog.expired();
           seen[i] = load_relaxed(first_word + first + i * threads);

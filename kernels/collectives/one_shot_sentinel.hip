@@ -64,10 +64,8 @@ class OneShotSentinel {
       const bool sends = memory_.slot_is_free != 0;
       if (sends) send(now, turn);
       if (turn == 0) exchange_.signal(thread_index() - kIdle);
-      // mutant: ranks_do_not_meet_in_one_shot
       if (turn == 1) exchange_.meet(thread_index() - kIdle, memory_.failed);
       if (before != kNoItem) receive(before);
-      // mutant: read_before_all_is_there
       __syncthreads();
       if (memory_.failed != 0) return;
       if (before != kNoItem && threadIdx.x == 0) exchange_.return_credit(before, now);
@@ -127,8 +125,7 @@ class OneShotSentinel {
                                         : of_tile;
   }
   ARLAB_DEVICE std::uint8_t* sent(unsigned turn) const {
-    return reinterpret_cast<std::uint8_t*>(
-        memory_.sent[/* mutant: two_wires_sent_in_turn */ turn % kSent]);
+    return reinterpret_cast<std::uint8_t*>(memory_.sent[turn % kSent]);
   }
 
   // ---- what a turn does
@@ -174,10 +171,8 @@ class OneShotSentinel {
 #pragma unroll
     for (unsigned at = thread_index(); at < OneShotMemory<Codec>::kWords; at += kThreads) {
       if (at >= words) continue;
-      exchange_.send_words(
-          slot + at * 16,
-          load_128(&memory_.sent[/* mutant: two_wires_sent_in_turn */ turn % kSent][at]), peer(),
-          {number, 0, at});
+      exchange_.send_words(slot + at * 16, load_128(&memory_.sent[turn % kSent][at]), peer(),
+                           {number, 0, at});
     }
   }
 

@@ -40,7 +40,6 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
             own, receive<Element>(codec, tile, exchange.incoming(previous)));
         const auto encoded = codec.encode(sum, tile.at());
         codec.store(encoded, exchange.outgoing(next) + tile.slot_offset, tile.at());
-        // mutant: summed_at_another_hop
         if (chunk == rank) tile.store(call.output, codec.decode(encoded, tile.at()));
       });
     }

@@ -155,7 +155,6 @@ class SentinelExchange {
   ARLAB_DEVICE void send_words(std::uint8_t* to, const Uint4& words, int at,
                                const WordsOfWire& which) const {
     store_relaxed_v4(to, words);
-    // mutant: valid_not_said
     if (any_empty(words)) store_release(valid_flag(at, which), 1);
   }
   /// Takes words from their slot, which were read as `words`: waits for them where some are
@@ -165,7 +164,6 @@ class SentinelExchange {
                                Uint4& to) const {
     if (any_empty(words)) words = wait_for_words(at, from, which);
     store_128(&to, words);
-    // mutant: slot_not_emptied
     store_relaxed_v4(at, {{kEmpty, kEmpty, kEmpty, kEmpty}});
   }
 
@@ -175,8 +173,7 @@ class SentinelExchange {
     const std::uint32_t epoch = global_pointer(team_.epochs)[0] + 1;
     memory_.flag_at[thread] = flag_at(team_, static_cast<int>(thread), 0, team_.rank);
     if (thread == 0) memory_.epoch = epoch;
-    if (thread == 0)
-      memory_.flag = /* mutant: call_not_said_with_sentinels */ flag_of(team_, epoch);
+    if (thread == 0) memory_.flag = flag_of(team_, epoch);
   }
   ARLAB_DEVICE std::uint32_t one_of_them(std::uint32_t number) const {
     return number < items_ ? number : kNoItem;
@@ -200,7 +197,6 @@ class SentinelExchange {
       const Uint4 words = load_relaxed_v4(at);
       if (!any_empty(words)) return words;
       if (is_valid) {
-        // mutant: valid_kept
         store_relaxed(valid_here, 0);
         return words;
       }

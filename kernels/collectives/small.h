@@ -29,7 +29,6 @@ ARLAB_DEVICE Pack8<Element> small_sum(const Codec& codec, const Exchange& exchan
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (first + i < ranks && first + i != own_rank) {
-        // mutant: one_rank_added_always
         encoded[i] = codec.load(exchange.incoming(first + i), Batch::at());
       }
     }

@@ -32,7 +32,6 @@ class StagingBuffer {
 
   ARLAB_DEVICE void put(int tile, const Encoded& encoded, Position at) const {
     if constexpr (!Codec::kTuning.stores_directly) {
-      // mutant: wrong_tile_offset
       codec_.store(encoded, wire() + static_cast<unsigned>(tile) * tile_bytes_of<Codec>(call_), at);
     }
   }
@@ -66,7 +65,6 @@ class StagingBuffer {
       codec_.store(encoded, to, Batch::at());
     } else {
       const unsigned bytes = tile_bytes_of<Codec>(call_);
-      // mutant: place_of_another_rank
       copy(to, static_cast<unsigned>(tile) * bytes, bytes);
     }
   }

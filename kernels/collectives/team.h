@@ -54,7 +54,6 @@ struct BufferLayout {
   }
   /// The slot of the exchange with this epoch.
   ARLAB_HOST_DEVICE std::size_t slot(std::uint32_t epoch, int block, int from) const {
-    // mutant: one_buffer
     const std::size_t index =
         ((epoch % kBuffers) * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block)) *
             static_cast<std::size_t>(ranks) +

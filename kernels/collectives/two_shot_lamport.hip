@@ -52,7 +52,6 @@ class TwoShotLamport {
       sum_batch<SumFrom::zero>(codec_, call_, wires, 1, sum);
     }
     if constexpr (kMeasures<Codec>) {
-      // mutant: sums_with_the_range_of_contributions
       measuring_.found(0, measuring_.range_of(sum[0], has_own ? own.at().count() : 0));
       if (!measuring_.measure(1)) return;
     }
@@ -61,7 +60,6 @@ class TwoShotLamport {
       codec_.store(encoded, reinterpret_cast<std::uint8_t*>(memory_.sum), Batch::at());
       mine = codec_.decode(encoded, Batch::at());
     }
-    // mutant: lamport_contribution_sent_again
     exchange_.send(1, if_own, memory_.sum);
     if (has_own) own.store(call_.output, mine);
     if (!exchange_.receive(1, owners)) return;

@@ -120,11 +120,9 @@ class TwoShotSentinel {
       if (!signalled) exchange_.signal(thread_index());
       signalled = true;
       if (stage.receive != kNoItem && stage.reduce == kNoItem && stage.receive_sums == kNoItem) {
-        // mutant: ranks_do_not_meet_in_two_shot
         exchange_.meet(thread_index(), memory_.failed);
       }
       receive(stage.receive, stage.receive_sums);
-      // mutant: sums_not_waited_for
       __syncthreads();
       if (memory_.failed != 0) return;
       stage.shift(sends);
@@ -224,7 +222,6 @@ class TwoShotSentinel {
       if (!signalled_) exchange_.signal(thread_index());
       signalled_ = true;
       if (!kSums && receive != kNoItem && finish == kNoItem) {
-        // mutant: ranks_do_not_meet_in_measured_two_shot
         exchange_.meet(thread_index(), memory_.failed);
       }
       if constexpr (kSums) {
@@ -232,7 +229,6 @@ class TwoShotSentinel {
       } else {
         this->receive(receive, kNoItem);
       }
-      // mutant: measured_sums_not_waited_for
       __syncthreads();
       if (memory_.failed != 0) return false;
       finish = receive;
@@ -289,7 +285,6 @@ class TwoShotSentinel {
 #pragma unroll
         for (unsigned part = 0; part < kParts; ++part) {
           const Tile tile = tile_of(number, part);
-          // mutant: end_of_the_input_not_measured
           if (tile.elements == 0) continue;
           found(part, tile.load<Element>(call_.input), tile.at().count());
         }
@@ -441,10 +436,8 @@ class TwoShotSentinel {
     return part < kTiles ? bytes(own(contributed_) + part) : bytes(outgoing() + part - kTiles);
   }
   ARLAB_DEVICE void contribute(std::uint32_t number) {
-    // mutant: two_own_contributions_in_turn
     contributed_ = contributed_ + 1 == kOwn ? 0 : contributed_ + 1;
     if (number < whole_items_) {
-      // mutant: fetch_not_waited_for
       cp_async_wait<0>();
 #pragma unroll 1
       for (unsigned first = 0; first < kParts; first += kAtOnce) {
@@ -461,7 +454,6 @@ class TwoShotSentinel {
           for (int i = 0; i < kAtOnce; ++i) {
             if (i >= count) continue;
             const unsigned part = first + static_cast<unsigned>(i);
-            // mutant: contributions_with_one_range
             const int message = owner(part);
             encoded[i] = measuring_.codec_of(codec_, message).encode(x[i], Batch::at());
           }
@@ -567,7 +559,6 @@ class TwoShotSentinel {
   }
 
   ARLAB_DEVICE void reduce(std::uint32_t number) {
-    // mutant: two_own_contributions_in_turn
     reduced_ = reduced_ + 1 == kOwn ? 0 : reduced_ + 1;
     const auto wires = [&](int from) ARLAB_INLINED_LAMBDA { return contribution_of(from); };
     if (number < whole_items_) {
@@ -609,7 +600,6 @@ class TwoShotSentinel {
         const int count = kParcels - first == 1 ? 1 : kAtOnce;
         Encoded encoded[kAtOnce];
         Pack8<Element> x[kAtOnce];
-        // mutant: stores_contributions
         load_batch(codec_, call_, bytes(sums() + first), count, encoded);
         decode_batch(codec_, encoded, count, x);
 #pragma unroll

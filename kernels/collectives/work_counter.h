@@ -17,7 +17,6 @@ ARLAB_DEVICE std::uint32_t take_work(const Team& team) {
 ARLAB_DEVICE bool is_last_to_end(const Team& team) {
   std::uint32_t* work_counter = global_pointer(team.work_counter);
   if (atomic_add(work_counter + 1, 1) + 1 < gridDim.x) return false;
-  // mutant: items_not_given_back
   store_relaxed(work_counter, 0);
   store_relaxed(work_counter + 1, 0);
   return true;

@@ -13,7 +13,6 @@ ARLAB_DEVICE std::int32_t dot_of_bytes(std::uint32_t a, std::uint32_t b, std::in
   return __dp4a(static_cast<int>(a), static_cast<int>(b), sum);
 #else
   for (int i = 0; i < 4; ++i) {
-    // mutant: layers_bytes_without_sign
     sum += static_cast<std::int8_t>(a >> 8 * i) * static_cast<std::int8_t>(b >> 8 * i);
   }
   return sum;
@@ -28,7 +27,6 @@ ARLAB_DEVICE T combined_in_block(T own, T (&memory)[kThreads], Combine combine) 
   memory[thread] = own;
 #pragma unroll 1
   for (unsigned half = kThreads / 2; half > 0; half /= 2) {
-    // mutant: layers_combined_too_early
     __syncthreads();
     if (thread < half) memory[thread] = combine(memory[thread], memory[thread + half]);
   }
@@ -83,20 +81,17 @@ __global__ void __launch_bounds__(kThreads)
   ARLAB_SHARED_ARRAY(std::int32_t, sum_memory, kThreads);
   const std::size_t row = blockIdx.x;
   Extremes of = extremes[row];
-  // mutant: layers_scale_of_the_row
   if (rule.per_tensor && !rule.given) {
     Extremes own;
 #pragma unroll 1
     for (std::size_t i = thread_index(); i < rows; i += kThreads) own.add(extremes[i]);
     of = combined_in_block(own, memory[0]);
   }
-  // mutant: layers_not_finite_with_a_given_scale
   const Int8Scale scale = rule.given && of.finite() ? rule.scale : int8_scale(of, rule.asymmetric);
   const std::size_t row_bytes = int8_row_bytes(columns);
   std::int32_t own_sum = 0;
 #pragma unroll 1
   for (std::size_t i = thread_index(); i < row_bytes; i += kThreads) {
-    // mutant: layers_padding_not_zero
     std::int8_t code = 0;
     if (i < columns) {
       code = int8_code(value_at<Element>(values, row * columns + i), scale, rule.asymmetric);
@@ -153,7 +148,6 @@ __global__ void __launch_bounds__(kThreads)
   for (std::size_t at = 0; at < row_bytes; at += kInt8RowBytes) {
     load_tile(x, first_token, tokens, row_bytes, at, memory[0].x);
     load_tile(w, first_output, outputs, row_bytes, at, memory[0].w);
-    // mutant: layers_read_before_all_is_there
     __syncthreads();
 #pragma unroll
     for (unsigned k = 0; k < kWords; ++k) {
@@ -169,7 +163,6 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
     }
-    // mutant: layers_stored_before_all_is_read
     __syncthreads();
   }
 #pragma unroll
@@ -183,7 +176,6 @@ __global__ void __launch_bounds__(kThreads)
       const std::size_t output = first_output + output_of_thread + 16 * j;
       if (output >= outputs) continue;
       const Int8Scale w_scale = w_scales[output];
-      // mutant: layers_weights_sums_left_out, layers_zero_points_swapped, layers_padding_counted
       const std::int32_t sum =
           int8_corrected(products[i][j], x_sum, w_sums[output], x_scale.zero, w_scale.zero, inputs);
       const float value = int8_output(sum, x_scale.scale, w_scale.scale);

@@ -269,7 +269,6 @@ ARLAB_DEVICE void store_relaxed_v4(void* address, Uint4 words) {
                : "memory");
 #else
   for (int i = 0; i < 4; ++i) {
-    // mutant: words_not_whole
     __hip_atomic_store(static_cast<std::uint32_t*>(address) + i, words.word[i], __ATOMIC_RELAXED,
                        __HIP_MEMORY_SCOPE_SYSTEM);
   }
@@ -927,7 +926,6 @@ ARLAB_DEVICE Flag load_relaxed(const Flag* flag) {
 }
 template <class Flag>
 ARLAB_DEVICE Flag load_acquire(const Flag* flag) {
-  // mutant: missing_acquire
   return __hip_atomic_load(flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 template <class Flag>
@@ -946,7 +944,6 @@ ARLAB_DEVICE void store_release(Flag* flag, std::type_identity_t<Flag> value) {
   asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
   store_relaxed(flag, value);
 #else
-  // mutant: missing_release
   __hip_atomic_store(flag, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
 #endif
 }

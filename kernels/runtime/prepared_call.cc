@@ -412,7 +412,6 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
       call.first_phase = lowered.encoding_phases[i];
       call.last_phase = i + 1 < lowered.encoding_phases.size() ? lowered.encoding_phases[i + 1]
                                                                : call.program.phases - 1;
-      // mutant: slots_of_the_outer_codec
       const LaunchGeometry& of_codec = geometries[static_cast<unsigned>(lowered.codecs[i])];
       of_codec.set(call, lowered.wires);
       TwoPass::Kernel kernel{call, lowered.codecs[i]};
@@ -593,7 +592,6 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
           take_part(kernel.statistics_pass.message, kMaxMessages, begin, two_pass->part_elements,
                     statistics_pass.message);
           for (std::size_t i = 0; i < kernel.of_input.size(); ++i) {
-            // mutant: scale_of_the_input
             statistics_pass.tensor[i] = kernel.of_input[i] ? input : output;
           }
           status = started(launch_statistics(statistics_pass, choice, dtype_, stream));

@@ -124,7 +124,6 @@ class Lowering {
     // Whether a value was there an interval before this one.
     const auto is_there_before = [&](ValueId v, std::size_t interval) {
       if (v == kOwnInput) return true;
-      // mutant: encoded_too_early
       return since_sends(v) + (op(v).kind == OpKind::send ? 1 : 0) < interval;
     };
     std::vector<int> more(s_.ops.size(), 0);  // exchanges since the sends before
@@ -212,8 +211,7 @@ class Lowering {
       }
       std::sort(phases.begin(), phases.end());
       for (const int phase : phases) {
-        while (phase - fact.origins.back().phase() >=
-               /* mutant: wire_kept_for_too_long */ kPhasesOfAWire) {
+        while (phase - fact.origins.back().phase() >= kPhasesOfAWire) {
           const int again = fact.origins.back().phase() + kPhasesOfAWire - 1;
           fact.origins.push_back({rank_of(v), again});
         }
@@ -226,7 +224,6 @@ class Lowering {
   void number_wires() {
     std::map<std::tuple<int, Rank, Rank>, std::uint32_t> counts;
     const auto number = [&](ValueId value, int exchange, Rank from, Rank to) {
-      // mutant: wires_not_numbered
       const std::uint32_t wire = counts[{exchange, from, to}]++;
       wires_[{value, exchange}] = wire;
       lowered_.wires = std::max(lowered_.wires, static_cast<int>(wire) + 1);
@@ -341,7 +338,7 @@ class Lowering {
   Operand wire_operand(ValueId value, int phase) const {
     for (const Origin& origin : facts_[value].origins) {
       const int age = phase - origin.phase();
-      if (age < 0 || age >= /* mutant: wire_kept_for_too_long */ kPhasesOfAWire) continue;
+      if (age < 0 || age >= kPhasesOfAWire) continue;
       return Operand::in_slot(static_cast<unsigned>(age), origin.from,
                               wires_.at({value, origin.exchange}));
     }
@@ -576,7 +573,6 @@ class Lowering {
       if (!encodes) continue;
       lowered_.encoding_phases.push_back(phase);
       const auto codec = codec_of_phase_[static_cast<std::size_t>(phase)];
-      // mutant: kernels_of_the_outer_codec
       lowered_.codecs.push_back(codec.value_or(CodecRole::outer));
     }
     if (passes_ == Passes::two && mixes_codecs_) lowered_.kernels_are_whole = false;

@@ -23,7 +23,6 @@ class StepRunner {
         call_, call_.chunk[step.chunk], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           if (step.passes_on) {
-            // mutant: one_tile_passed_on
             pass_on(step, 0, static_cast<unsigned>(batch.count) * tile_bytes_of<Codec>(call_));
           } else {
             work_on(step, batch);
@@ -31,7 +30,6 @@ class StepRunner {
         },
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
           if (step.passes_on) {
-            // mutant: passed_on_in_part
             pass_on(step, tile.slot_offset,
                     static_cast<unsigned>(codec_.wire_bytes(tile.elements)));
           } else {
@@ -53,7 +51,6 @@ class StepRunner {
   template <class Tiles>
   ARLAB_DEVICE Tiles in_chunk(const Step& step, unsigned chunk, const Tiles& tiles) const {
     Tiles there = tiles;
-    // mutant: decoded_at_home
     there.begin += call_.chunk[chunk].begin - call_.chunk[step.chunk].begin;
     return there;
   }
@@ -97,7 +94,6 @@ class StepRunner {
       for (int i = 0; i < kBatch; ++i) {
         if (i < batch.count) sum[i] = batch.load<Element>(call_.input, i);
       }
-      // mutant: own_tiles_not_added
       begins = false;
       ++number;
     }
@@ -144,7 +140,6 @@ class StepRunner {
   ARLAB_DEVICE void work_on(const Step& step, const Tile& tile) {
     Pack8<Element> sum;
     int number = 0;
-    // mutant: sum_from_the_second
     if (!step.from_zero) sum = load(step, operand(step, number++), tile);
 #pragma unroll 1
     for (; number < step.operands; ++number) {

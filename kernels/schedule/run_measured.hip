@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
   int first_measured = 0;
   const auto run_step = [&](int number, int round) ARLAB_INLINED_LAMBDA {
     const Step& step = program.step[number];
-    const int message = /* mutant: range_of_another_message */ number - first_measured;
+    const int message = number - first_measured;
     if (step.encodes) codec = measuring.codec_of(codec_of_call, message);
     steps.run(step, round);
   };

@@ -67,7 +67,6 @@ __global__ void __launch_bounds__(kThreads)
       return global_pointer(static_cast<const Bits*>(call.output)) +
              call.chunk[operand.index()].begin;
     };
-    // mutant: scale_of_another_chunk
     const Statistics* statistics =
         global_pointer(call.statistics) +
         static_cast<std::size_t>(number - call.program.first_send[call.first_phase]) * call.groups;
@@ -104,7 +103,6 @@ __global__ void __launch_bounds__(kThreads)
         }
         sum = i == 0 && !step.from_zero ? x : add<Element, Codec::kClampsFp16Sums>(sum, x);
       }
-      // mutant: sum_in_another_place
       auto* output = global_pointer(static_cast<Bits*>(call.output)) + call.chunk[step.place].begin;
       store_elements<Element>(output + at.first, sum, at.count());
     });

@@ -56,7 +56,6 @@ class ProgramRunner {
   ARLAB_DEVICE void end() { exchange_.end(); }
 
   ARLAB_DEVICE const std::uint8_t* incoming(Operand wire) const {
-    // mutant: older_wire_not_read
     return exchange_.incoming(static_cast<int>(wire.rank()), wire.age()) + offset(wire.index());
   }
 
@@ -75,7 +74,6 @@ class ProgramRunner {
  private:
   /// Where a wire begins in its slot.
   ARLAB_DEVICE std::size_t offset(unsigned number) const {
-    // mutant: wires_on_each_other
     return std::size_t{number} * static_cast<unsigned>(call_.tiles_per_slot) * call_.tile_bytes;
   }
 

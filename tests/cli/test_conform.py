@@ -25,12 +25,6 @@ def test_all_bits_agree(tmp_path):
     assert all(check["mismatches"] == 0 and check["codec"] == "qr-q4" for check in checks)
 
 
-def test_a_codec_with_a_scale_of_the_whole_message(tmp_path):
-    report = ok_json("conform --platform host --codec nvfp4 --ranks 3 --elements 2100 --algorithm two_shot", tmp_path)
-    assert report["mismatches"] == 0
-    assert {check["subject"] for check in report["checks"]} == {"encode", "decode", "decode_add", "two_shot"}
-
-
 def test_options_of_an_algorithm(tmp_path):
     options = "--algorithm hierarchical_pipelined --own exact --group-size 2 --micro-chunks 3"
     report = ok_json(f"conform --platform host --codec int4-g32 --ranks 4 --elements 2100 {options}", tmp_path)

@@ -31,23 +31,6 @@ def test_plain_codecs_write_the_bytes_of_numpy(tmp_path, dtype, shape):
     assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "flat.npy").read_bytes()
 
 
-@pytest.mark.parametrize("codec, bytes_of_atom", [("qr-q8", 2176), ("qr-q3", 896)])
-def test_sizes_of_quickreduce(tmp_path, codec, bytes_of_atom):
-    for elements, atoms in [(1, 1), (2047, 1), (2048, 1), (2049, 2), (4096, 2), (5000, 3)]:
-        np.save(tmp_path / "in.npy", gaussian(elements))
-        report = ok_json(f"encode --codec {codec} in.npy out.bin", tmp_path)
-        bytes_ = bytes_of_atom * atoms
-        assert (tmp_path / "out.bin").stat().st_size == report["wire_bytes"] == bytes_
-        assert report["elements"] == elements
-        assert report["wire_bits_per_element"] == 8 * bytes_ / elements
-
-        ok(f"decode --codec {codec} out.bin all.npy", tmp_path)
-        ok(f"decode --codec {codec} --elements {elements} out.bin some.npy", tmp_path)
-        everything, some = np.load(tmp_path / "all.npy"), np.load(tmp_path / "some.npy")
-        assert (everything.shape, some.shape) == ((2048 * atoms,), (elements,))
-        assert everything[:elements].tobytes() == some.tobytes()
-
-
 def test_one_tensor_of_safetensors_can_be_encoded(tmp_path):
     tensor = gaussian(100).reshape(4, 25)
     safetensors_numpy.save_file({"only": tensor}, tmp_path / "in.safetensors")

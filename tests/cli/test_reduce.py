@@ -115,16 +115,6 @@ def figures(inputs, output):
     }
 
 
-@pytest.mark.parametrize("codec, algorithm", [("fp16", "two_shot"), ("qr-q4", "ring"), ("qr-fp4", "one_shot")])
-def test_error_against_float64(tmp_path, codec, algorithm):
-    inputs = gaussian((4, 100_000))
-    report, outputs = reduce(f"--algorithm {algorithm} --codec {codec}", inputs, tmp_path)
-    for name, expected in figures(inputs, outputs[0]).items():
-        assert report[name] == pytest.approx(expected, rel=1e-9), name
-    assert report["exact"] is False
-    assert report["non_finite"] == 0
-
-
 def test_error_against_the_uncompressed_run(tmp_path):
     inputs = gaussian((4, 50_000))
     _, plain = reduce("--algorithm two_shot --codec fp16", inputs, tmp_path)
@@ -133,15 +123,6 @@ def test_error_against_the_uncompressed_run(tmp_path):
     for name in ["sqnr_db", "max_abs_error", "rmse"]:
         field = "sqnr_vs_uncompressed_db" if name == "sqnr_db" else f"{name}_vs_uncompressed"
         assert report[field] == pytest.approx(expected[name], rel=1e-9), field
-
-
-def test_wire_volume(tmp_path):
-    inputs = gaussian((8, 8 * 2048 * 3))
-    for codec, bits_, algorithm, payloads in [("fp16", 16, "one_shot", 56), ("qr-q3", 3.5, "hierarchical", 14)]:
-        report, _ = reduce(f"--algorithm {algorithm} --codec {codec}", inputs, tmp_path)
-        assert report["wire_bits_per_element"] == bits_
-        assert report["volume_total"] == payloads
-        assert report["wire_bytes"] == payloads * inputs.shape[1] * bits_ / 8
 
 
 def test_types_of_the_fields(tmp_path):
@@ -172,17 +153,6 @@ def test_nan_and_infinity_are_seen(tmp_path, dtype, codec):
     if codec != dtype:  # the blocks' other elements were finite
         assert report["sqnr_db"] == "-inf" and report["max_abs_error"] is report["rmse"] is None
         assert report["lost"] == 62
-
-
-def test_overflow_of_the_sum(tmp_path):
-    inputs = np.full((2, 4096), 40_000, np.float16)
-    plain, outputs = reduce("--algorithm two_shot --codec fp16", inputs, tmp_path)
-    assert np.isposinf(outputs).all() and plain["non_finite"] == 4096
-    assert plain["sqnr_db"] == "-inf" and plain["max_abs_error"] is plain["rmse"] is None
-    assert plain["lost"] == 4096
-    clamped, outputs = reduce("--algorithm two_shot --codec qr-q8", inputs, tmp_path)
-    assert np.isfinite(outputs).all() and clamped["non_finite"] == 0
-    assert clamped["max_abs_error"] >= 80_000 - 65_504
 
 
 # ---------------------------------------------------------------- inputs and formats

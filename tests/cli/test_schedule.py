@@ -28,22 +28,6 @@ def schedule(options, folder):
     return parse_json(ok(f"schedule {options}", folder))  # JSON is the default format
 
 
-def test_volume_is_the_sum_of_the_sends(tmp_path):
-    for algorithm in ALGORITHMS:
-        made = schedule(
-            f"--algorithm {algorithm} --ranks 6 --elements 1000 --group-size 3", tmp_path
-        )
-        sizes = [chunk["end"] - chunk["begin"] for chunk in made["chunks"]]
-        sends = [op for op in made["ops"] if op["op"] == "send"]
-        crossing = [op for op in sends if op["rank"] // 3 != op["to"] // 3]
-        volume = made["volume"]
-        assert volume["total"] == pytest.approx(sum(sizes[op["chunk"]] for op in sends) / 1000)
-        assert volume["cross_group"] == pytest.approx(
-            sum(sizes[op["chunk"]] for op in crossing) / 2 / 1000
-        )
-        assert volume["messages"] == len({(op["step"], op["rank"], op["to"]) for op in sends})
-
-
 def test_volume_of_the_largest_tensors(tmp_path):
     """Either the right volume or a refusal; never a sum that has wrapped around."""
     for elements in ["1G", "1048576G", "1073741824G", "17179869183G"]:
@@ -64,30 +48,6 @@ def test_alignment(tmp_path):
         assert made["alignment"] == alignment
         cuts = {0, 10_000} | {chunk[end] for chunk in made["chunks"] for end in ("begin", "end")}
         assert all(at % alignment == 0 for at in cuts - {10_000})
-
-
-def test_options_change_the_schedule(tmp_path):
-    for algorithm, option in [
-        ("two_shot", "--own exact"),
-        ("one_shot", "--own exact"),
-        ("ring", "--own encoded"),
-        ("ring", "--forward reencoded"),
-        ("hierarchical", "--group-size 2"),
-        ("hierarchical_pipelined", "--micro-chunks 2"),
-    ]:
-        command = f"--algorithm {algorithm} --ranks 8 --elements 64K"
-        assert (
-            schedule(f"{command} {option}", tmp_path)["ops"] != schedule(command, tmp_path)["ops"]
-        )
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_what_is_written_can_be_read_back(tmp_path, algorithm):
-    text = ok(
-        f"schedule --algorithm {algorithm} --ranks 6 --elements 1000 --group-size 2", tmp_path
-    )
-    (tmp_path / "own.json").write_text(text)
-    assert ok("schedule --schedule own.json --group-size 2", tmp_path) == text
 
 
 def test_formats_agree(tmp_path):
@@ -124,39 +84,6 @@ def test_a_broken_schedule_fails_with_the_violation_and_runs_nowhere(tmp_path):
     data = "--codec fp16 --ranks 4 --synthetic gaussian --elements 64 --out out.npy"
     for command in [f"reduce {data}", "simulate --topology full:4 --codec fp16"]:
         refused(f"{command} --schedule own.json", tmp_path, *words)
-
-
-def test_a_correct_schedule_of_ones_own(tmp_path):
-    """Rank 0 adds everything and tells the others."""
-    chunk = {"step": 0, "chunk": 0}
-    encodes = [{"op": "encode", **chunk, "rank": rank, "from": "input"} for rank in range(3)]
-    gather = [{"op": "send", **chunk, "rank": rank, "to": 0, "from": rank} for rank in (1, 2)]
-    total = {"op": "reduce", "step": 1, "chunk": 0, "rank": 0, "start": "zero", "from": [0, 3, 4]}
-    encode = {"op": "encode", "step": 1, "chunk": 0, "rank": 0, "from": 5}
-    tell = [
-        {"op": "send", "step": 1, "chunk": 0, "rank": 0, "to": rank, "from": 6} for rank in (1, 2)
-    ]
-    outputs = [
-        {"rank": rank, "chunk": 0, "from": value, "begin": 0}
-        for rank, value in enumerate([6, 7, 8])
-    ]
-    own = {
-        "schema": "arlab.schedule/1", "collective": "all_reduce", "algorithm": "star",
-        "world_size": 3, "elements": 10, "alignment": 1, "chunks": [{"begin": 0, "end": 10}],
-        "ops": [*encodes, *gather, total, encode, *tell], "outputs": outputs,
-    }  # fmt: skip
-    VALIDATOR.validate(own)
-    (tmp_path / "star.json").write_text(json.dumps(own))
-    checked = schedule("--schedule star.json", tmp_path)
-    assert checked["check"]["correct"] and checked["check"]["ranks_identical"]
-    assert checked["volume"]["total"] == 4
-    report = ok_json(
-        "reduce --schedule star.json --codec fp16 --ranks 3 --synthetic gaussian --elements 10",
-        tmp_path,
-    )
-    assert report["algorithm"] == "star" and report["ranks_identical"]
-    timed = ok_json("simulate --schedule star.json --codec fp16 --topology full:3", tmp_path)
-    assert timed["bytes"] == 20 and timed["latency_us"] > 0
 
 
 @pytest.mark.parametrize(
@@ -232,16 +159,6 @@ simulate = {{ topology = "full:4", bytes = "1M" }}
     (any_size / "two.toml").write_text(study.format("2, 4"))
     refused("study two.toml --out others --no-plots", any_size, "own.json", "for 4 ranks, not 2")
     assert not (any_size / "others/results.csv").exists()
-
-
-def test_a_schedule_of_any_size_that_is_wrong_is_refused(any_size):
-    made = parse_json((any_size / "own.json").read_text())
-    made["chunks"][1]["begin"] = "1/8"
-    (any_size / "own.json").write_text(json.dumps(made))
-    refused("simulate --algorithm own.json --topology full:4 --codec fp16 --bytes 1M", any_size, "own.json")
-    made["chunks"][1]["begin"] = "9/8"
-    (any_size / "own.json").write_text(json.dumps(made))
-    refused("simulate --algorithm own.json --topology full:4 --codec fp16 --bytes 1M", any_size, "chunks[1].begin")
 
 
 # ---------------------------------------------------------------- algorithms of MSCCL

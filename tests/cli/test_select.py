@@ -59,20 +59,6 @@ def test_every_size_is_covered_once(tmp_path, options):
             assert each["wire_bits_per_element"] <= report["max_wire_bits"]
 
 
-def test_groups_are_those_of_the_topology(tmp_path):
-    report = select(
-        "--topology fat_tree:24 --algorithms hierarchical --codecs qr-q4 --synthetic gaussian", tmp_path
-    )
-    assert report["group_size"] == 8
-    timed = ok_json(
-        "simulate --topology fat_tree:24 --algorithm hierarchical --codec qr-q4 --bytes 64M"
-        " --group-size 8",
-        tmp_path,
-    )
-    assert report["latency_us"] == timed["latency_us"]
-    assert select(f"--topology l40-8 {FEW}", tmp_path)["group_size"] == 4
-
-
 def test_group_sizes_and_micro_chunks_are_searched(tmp_path):
     """What is chosen is what simulate says of it, and no slower than simulate's own choices and their neighbours."""
     for machine, algorithms in (("fat_tree:32", "hierarchical,hierarchical_pipelined"), ("h200-8", "tree,hierarchical")):

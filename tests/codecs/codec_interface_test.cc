@@ -3,20 +3,10 @@
 #include <thread>
 
 #include "tests/codecs/round_trip.h"
+#include "tests/refusal.h"
 
 namespace arlab::testing {
 namespace {
-
-/// The message of the InvalidInput that a call throws; empty when it throws none.
-template <typename Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "";
-}
 
 // Sizes: the table in reference/codecs/SPEC.md, "QuickReduce (qr-*)".
 
@@ -52,7 +42,8 @@ TEST(WireBytes, OfPlainCodecsAreTheElements) {
 }
 
 TEST(WireBytes, RefusesACountThatCannotBe) {
-  EXPECT_NE(refusal([] { (void)find_codec("fp32")->wire_bytes(DType::fp32, SIZE_MAX); }), "");
+  EXPECT_NE(refusal_of([] { (void)find_codec("fp32")->wire_bytes(DType::fp32, SIZE_MAX); }),
+            "accepted");
 }
 
 TEST(ElementsOfWire, IsTheLargestCountThatFits) {
@@ -67,14 +58,16 @@ TEST(ElementsOfWire, IsTheLargestCountThatFits) {
 
 TEST(ElementsOfWire, RefusesASizeThatNoCountHas) {
   EXPECT_EQ(
-      refusal([] { (void)find_codec("qr-q4")->elements_of_wire(DType::fp16, 1153); }),
+      refusal_of([] { (void)find_codec("qr-q4")->elements_of_wire(DType::fp16, 1153); }),
       "codec qr-q4: no number of fp16 elements has a wire of 1153 bytes (the nearest are 1152 "
       "and 2304)");
-  EXPECT_EQ(refusal([] { (void)find_codec("qr-q4")->elements_of_wire(DType::fp16, 1); }),
+  EXPECT_EQ(refusal_of([] { (void)find_codec("qr-q4")->elements_of_wire(DType::fp16, 1); }),
             "codec qr-q4: no number of fp16 elements has a wire of 1 bytes (the nearest are 0 and "
             "1152)");
-  EXPECT_NE(refusal([] { (void)find_codec("fp32")->elements_of_wire(DType::fp32, 6); }), "");
-  EXPECT_NE(refusal([] { (void)find_codec("fp16")->elements_of_wire(DType::fp16, SIZE_MAX); }), "");
+  EXPECT_NE(refusal_of([] { (void)find_codec("fp32")->elements_of_wire(DType::fp32, 6); }),
+            "accepted");
+  EXPECT_NE(refusal_of([] { (void)find_codec("fp16")->elements_of_wire(DType::fp16, SIZE_MAX); }),
+            "accepted");
 }
 
 // Arguments.
@@ -82,8 +75,8 @@ TEST(ElementsOfWire, RefusesASizeThatNoCountHas) {
 /// Calls encode and decode with the same spans; both must refuse with the same words.
 std::string both_refuse(const Codec& codec, DType dtype, std::span<std::byte> payload,
                         std::span<std::byte> wire) {
-  const std::string encoding = refusal([&] { codec.encode(dtype, payload, wire); });
-  const std::string decoding = refusal([&] { codec.decode(dtype, wire, payload); });
+  const std::string encoding = refusal_of([&] { codec.encode(dtype, payload, wire); });
+  const std::string decoding = refusal_of([&] { codec.decode(dtype, wire, payload); });
   EXPECT_EQ(encoding, decoding);
   return encoding;
 }
@@ -97,9 +90,9 @@ TEST(Arguments, ADtypeThatTheCodecDoesNotTakeIsRefused) {
             "codec bf16 takes bf16, not fp16");
   EXPECT_EQ(both_refuse(*find_codec("qr-q4"), DType::fp32, payload, wire),
             "codec qr-q4 takes fp16 or bf16, not fp32");
-  EXPECT_EQ(refusal([] { (void)find_codec("fp16")->wire_bytes(DType::bf16, 1); }),
+  EXPECT_EQ(refusal_of([] { (void)find_codec("fp16")->wire_bytes(DType::bf16, 1); }),
             "codec fp16 takes fp16, not bf16");
-  EXPECT_EQ(refusal([] { (void)find_codec("fp16")->elements_of_wire(DType::bf16, 2); }),
+  EXPECT_EQ(refusal_of([] { (void)find_codec("fp16")->elements_of_wire(DType::bf16, 2); }),
             "codec fp16 takes fp16, not bf16");
 }
 
@@ -140,7 +133,7 @@ TEST(Arguments, NoElementsHaveAnEmptyWire) {
     codec->decode(dtype, {}, {});
     EXPECT_EQ(counts.clamped, 0u);
     Bytes wire(1);
-    EXPECT_NE(both_refuse(*codec, dtype, {}, wire), "") << codec->name();
+    EXPECT_NE(both_refuse(*codec, dtype, {}, wire), "accepted") << codec->name();
   }
 }
 
@@ -187,7 +180,7 @@ TEST(CodecInfo, IsChecked) {
     info.dtypes = std::move(dtypes);
     info.block = block;
     info.alignment = alignment;
-    return !refusal([&] { const Echo codec(info); }).empty();
+    return refusal_of([&] { const Echo codec(info); }) != "accepted";
   };
   EXPECT_FALSE(refused("x", {DType::fp16}, 32, 2048));
   EXPECT_FALSE(refused("x", {DType::fp16}, 32, kWholeTensor));
@@ -214,11 +207,41 @@ TEST(Registry, FindsEveryListedCodec) {
 
 TEST(Registry, AnUnknownNameIsAnsweredWithTheKnownOnes) {
   for (const std::string name : {"", "qr-q5", "QR-Q4", "qr-q4 ", "qr", "fp8"}) {
-    const std::string text = refusal([&] { (void)find_codec(name); });
+    const std::string text = refusal_of([&] { (void)find_codec(name); });
     EXPECT_TRUE(text.starts_with(fmt::format("unknown codec '{}': known are ", name))) << text;
     for (const char* known : {"fp32, fp16, bf16", "qr-fp8, qr-q8, qr-q6, qr-q4, qr-q3, qr-fp4"}) {
       EXPECT_NE(text.find(known), std::string::npos) << text;
     }
+  }
+}
+
+TEST(Registry, TensorScalesOfNvfp4HaveOneSpellingAndARange) {
+  for (const char* name : {"nvfp4-ts1", "nvfp4-ts0.75", "nvfp4-ts827.0769", "nvfp4-vllm-ts1e-05",
+                           "nvfp4-ts1e+20", "nvfp4-vllm-ts3.323e+35", "nvfp4-ts3.01e-36"}) {
+    EXPECT_EQ(find_codec(name)->name(), name);
+  }
+  const std::pair<const char*, const char*> refused[] = {
+      {"nvfp4-ts", "no tensor scale"},       {"nvfp4-tsx", "no tensor scale"},
+      {"nvfp4-ts-1", "no tensor scale"},     {"nvfp4-ts0", "no tensor scale"},
+      {"nvfp4-tsnan", "no tensor scale"},    {"nvfp4-tsinf", "no tensor scale"},
+      {"nvfp4-ts1e99", "no tensor scale"},   {"nvfp4-ts3.5e+35", "from 2^-118 to 2^118"},
+      {"nvfp4-vllm-ts3e-36", "2^-118"},      {"nvfp4-ts1 ", "no tensor scale"},
+      {"nvfp4-ts1.0", "the shortest: -ts1"}, {"nvfp4-ts01", "the shortest: -ts1"},
+      {"nvfp4-ts1e0", "the shortest: -ts1"}, {"nvfp4-ts0.00001", "the shortest: -ts1e-05"},
+      {"nvfp4-ts827.07690", "-ts827.0769"},  {"nvfp4-ts0.750000001", "-ts0.75"},
+      {"nvfp4-ts1-vllm", "no tensor scale"}, {"nvfp4-vllm-", "unknown codec"},
+      {"nvfp4-vllm-vllm", "unknown codec"},  {"nvfp4ts1", "unknown codec"},
+  };
+  for (const auto& [name, message] : refused) {
+    expect_contains(message_of([name = name] { find_codec(name); }), message);
+  }
+}
+
+TEST(Registry, NamesThatAreNotThere) {
+  for (const char* name :
+       {"mxfp4-round", "mxfp8", "mxfp6", "mxfp8-e4m3-", "nvfp4-ceil", "mxfp4-e2m1", "logfmt1-g32",
+        "logfmt9-g32", "logfmt4-g33", "logfmt4-g0", "logfmt4-g65544"}) {
+    EXPECT_THROW(find_codec(name), InvalidInput) << name;
   }
 }
 
@@ -227,57 +250,57 @@ TEST(Registry, ACodecRegisteredAtRunTimeIsLikeAnyOther) {
   register_codec_family(family_of({codec}));
   EXPECT_EQ(find_codec("echo-registered"), codec);
   EXPECT_EQ(std::ranges::count(listed_codecs(), "echo-registered"), 1);
-  const std::string text = refusal([] { (void)find_codec("echo"); });
+  const std::string text = refusal_of([] { (void)find_codec("echo"); });
   EXPECT_NE(text.find("echo-registered"), std::string::npos) << text;
 }
 
 TEST(Registry, ANameIsTakenOnlyOnce) {
   const auto taken = [](const char* name) {
-    return refusal([&] { register_codec_family(family_of({std::make_shared<Echo>(name)})); });
+    return refusal_of([&] { register_codec_family(family_of({std::make_shared<Echo>(name)})); });
   };
   const std::size_t before = listed_codecs().size();
   EXPECT_EQ(taken("qr-q4"), "codec 'qr-q4' is already registered");
   EXPECT_EQ(taken("fp16"), "codec 'fp16' is already registered");
   EXPECT_EQ(listed_codecs().size(), before);
-  EXPECT_EQ(taken("echo-once"), "");
+  EXPECT_EQ(taken("echo-once"), "accepted");
   EXPECT_EQ(taken("echo-once"), "codec 'echo-once' is already registered");
 
   // None of a family is registered when one of its names is taken.
-  EXPECT_NE(refusal([] {
+  EXPECT_NE(refusal_of([] {
               register_codec_family(family_of(
                   {std::make_shared<Echo>("echo-new"), std::make_shared<Echo>("echo-once")}));
             }),
-            "");
-  EXPECT_NE(refusal([] { (void)find_codec("echo-new"); }), "");
+            "accepted");
+  EXPECT_NE(refusal_of([] { (void)find_codec("echo-new"); }), "accepted");
 }
 
 TEST(Registry, AFamilyMustHoldWhatItLists) {
   const auto nothing = [](std::string_view) -> CodecPtr { return nullptr; };
-  EXPECT_NE(refusal([&] { register_codec_family({"empty", {}, nothing}); }), "");
-  EXPECT_NE(refusal([&] { register_codec_family({"no find", {"x"}, nullptr}); }), "");
-  EXPECT_NE(refusal([&] { register_codec_family({"liar", {"x"}, nothing}); }), "");
+  EXPECT_NE(refusal_of([&] { register_codec_family({"empty", {}, nothing}); }), "accepted");
+  EXPECT_NE(refusal_of([&] { register_codec_family({"no find", {"x"}, nullptr}); }), "accepted");
+  EXPECT_NE(refusal_of([&] { register_codec_family({"liar", {"x"}, nothing}); }), "accepted");
 }
 
 TEST(Registry, AFamilyListsANameOnce) {
-  EXPECT_EQ(refusal([] {
+  EXPECT_EQ(refusal_of([] {
               register_codec_family(family_of(
                   {std::make_shared<Echo>("echo-twin"), std::make_shared<Echo>("echo-twin")}));
             }),
             "codec family 'echo-twin, echo-twin' lists 'echo-twin' twice");
-  EXPECT_NE(refusal([] { (void)find_codec("echo-twin"); }), "");
+  EXPECT_NE(refusal_of([] { (void)find_codec("echo-twin"); }), "accepted");
 }
 
 TEST(Registry, AListedNameFindsTheCodecOfThatName) {
   const auto other = [](std::string_view) { return std::make_shared<Echo>("echo-other"); };
-  EXPECT_EQ(refusal([&] { register_codec_family({"alias", {"echo-alias"}, other}); }),
+  EXPECT_EQ(refusal_of([&] { register_codec_family({"alias", {"echo-alias"}, other}); }),
             "codec family 'alias' finds 'echo-other' under the name 'echo-alias'");
-  EXPECT_NE(refusal([] { (void)find_codec("echo-alias"); }), "");
+  EXPECT_NE(refusal_of([] { (void)find_codec("echo-alias"); }), "accepted");
 }
 
 TEST(Registry, AFamilyHoldsNoNullPointer) {
-  EXPECT_EQ(refusal([] { (void)family_of({nullptr}); }),
+  EXPECT_EQ(refusal_of([] { (void)family_of({nullptr}); }),
             "a codec family cannot hold a null pointer");
-  EXPECT_EQ(refusal([] { (void)family_of({std::make_shared<Echo>("echo-beside"), nullptr}); }),
+  EXPECT_EQ(refusal_of([] { (void)family_of({std::make_shared<Echo>("echo-beside"), nullptr}); }),
             "a codec family cannot hold a null pointer");
 }
 
@@ -289,7 +312,7 @@ TEST(Registry, AFamilyCanHoldMoreThanItLists) {
                          }});
   EXPECT_EQ(find_codec("echo7")->name(), "echo7");
   EXPECT_EQ(std::ranges::count(listed_codecs(), "echo7"), 0);
-  EXPECT_EQ(refusal([] { (void)find_codec("echo0"); }), "codec echo0: n must not be 0");
+  EXPECT_EQ(refusal_of([] { (void)find_codec("echo0"); }), "codec echo0: n must not be 0");
 }
 
 TEST(Registry, CanBeUsedFromManyThreads) {

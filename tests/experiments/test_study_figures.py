@@ -14,27 +14,14 @@ import sys
 from pathlib import Path
 
 import matplotlib
-import numpy as np
 import pandas as pd
 import pytest
-from arlab.figures import InputError, __main__, read_results, save, study, style
+from arlab.figures import InputError, __main__, read_results, study, style
+from drawn import plain, refused, said_on, title_of
 
 PACKAGE = Path(__file__).resolve().parents[2] / "experiments" / "python"
 FIGURES = ["error_by_codec.png", "error_by_ranks.png", "pareto.png", "error_by_tensor.png"]
-COLUMNS = [
-    "input",
-    "tensor",
-    "dtype",
-    "ranks",
-    "algorithm",
-    "codec",
-    "elements",
-    "wire_bits_per_element",
-    "sqnr_db",
-    "rmse",
-    "exact",
-    "simulated_latency_us",
-]
+COLUMNS = "input tensor dtype ranks algorithm codec elements wire_bits_per_element sqnr_db rmse exact simulated_latency_us".split()
 COMMENTS = """\
 # arlab.study/1: A study
 # provenance: all columns exact (computed from bits by arlab 1.2.3); simulated_latency_us is \
@@ -88,20 +75,6 @@ def size_of(path):
     data = path.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n" and data[-8:-4] == b"IEND"
     return struct.unpack(">II", data[16:24])
-
-
-def plain(text):
-    """A text without its line breaks."""
-    return text.replace(style.NO_BREAK, " ").replace("\n", " ")
-
-
-def texts_of(figure):
-    """Everything that is written on a figure."""
-    return "\n".join(text.get_text() for text in figure.findobj(matplotlib.text.Text))
-
-
-def title_of(figure):
-    return plain(figure.texts[0].get_text())
 
 
 def drawn(frame, figure, **keywords):
@@ -209,7 +182,7 @@ def test_any_frame_of_such_rows_will_do(tmp_path):
     """As pandas reads the file, without what read_results() adds."""
     write(tmp_path, TYPICAL)
     frame = pd.read_csv(tmp_path / "results.csv", comment="#")
-    assert "the file does not say where its numbers come from" in plain(texts_of(drawn(frame, "pareto.png")))
+    assert "the file does not say where its numbers come from" in said_on(drawn(frame, "pareto.png"))
     with pytest.raises(InputError, match="missing column codec"):
         drawn(frame.drop(columns="codec"), "pareto.png")
 
@@ -221,19 +194,6 @@ def test_nothing_but_empty_sqnr(tmp_path, cells, width):
     frame = frame_of(tmp_path, rows)
     for name in FIGURES:
         assert drawn(frame, name, width=width).axes
-
-
-def test_many_codecs_become_heat_maps(tmp_path):
-    codecs = [f"int{bits}-g{group}" for bits in (2, 3, 4) for group in (32, 64, 128)]
-    rows = rows_of(codec=[*codecs, "fp16"], tensor=["layer0", "layer1"], algorithm=["ring"])
-    rows += [row | {"ranks": 4} for row in rows]
-    for i, row in enumerate(rows):
-        row["sqnr_db"] = 20 + i % 7
-    frame = frame_of(tmp_path, rows)
-    for name in ("error_by_ranks.png", "error_by_tensor.png"):
-        axes = drawn(frame, name).axes
-        assert axes[0].images, name
-        assert len(axes[0].get_yticks()) == 10
 
 
 # ---------------------------------------------------------------- what is compared
@@ -250,14 +210,14 @@ def test_ranks_compare_only_tensors_that_exist_everywhere(tmp_path):
     assert curves.left_out == ["early", "late"]
     assert curves.curves.to_dict("index") == {("ring", "qr-q4"): {2: 15, 8: 13.5}}
     page = drawn(frame, "error_by_ranks.png")
-    assert "left out: early; late" in plain(texts_of(page))
-    assert "−1.5" in texts_of(page)
+    assert "left out: early; late" in said_on(page)
+    assert "−1.5" in said_on(page)
 
 
 def test_no_common_tensor_is_said_and_not_drawn(tmp_path):
     frame = frame_of(tmp_path, [a_row(tensor="a", ranks=2), a_row(tensor="b", ranks=4)])
     assert study.rank_curves(study.Study(frame), "in").curves.empty
-    assert "nothing to compare" in plain(texts_of(drawn(frame, "error_by_ranks.png")))
+    assert "nothing to compare" in said_on(drawn(frame, "error_by_ranks.png"))
 
 
 def test_a_tensor_without_sqnr_somewhere_is_left_out_of_its_curve(tmp_path):
@@ -299,7 +259,7 @@ def test_by_tensor_uses_the_rank_count_with_the_most_tensors(tmp_path):
     rows = rows_of(tensor=["layer0", "layer1", "layer2"], ranks=[4]) + rows_of(
         tensor=["layer0"], ranks=[8]
     )
-    said = plain(texts_of(drawn(frame_of(tmp_path, rows), "error_by_tensor.png")))
+    said = said_on(drawn(frame_of(tmp_path, rows), "error_by_tensor.png"))
     assert "4 ranks, the rank count with the most tensors" in said
 
 
@@ -324,7 +284,7 @@ def test_exact_is_infinite_and_empty_is_undefined(tmp_path):
     frame = frame_of(tmp_path, [*rows, a_row(tensor="c", sqnr_db=30)])
     values = frame.set_index("tensor")["sqnr_db"]
     assert values["a"] == math.inf and math.isnan(values["b"]) and math.isnan(values["d"]) and values["c"] == 30
-    assert "2 results without an SQNR left out" in plain(texts_of(drawn(frame, "error_by_codec.png")))
+    assert "2 results without an SQNR left out" in said_on(drawn(frame, "error_by_codec.png"))
     assert study.choices_of(study.Study(frame), ["ring"], "wire_bits_per_element")["sqnr_db"].item() == math.inf
 
 
@@ -372,7 +332,7 @@ def test_titles_follow_the_rows(pages):
 def test_every_figure_says_where_its_numbers_come_from(pages):
     simulated = "simulated_latency_us is simulated (model m, topology t, 67108864 bytes per rank)"
     for name, page in pages.items():
-        said = plain(texts_of(page))
+        said = said_on(page)
         assert "all columns exact (computed from bits by arlab 1.2.3)" in said
         assert "Study: A study. File: results.csv, 24 rows, SHA-256 " in said
         assert (simulated in said) == (name == "pareto.png")
@@ -390,32 +350,11 @@ def test_the_title_judges_what_is_highlighted(typical):
     )
 
 
-def test_the_front_and_what_is_highlighted_have_names(typical):
-    """Of codecs: the marker says the algorithm. Nothing else has one."""
-    frame = read_results(typical / "results.csv")
-
-    def names(**keywords):
-        left, right = drawn(frame, "pareto.png", **keywords).axes
-        return [{text.get_text(): text for text in axes.texts} for axes in (left, right)]
-
-    left, right = names()
-    assert set(left) == {"qr-q6", "fp16"} and set(right) == {"qr-q6", "fp16"}
-    _, right = drawn(frame, "pareto.png", highlight=["two_shot"]).axes
-    assert sorted(text.get_text() for text in right.texts) == ["fp16", "qr-q6", "qr-q6"]
-    strong = [text.get_text() for text in right.texts if text.get_color() == style.readable(style.HIGHLIGHT)]
-    assert strong == ["qr-q6"]
-
-
 def test_unknown_names_are_refused(typical, capsys):
     for option in ("--highlight", "--codecs"):
         assert run(typical, option, "fp16,nope") == 2
         err = capsys.readouterr().err
         assert err.startswith(f"error: {option} names 'nope'") and "qr-q6" in err and err.count("\n") == 1
-
-
-def test_codecs_can_be_picked(typical, tmp_path, capsys):
-    assert run(typical, "--codecs", "qr-q6", "--out", str(tmp_path)) == 0
-    assert {path.name for path in tmp_path.iterdir()} == set(FIGURES)
 
 
 def test_latency_panel_is_labelled_and_only_there_when_simulated(pages, tmp_path):
@@ -428,73 +367,16 @@ def test_latency_panel_is_labelled_and_only_there_when_simulated(pages, tmp_path
     page = drawn(frame_of(tmp_path, without, comments=""), "pareto.png")
     titles = [axes.get_title(loc="left") for axes in page.axes]
     assert titles == ["two_shot: error, wire bits"]
-    assert "the file does not say where its numbers come from" in plain(texts_of(page))
+    assert "the file does not say where its numbers come from" in said_on(page)
 
 
 def test_names_are_shown_as_they_are(tmp_path):
     rows = rows_of(input=["a, b"], tensor=["$x_0$", "y^{"], codec=["fp16", "my_$codec$"], ranks=[2, 4])
     frame = frame_of(tmp_path, rows)
-    said = [texts_of(drawn(frame, name)) for name in FIGURES]
+    said = [said_on(drawn(frame, name)) for name in FIGURES]
     assert all("a, b" in each for each in said)
     assert all("my_$codec$" in each for each in said)
     assert "$x_0$" in said[0] and "y^{" in said[3]
-
-
-def test_what_is_exact_stands_above_the_others():
-    scale = style.DecibelScale.of([1, 2, math.inf, math.nan])
-    drawn_at = scale.at([1.0, math.inf, math.nan])
-    assert drawn_at[0] == 1.0 and 2 < drawn_at[1] == scale.exact_at < scale.high and math.isnan(drawn_at[2])
-    assert style.DecibelScale.of([1, 2]).exact_at is None
-    assert style.DecibelScale.of([math.inf]).empty and style.DecibelScale.of([]).empty
-
-
-# ---------------------------------------------------------------- labels
-
-
-def overlap(one, other):
-    return one.x0 < other.x1 and other.x0 < one.x1 and one.y0 < other.y1 and other.y0 < one.y1
-
-
-def test_names_of_a_front_do_not_overlap(tmp_path):
-    rows = [a_row(codec=f"codec-{i}", wire_bits_per_element=4 + 0.3 * i, sqnr_db=20 + 0.9 * i) for i in range(15)]
-    for axes in drawn(frame_of(tmp_path, rows), "pareto.png").axes:
-        boxes = [text.get_window_extent() for text in axes.texts]
-        assert len(boxes) == 15
-        for one, other in itertools.combinations(boxes, 2):
-            assert not overlap(one, other)
-
-
-def test_names_at_the_ends_of_lines_do_not_overlap():
-    with style.looks():
-        figure = style.new_page("title")
-        axes = figure.subplots()
-        axes.set_ylim(0, 1)
-        texts = [style.end_label(axes, 0.5 + 0.001 * i, f"line {i}", style.BLUE) for i in range(4)]
-        style.label_ends(figure, {axes: texts})
-    boxes = [text.get_window_extent() for text in texts]
-    assert not any(overlap(one, other) for one, other in itertools.combinations(boxes, 2))
-
-
-def lightness(colour):
-    """L* of CIELAB: how light a colour is in grey, from 0 to 100."""
-    rgb = np.array(matplotlib.colors.to_rgb(colour))
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    return 116 * float(linear @ (0.2126, 0.7152, 0.0722)) ** (1 / 3) - 16
-
-
-def test_the_palette_is_readable_in_grey():
-    """The first six by their lightness; algorithms, of which some share a lightness, have markers of their own too."""
-    light = sorted(map(lightness, style.PALETTE[:6]))
-    assert min(high - low for low, high in zip(light, light[1:])) > 7
-    assert style.HIGHLIGHT not in style.PALETTE
-    markers = [marker for _, marker in style.ALGORITHMS.values()]
-    assert len(set(markers)) == len(markers)
-
-
-def test_texts_are_readable_on_white():
-    for colour in (*style.PALETTE, style.HIGHLIGHT):
-        luminance = ((lightness(style.readable(colour)) + 16) / 116) ** 3
-        assert 1.05 / (luminance + 0.05) >= 4.45
 
 
 # ---------------------------------------------------------------- refusals
@@ -511,6 +393,7 @@ GOOD_ROW = ",".join(str(a_row()[name]) for name in COLUMNS) + "\n"
     ("text", "message"),
     [
         (None, "cannot read"),
+        (b"\x80\x81", "not a text file"),
         ("", "no header line"),
         (COMMENTS, "no header line"),
         (good_text(), "no rows"),
@@ -528,20 +411,8 @@ GOOD_ROW = ",".join(str(a_row()[name]) for name in COLUMNS) + "\n"
 )
 def test_bad_results_are_refused_in_one_line(tmp_path, capsys, text, message):
     if text is not None:
-        (tmp_path / "results.csv").write_text(text, encoding="utf-8")
-    assert run(tmp_path) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("error: ") and err.count("\n") == 1 and message in err
-    assert list(tmp_path.glob("*.png")) == []
-
-
-def test_binary_file_and_missing_folder_are_refused(tmp_path, capsys):
-    (tmp_path / "results.csv").write_bytes(b"\x80\x81")
-    assert run(tmp_path) == 2
-    assert "not a text file" in capsys.readouterr().err
-    assert run(tmp_path / "nowhere") == 2
-    assert "cannot read" in capsys.readouterr().err
+        (tmp_path / "results.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    refused(capsys, tmp_path, ["study", tmp_path], message)
 
 
 @pytest.mark.parametrize(
@@ -577,8 +448,7 @@ def test_unwritable_place_is_one_line_and_leaves_nothing_half_done(tmp_path, mon
     (tmp_path / "two.png").mkdir()
     monkeypatch.setattr(study, "FIGURES", {"one": ready, "two": ready})
     assert run(tmp_path) == 2
-    err = capsys.readouterr().err
-    assert "cannot write" in err and err.count("\n") == 1
+    assert "cannot write" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"results.csv", "one.png", "two.png"}
 
 
@@ -599,12 +469,6 @@ def test_a_name_as_long_as_names_can_be(tmp_path):
         style.write_whole(tmp_path / ("x" * 256), b"picture")
 
 
-def test_a_figure_is_saved_by_the_ending_of_its_name(tmp_path, pages):
-    for kind, begin in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
-        save(pages["pareto.png"], tmp_path / f"it.{kind}")
-        assert (tmp_path / f"it.{kind}").read_bytes().startswith(begin)
-
-
 def test_where_tensors_have_tokens_the_figures_are_about_them(tmp_path):
     rows = [row | {"token_sqnr_db": 10.0} for row in rows_of(codec=["qr-q8", "qr-q4"], tensor=["a", "b"])]
     rows[0]["token_sqnr_db"] = ""  # a tensor of one axis
@@ -614,7 +478,4 @@ def test_where_tensors_have_tokens_the_figures_are_about_them(tmp_path):
     assert list(frame["sqnr_db"]) == [rows[0]["sqnr_db"], 10, 10, 10] and frame.attrs["metric"] == "token"
     whole = read_results(path, "tensor")
     assert list(whole["sqnr_db"]) == [row["sqnr_db"] for row in rows] and whole.attrs["metric"] == "tensor"
-    texts = [text.get_text() for text in study.pareto(frame).findobj(matplotlib.text.Text)]
-    assert any("of the median token" in text for text in texts)
-    texts = [text.get_text() for text in study.pareto(whole).findobj(matplotlib.text.Text)]
-    assert not any("of the median token" in text for text in texts)
+    assert "of the median token" in said_on(study.pareto(frame)) and "of the median token" not in said_on(study.pareto(whole))

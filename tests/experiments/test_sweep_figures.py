@@ -5,15 +5,12 @@ The sweep is made by hand, so that the fastest of everything is known; one is si
 
 import csv
 import io
-import os
 import subprocess
-from pathlib import Path
 
-import matplotlib
 import pytest
 from arlab.figures import InputError, __main__, read_sweep, style, sweep
+from drawn import BIN, refused, said_on, title_of
 
-BIN = Path(os.environ.get("ARLAB_BIN", Path(__file__).resolve().parents[2] / "build" / "bin"))
 KIB, MIB = 1 << 10, 1 << 20
 # Fixed cost and cost per MiB in µs.
 COSTS = {
@@ -56,18 +53,6 @@ def write(path, rows):
 @pytest.fixture
 def frame(tmp_path):
     return read_sweep(write(tmp_path / "sweep.csv", rows_of()))
-
-
-def plain(text):
-    return text.replace(style.NO_BREAK, " ").replace("\n", " ")
-
-
-def title_of(figure):
-    return plain(figure.texts[0].get_text())
-
-
-def texts_of(figure):
-    return plain("\n".join(text.get_text() for text in figure.findobj(matplotlib.text.Text)))
 
 
 def lines_of(axes):
@@ -119,7 +104,7 @@ def test_best_method_by_size(frame):
     assert title_of(figure) == "2 methods are fastest somewhere; two_shot with qr-q4 most often, in 4 of 6 cases"
     limited = sweep.best_method_by_size(frame, least_sqnr_db=30)
     assert {text.get_text() for text in limited.axes[0].texts} == {"fp16\none_shot", "fp16\ntwo_shot", "library\nring"}
-    assert "SQNR at least 30 dB" in texts_of(limited)
+    assert "SQNR at least 30 dB" in said_on(limited)
     with pytest.raises(InputError, match="no row has an SQNR of at least 99 dB"):
         sweep.best_method_by_size(frame, least_sqnr_db=99)
 
@@ -134,13 +119,6 @@ def test_machines_heat_map(frame):
     assert one.axes[0].images[0].get_array()[0].tolist() == [15 + 60 / 32, 75.0, 15 + 60 * 64]
     with pytest.raises(InputError, match="no row has algorithm ring with codec qr-q4"):
         sweep.machines_heat_map(frame, method=("ring", "qr-q4"))
-
-
-def test_highlighted_codecs_and_algorithms_have_the_strong_colour(frame):
-    for name, style_of_line, ends_at in (("qr-q4", "-", 404.0), ("one_shot", "-.", 15 + 60 * 64.0)):
-        strong = lines_of(sweep.latency_over_size(frame, highlight=[name]).axes[0])[style.HIGHLIGHT, style_of_line]
-        assert strong[64 * MIB] == ends_at
-    assert not any(colour == style.HIGHLIGHT for colour, _ in lines_of(sweep.latency_over_size(frame).axes[0]))
 
 
 def test_a_codec_with_another_inside_groups_is_a_series_of_its_own(tmp_path):
@@ -162,7 +140,7 @@ def test_rank_counts_of_one_topology_are_machines_of_their_own(tmp_path):
 
 def test_every_figure_says_where_its_numbers_come_from(frame):
     for draw in sweep.FIGURES.values():
-        said = texts_of(draw(frame))
+        said = said_on(draw(frame))
         assert "Provenance: simulated: model m. File: sweep.csv, 36 rows, SHA-256 " in said
 
 
@@ -205,10 +183,7 @@ def test_one_row_without_sqnr(tmp_path):
 )
 def test_bad_rows_are_refused_in_one_line(tmp_path, capsys, change, message):
     path = write(tmp_path / "sweep.csv", [row | change for row in rows_of()])
-    assert __main__.main(["sweep", str(path), "--out", str(tmp_path)]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("error: ") and err.count("\n") == 1 and message in err
-    assert not list(tmp_path.glob("*.png"))
+    refused(capsys, tmp_path, ["sweep", path, "--out", tmp_path], message)
 
 
 def test_what_the_program_simulates(tmp_path):
@@ -220,9 +195,3 @@ def test_what_the_program_simulates(tmp_path):
             table += list(csv.DictReader(done.stdout.splitlines()))
     figure = sweep.speedup_over_library(read_sweep(write(tmp_path / "sweep.csv", table)))
     assert "times as fast as the library (two_shot with qr-q4 on mi300x-8" in title_of(figure)
-
-
-def test_codecs_of_one_picture_differ_in_grey_too(frame):
-    """By their line style; markers are for algorithms."""
-    looks = sweep.Sweep(frame).looks.values()
-    assert len({look["linestyle"] for look in looks}) == len(looks)

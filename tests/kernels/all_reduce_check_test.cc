@@ -9,7 +9,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/executor.h"
@@ -138,41 +137,6 @@ TEST(AllReduceCheck, OrdersOfSummation) {
       checked([](const AllReduceCall& call) { return reference(call, "one_shot", "fp16"); }, two);
   EXPECT_TRUE(pair.findings.empty()) << all_findings(pair);
   EXPECT_TRUE(contains(pair.exact_as(), "tree_order/native")) << to_text(pair);
-}
-
-TEST(AllReduceCheck, KernelsOfTheHostPlatform) {
-  for (const int ranks : {2, 3}) {
-    auto group = find_platform("host").value()->make_group(ranks, {});
-    ASSERT_TRUE(group.ok());
-    AllReduceCheckRequest request = request_of(ranks);
-    request.codec = "qr-q6";
-    request.claim = "ring/qr-q6/native";
-    const AllReduceCheckReport report = checked(
-        [&](const AllReduceCall& call) {
-          std::vector<std::byte> inputs;
-          for (std::size_t rank = 0; rank < call.regions.size(); ++rank) {
-            const auto input = call.input(rank);
-            inputs.insert(inputs.end(), input.begin(), input.end());
-          }
-          std::vector<std::byte> outputs(inputs.size());
-          const Status status = group.value()->run(
-              {.collective = {.algorithm = "ring", .codec = "qr-q6", .elements = call.elements}},
-              inputs, outputs);
-          for (std::size_t rank = 0; rank < call.regions.size(); ++rank) {
-            std::copy_n(&outputs[rank * call.tensor_bytes()], call.tensor_bytes(),
-                        call.output(rank).begin());
-          }
-          return status;
-        },
-        request);
-    EXPECT_TRUE(report.findings.empty()) << all_findings(report);
-    EXPECT_TRUE(contains(report.exact_as(), "ring/qr-q6/native"));
-    EXPECT_FALSE(contains(report.exact_as(), "two_shot/qr-q6/native"));
-    ASSERT_TRUE(report.errors[0].sqnr_db.has_value());
-    EXPECT_GT(*report.errors[0].sqnr_db, 20);
-    EXPECT_LT(*report.errors[0].sqnr_db, 40);
-    for (const double weight : report.contributions) EXPECT_NEAR(weight, 1, 0.02);
-  }
 }
 
 // ---------------------------------------------------------------- wrong ones

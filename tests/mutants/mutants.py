@@ -1,19 +1,15 @@
 #!/usr/bin/env python3
 """mutants.py LIST SOURCES OUT: copies of sources with all mistakes of a list, of which one is chosen when the program starts.
 
-LIST       TOML. A table is a group of mutants that the same tests must see: `name = "what stands there instead"`. In it, @ is what
-           stands there. Or `name = ["FILE: TEXT", ..., "what stands there instead"]`, with the places of the mistake: a text that
-           the file has once, at which a statement begins, or behind a ¶ in it; or an expression, behind a « in it.
-SOURCES    a folder. Of a mutant without places, // mutant: NAME on the line above a statement in its files is a place, and
-           /* mutant: NAME */ before an expression. A name may stand in several places, and several names, with commas between
-           them, in one.
+LIST       TOML. A table is a group of mutants that the same tests must see: `name = ["FILE: TEXT", ..., "what stands there instead"]`, with
+           the places of the mistake: a text that the file below SOURCES has once, at which a statement begins, or behind a ¶ in it; or an
+           expression, behind a « in it. In what stands there instead, @ is what stands there. Several mutants may have one place.
 
 A place marks the condition of a statement (if, while), what it returns, what it assigns, or, of any other, all of it; or the expression.
 OUT        gets a file for every file with a mutant, under its path from the folder above SOURCES, and mutants.cc, which reads
            ARLAB_MUTANT, the name of a mistake, from the environment.
 
-Prints a line `GROUP NAME FILE` for every mutant and file. A name without a place, an anchor without a name, and a text that a file has not
-once are errors.
+Prints a line `GROUP NAME FILE` for every mutant and file. A text that a file has not once is an error.
 """
 
 import re
@@ -21,7 +17,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-ANCHOR = re.compile(r"/\* mutant: ([\w, ]+?) \*/|// mutant: ([\w, ]+)\n")
 SKIPPED = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
 CONDITION = re.compile(r"(?:else )?(?:if|while)(?: constexpr)? \(")
 
@@ -37,7 +32,7 @@ def end_of(text, at, stops):
             return at
         depth += (text[at] in "([{") - (text[at] in ")]}")
         at += 1
-    raise SystemExit("error: a mutant's anchor at the end of a file")
+    raise SystemExit("error: a mutant's place at the end of a file")
 
 
 def assigned_from(statement):
@@ -80,11 +75,8 @@ def changed(text, begin, is_expression, names, wrong_of, numbers):
 
 
 def places_in(text, file, named):
-    """{begin: (is it an expression, names)} of the anchors in a text, and of the texts that the list names of this file."""
+    """{begin: (is it an expression, names)} of the texts that the list names of this file."""
     places = {}
-    for anchor in ANCHOR.finditer(text):
-        begin = anchor.end() + re.match(r"\s*", text[anchor.end() :]).end()
-        places[begin] = anchor[1] is not None, [name.strip() for name in (anchor[1] or anchor[2]).split(",")]
     for name, place in named:
         before, mark, behind = re.match("(?:(.*)([«¶]))?(.*)", place, re.DOTALL).groups("")
         if text.count(before + behind) != 1:
@@ -104,35 +96,26 @@ def write(path, text):
 def main(list_file, sources, out):
     groups = tomllib.loads(Path(list_file).read_text())
     group_of = {name: group for group, mutants in groups.items() for name in mutants}
-    wrong_of = {name: wrong if isinstance(wrong, str) else wrong[-1] for mutants in groups.values() for name, wrong in mutants.items()}
-    named = {}  # by file: (name, text)
-    for name, wrong in ((name, wrong) for mutants in groups.values() for name, wrong in mutants.items() if not isinstance(wrong, str)):
-        for file, place in (one.split(": ", 1) for one in wrong[:-1]):
+    wrong_of, named = {}, {}  # named: by file, (name, text)
+    for name, (*places, wrong) in ((name, entry) for mutants in groups.values() for name, entry in mutants.items()):
+        wrong_of[name] = wrong
+        for file, place in (one.split(": ", 1) for one in places):
             named.setdefault(file, []).append((name, place))
     if len(wrong_of) != sum(map(len, groups.values())):
         raise SystemExit(f"error: {list_file}: a name stands twice")
     numbers = {name: number for number, name in enumerate(wrong_of, 1)}
     sources, out = Path(sources), Path(out)
-    found = set()
     written = {out / "mutants.cc"}
-    for file in sorted(path for path in sources.rglob("*") if path.suffix in {".h", ".cc", ".hip"}):
-        text = file.read_text()
-        places = places_in(text, file, named.get(file.relative_to(sources).as_posix(), []))
-        names = {name for _, some in places.values() for name in some}
-        if unknown := names - wrong_of.keys():
-            raise SystemExit(f"error: {file}: no mutant in {list_file} has the name {', '.join(sorted(unknown))}")
-        if not names:
-            continue
-        found |= names
+    for file in sorted(named):
+        text = (sources / file).read_text()
+        places = places_in(text, sources / file, named[file])
         for begin in sorted(places, reverse=True):  # one may stand inside what another one before it marks
             text = changed(text, begin, *places[begin], wrong_of, numbers)
-        path = file.relative_to(sources.parent)
-        write(out / path, f'extern const int arlab_mutant;\n#line 1 "{file}"\n{text}')
+        path = Path(sources.name) / file
+        write(out / path, f'extern const int arlab_mutant;\n#line 1 "{sources / file}"\n{text}')
         written.add(out / path)
-        for name in sorted(names):
+        for name in sorted({name for name, _ in named[file]}):
             print(group_of[name], name, path)
-    if missing := wrong_of.keys() - found:
-        raise SystemExit(f"error: {list_file}: no place below {sources} has the name {', '.join(sorted(missing))}")
     write(
         out / "mutants.cc",
         "#include <cstdio>\n#include <cstdlib>\n#include <cstring>\n\nextern const int arlab_mutant;\nnamespace {\n"

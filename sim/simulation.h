@@ -24,13 +24,13 @@ enum class Sharing : std::uint8_t { max_min, fifo };
 
 /// Where the latency goes, along the chain of events that ends last; the parts add up to it.
 struct LatencyBreakdown {
-  double agreement_us = 0;  ///< an all-reduce of scales that ranks share, before the collective
-  double launch_us = 0;     ///< kernel launch, and the delay of a straggler
+  double launch_us = 0;           ///< kernel launch, and the delay of a straggler
   double synchronisation_us = 0;  ///< flags and latencies of links
   double wire_us = 0;             ///< links at their bandwidth, and queues before them
   double contention_us = 0;       ///< stores of the sender that get in each other's way
   double codec_us = 0;            ///< encode, decode, sums, as far as the wire does not hide them
   double release_us = 0;          ///< releases of tiles, as far as nothing hides them
+  double agreement_us = 0;  ///< an all-reduce of scales that ranks share, before the collective
   bool operator==(const LatencyBreakdown&) const = default;
 };
 

@@ -496,7 +496,8 @@ Result Simulation::result(bool with_interval) const {
   }
   result.shown_figures = words_in(
       "topology algorithm codec inner_codec ranks bytes latency_us latency_us_low "
-      "latency_us_high latency_us_tail busbw_gb_per_s bottleneck implementation runs p50_us p99_us max_us "
+      "latency_us_high latency_us_tail busbw_gb_per_s bottleneck implementation runs p50_us p99_us "
+      "max_us "
       "trace timeline provenance");
   return result;
 }

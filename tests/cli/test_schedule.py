@@ -132,7 +132,7 @@ def test_a_schedule_of_any_size_is_an_algorithm_everywhere(any_size):
     # Of a file, no symmetry is known: all ranks are simulated, and one is named.
     same("simulate --algorithm {} --topology full:4 --codec qr-q4 --bytes 1M", but=["simulated_ranks", "bottleneck"])
     same("reduce --algorithm {} --codec qr-q4 --ranks 4 --synthetic gaussian --elements 20000")
-    selected = ok_json("select --algorithms own.json,two_shot --codecs qr-q4 --topology full:4 --bytes 1M", any_size)
+    selected = ok_json("select --no-budget --algorithms own.json,two_shot --codecs qr-q4 --topology full:4 --bytes 1M", any_size)
     assert "own.json" in json.dumps(selected)
     conformed = ok_json("conform --platform host --algorithm own.json --ranks 4 --codec qr-q4 --elements 5003", any_size)
     assert "own.json" in json.dumps(conformed)

@@ -273,7 +273,10 @@ struct AnyBit : Format {
     }
     return encode_one_by_one(payload, at);
   }
-  ARLAB_DEVICE Encoded encode_one_by_one(const Pack8<Element>& payload, Position at) const {
+  /// With RandomBits: rounded stochastically.
+  template <class... Random>
+  ARLAB_DEVICE Encoded encode_one_by_one(const Pack8<Element>& payload, Position at,
+                                         const Random&... random) const {
     Float8 x = to_floats(payload);
     if (hadamard) {
       // What is behind the end takes part as +0; a decoded sum holds other values there.
@@ -291,7 +294,7 @@ struct AnyBit : Format {
     // Only now: lanes of other groups exchange values in there, too.
     finite = finite && is_finite(scale.value) && is_finite(scale.zero);
     if (finite) {
-      quantize(x, scale, e);
+      quantize(x, scale, e, random...);
     } else {
       e = non_finite();
     }
@@ -853,11 +856,13 @@ struct AnyBit : Format {
   }
 
   /// The codes of a finite group, and the scale as it travels.
-  ARLAB_DEVICE void quantize(const Float8& x, const AnyBitScale& scale, Encoded& e) const {
+  template <class... Random>
+  ARLAB_DEVICE void quantize(const Float8& x, const AnyBitScale& scale, Encoded& e,
+                             const Random&... random) const {
     const float factor = arithmetic().factor_of(scale);
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      e.codes.set(i, arithmetic().quantize(x.value[i], scale, factor).bits);
+      e.codes.set(i, arithmetic().quantize(x.value[i], scale, factor, random(i)...).bits);
     }
     const bool integer = has_integer_scales();
     e.scales =
@@ -937,6 +942,16 @@ struct AnyBit : Format {
       if (e.maximum_index == mine + i) x.value[i] = Element::to_float(e.maximum);
     }
     return x;
+  }
+};
+
+/// The same, rounded stochastically.
+template <class Element>
+struct StochasticAnyBit : AnyBit<Element> {
+  using AnyBit<Element>::AnyBit;
+  ARLAB_DEVICE typename StochasticAnyBit::Encoded encode(const Pack8<Element>& payload, Position at,
+                                                         const EncodeContext& context) const {
+    return this->encode_one_by_one(payload, at, RandomBits{context, at.first});
   }
 };
 

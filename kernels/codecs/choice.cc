@@ -36,6 +36,7 @@ std::optional<CodecChoice> choose_anybit(const AnyBitFormat& format) {
   if (format.metadata == AnyBitFormat::Metadata::spikes) p.spikes = Spikes::exact;
   if (format.metadata == AnyBitFormat::Metadata::integer_spikes) p.spikes = Spikes::integer_scale;
   p.hadamard_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(format.group)));
+  if (format.stochastic) return stochastic_anybit_kernels(p);
   return p;
 }
 
@@ -49,7 +50,9 @@ std::optional<CodecChoice> choose(const Codec& codec) {
   if (const auto format = parse_anybit(name)) return choose_anybit(*format);
   if (const auto format = Mx::parse(name)) return *format;
   if (const auto format = MxInt8::parse(name)) return *format;
-  if (const auto format = Fp8Blocks<128>::parse(name)) return *format;
+  if (const auto format = Fp8Blocks<128>::parse(name); format && !format->stochastic) {
+    return *format;
+  }
   if (FormatChoice kernels = find_format_kernels(name)) return kernels;
   if (const auto format = parse_logfmt(name)) {
     if (!is_group_of_lanes(format->group)) return std::nullopt;

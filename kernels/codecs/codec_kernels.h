@@ -6,9 +6,10 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// The wire of `elements` elements; `wire` is aligned to 16 bytes.
+/// The wire of `elements` elements, of a message that stands there; `wire` is aligned to 16 bytes.
 hipError_t launch_encode(const CodecChoice& codec, DType dtype, const void* payload,
-                         std::size_t elements, std::uint8_t* wire, hipStream_t stream);
+                         std::size_t elements, std::uint8_t* wire, const EncodeContext& context,
+                         hipStream_t stream);
 
 /// The payload that a wire stands for.
 hipError_t launch_decode(const CodecChoice& codec, DType dtype, const std::uint8_t* wire,

@@ -5,12 +5,13 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 hipError_t launch_encode(const CodecChoice& codec, DType dtype, const void* payload,
-                         std::size_t elements, std::uint8_t* wire, hipStream_t stream) {
+                         std::size_t elements, std::uint8_t* wire, const EncodeContext& context,
+                         hipStream_t stream) {
   if (const FormatKernels* format = format_kernels(codec)) {
-    return format->encode(dtype, payload, elements, wire, stream);
+    return format->encode(dtype, payload, elements, wire, context, stream);
   }
   return with_codec(codec, dtype, [&](const auto& device_codec, auto element) {
-    launch_encode_of(device_codec, element, payload, elements, wire, stream);
+    launch_encode_of(device_codec, element, payload, elements, wire, context, stream);
   });
 }
 

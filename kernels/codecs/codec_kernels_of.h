@@ -18,10 +18,14 @@ inline dim3 blocks_for(std::size_t elements) {
 template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads)
     encode_kernel(Codec codec, const typename Element::Bits* payload, std::size_t elements,
-                  std::uint8_t* wire) {
+                  std::uint8_t* wire, EncodeContext context) {
   const Position at = position_in(elements);
   const Pack8<Element> x = load_elements<Element>(payload + at.first, at.count());
-  codec.store(codec.encode(x, at), wire, at);
+  if constexpr (UsesContext<Codec, Element>) {
+    codec.store(codec.encode(x, at, context), wire, at);
+  } else {
+    codec.store(codec.encode(x, at), wire, at);
+  }
 }
 
 template <class Codec, class Element>
@@ -46,10 +50,10 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class Codec, class Element>
 void launch_encode_of(const Codec& codec, Element, const void* payload, std::size_t elements,
-                      std::uint8_t* wire, hipStream_t stream) {
+                      std::uint8_t* wire, const EncodeContext& context, hipStream_t stream) {
   hipLaunchKernelGGL(HIP_KERNEL_NAME(encode_kernel<Codec, Element>), blocks_for(elements),
                      dim3(kThreads), 0, stream, codec,
-                     static_cast<const typename Element::Bits*>(payload), elements, wire);
+                     static_cast<const typename Element::Bits*>(payload), elements, wire, context);
 }
 
 template <class Codec, class Element>

@@ -46,5 +46,12 @@ concept DeviceCodec = requires(const Codec& codec, const Pack8<Element>& x, Posi
   { codec.decode(encoded, at) } -> std::same_as<Pack8<Element>>;
 };
 
+/// A codec whose bits depend on where a message stands: it encodes with a context, and has no batches.
+template <class Codec, class Element>
+concept UsesContext = requires(const Codec& codec, const Pack8<Element>& x, Position at,
+                               const EncodeContext& context) {
+  { codec.encode(x, at, context) } -> std::same_as<typename Codec::Encoded>;
+};
+
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

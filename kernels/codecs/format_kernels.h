@@ -14,6 +14,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 struct ProgramCall;
+struct AnyBitParameters;
 
 /// Launches them; as codec_kernels.h and schedule/run.h say.
 class FormatKernels {
@@ -21,7 +22,8 @@ class FormatKernels {
   virtual ~FormatKernels() = default;
   virtual Tuning tuning() const = 0;
   virtual hipError_t encode(DType dtype, const void* payload, std::size_t elements,
-                            std::uint8_t* wire, hipStream_t stream) const = 0;
+                            std::uint8_t* wire, const EncodeContext& context,
+                            hipStream_t stream) const = 0;
   virtual hipError_t decode(DType dtype, const std::uint8_t* wire, std::size_t elements,
                             void* payload, hipStream_t stream) const = 0;
   virtual hipError_t decode_add(DType dtype, const std::uint8_t* wire, std::size_t elements,
@@ -32,6 +34,9 @@ using FormatChoice = std::shared_ptr<const FormatKernels>;
 
 /// The kernels of the format that has a codec of this name; null when none has.
 FormatChoice find_format_kernels(std::string_view name);
+
+/// The kernels of an any-bit format that rounds stochastically.
+FormatChoice stochastic_anybit_kernels(const AnyBitParameters& parameters);
 
 /// Makes kernels known at run time, to find_format_kernels(). kernels_of_format.h has what finds
 /// them for a format of one's own. Thread-safe.

@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/codecs/anybit.h"
 #include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/kernels_of_format.h"
 #include "reference/codecs/formats/formats.h"
@@ -28,6 +29,8 @@ FormatChoice find_format_kernels(std::string_view name) {
     // What choice.h has is found there.
     if constexpr (!std::same_as<Format, MxInt8> && !std::same_as<Format, Fp8Blocks<128>>) {
       if (found == nullptr) found = kernels_of_format<Format>(name);
+    } else if (found == nullptr) {
+      found = stochastic_kernels_of_format<Format>(name);
     }
   });
   Registry& known = registry();
@@ -36,6 +39,10 @@ FormatChoice find_format_kernels(std::string_view name) {
     if (found == nullptr) found = find(name);
   }
   return found;
+}
+
+FormatChoice stochastic_anybit_kernels(const AnyBitParameters& parameters) {
+  return std::make_shared<ProgramKernels<StochasticAnyBit, AnyBitParameters>>(parameters);
 }
 
 void register_format_kernels(std::function<FormatChoice(std::string_view name)> find) {

@@ -9,17 +9,18 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-template <class Format>
-class KernelsOfFormat final : public FormatKernels {
+/// Programs are all that there is, of a device codec that is made of its parameters.
+template <template <class> class Device, class Parameters>
+class ProgramKernels final : public FormatKernels {
  public:
-  explicit KernelsOfFormat(const Format& format) : format_(format) {}
+  explicit ProgramKernels(const Parameters& parameters) : parameters_(parameters) {}
 
   Tuning tuning() const override { return Device<Fp16>::kTuning; }
 
   hipError_t encode(DType dtype, const void* payload, std::size_t elements, std::uint8_t* wire,
-                    hipStream_t stream) const override {
+                    const EncodeContext& context, hipStream_t stream) const override {
     return with_dtype(dtype, [&](const auto& codec, auto element) {
-      launch_encode_of(codec, element, payload, elements, wire, stream);
+      launch_encode_of(codec, element, payload, elements, wire, context, stream);
     });
   }
   hipError_t decode(DType dtype, const std::uint8_t* wire, std::size_t elements, void* payload,
@@ -41,22 +42,44 @@ class KernelsOfFormat final : public FormatKernels {
   }
 
  private:
-  template <class Element>
-  using Device = Scaled<Format, Element, false>;  // programs are all that there is
   template <class F>
   hipError_t with_dtype(DType dtype, F f) const {
-    with_parameters<Device>(format_, dtype, f);
+    with_parameters<Device>(parameters_, dtype, f);
     return hipGetLastError();
   }
 
-  Format format_;
+  Parameters parameters_;
 };
+
+/// The device codecs of a format.
+template <class Format>
+struct DevicesOf {
+  template <class Element>
+  using Nearest = Scaled<Format, Element, false>;
+  template <class Element>
+  using Stochastic = StochasticScaled<Format, Element>;
+};
+
+/// The kernels of a format's codec of this name that rounds stochastically; null when it is no such codec.
+template <ScaledFormat Format>
+FormatChoice stochastic_kernels_of_format(std::string_view name) {
+  if constexpr (StochasticFormat<Format>) {
+    const std::optional<Format> format = Format::parse(name);
+    if (format && format->stochastic) {
+      return std::make_shared<ProgramKernels<DevicesOf<Format>::template Stochastic, Format>>(
+          *format);
+    }
+  }
+  return nullptr;
+}
 
 /// The kernels of a format's codec of this name; null when the format has none.
 template <ScaledFormat Format>
 FormatChoice kernels_of_format(std::string_view name) {
+  if (FormatChoice kernels = stochastic_kernels_of_format<Format>(name)) return kernels;
   const std::optional<Format> format = Format::parse(name);
-  return format ? std::make_shared<KernelsOfFormat<Format>>(*format) : nullptr;
+  if (!format) return nullptr;
+  return std::make_shared<ProgramKernels<DevicesOf<Format>::template Nearest, Format>>(*format);
 }
 
 /// Makes a format known that only this program has, to the reference and to kernels. Throws

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "kernels/platform/platform.h"
+#include "reference/codecs/context.h"
 #include "reference/formats/payload_arithmetic.h"
 
 namespace arlab::kernels {
@@ -322,6 +323,15 @@ struct Position {
   }
   /// Whether all of the tile is. The same for all threads of a block.
   ARLAB_DEVICE bool is_in_whole_tile() const { return (first | (kTile - 1)) < elements; }
+};
+
+/// The random bits of a thread's elements, of a message that stands there.
+struct RandomBits {
+  const EncodeContext& context;
+  std::size_t first;
+  ARLAB_DEVICE std::uint32_t operator()(std::size_t i) const {
+    return random_bits(context, first + i);
+  }
 };
 
 }  // namespace ARLAB_PLATFORM

@@ -17,10 +17,11 @@ struct ScaledCodes {
   Scale scale = {};
 };
 
-/// Encodes eight elements, the first `count` of which are in the message.
-template <class Format>
+/// Encodes eight elements, the first `count` of which are in the message; with RandomBits, rounded stochastically.
+template <class Format, class... Random>
 ARLAB_DEVICE ScaledCodes<typename Format::Scale> encode_scaled(const Format& format,
-                                                               const Float8& x, std::size_t count) {
+                                                               const Float8& x, std::size_t count,
+                                                               const Random&... random) {
   // The largest in bits, which order as magnitudes do, infinities and NaNs above all numbers.
   std::uint32_t largest_bits = 0;
 #pragma unroll
@@ -41,7 +42,7 @@ ARLAB_DEVICE ScaledCodes<typename Format::Scale> encode_scaled(const Format& for
   if (block.factor == 0) return e;
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i) {
-    e.codes.set(i, format.quantize(x.value[i], block.factor).bits);
+    e.codes.set(i, format.quantize(x.value[i], block.factor, random(i)...).bits);
   }
   return e;
 }
@@ -284,6 +285,18 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
   }
   ARLAB_DEVICE static std::uint8_t scale_bits(std::uint8_t scale) { return scale; }
   ARLAB_DEVICE static std::uint32_t scale_bits(float scale) { return float_bits(scale); }
+};
+
+/// The same, rounded stochastically.
+template <StochasticFormat Format, class Element>
+struct StochasticScaled : Scaled<Format, Element, false> {
+  static constexpr Tuning kTuning = {};
+  using Scaled<Format, Element, false>::Scaled;
+  ARLAB_DEVICE typename StochasticScaled::Encoded encode(const Pack8<Element>& payload, Position at,
+                                                         const EncodeContext& context) const {
+    return encode_scaled<Format>(*this, to_floats(payload), at.count(),
+                                 RandomBits{context, at.first});
+  }
 };
 
 }  // namespace ARLAB_PLATFORM

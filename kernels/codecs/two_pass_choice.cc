@@ -36,7 +36,7 @@ TwoPassChoice choose_anybit(const AnyBitFormat& format) {
 }
 
 std::optional<TwoPassChoice> choose(const Codec& codec) {
-  if (codec.info().is_of_reference_only()) return std::nullopt;
+  if (codec.info().is_of_reference_only() || codec.info().uses_context) return std::nullopt;
   const std::string& name = codec.name();
   if (const auto format = parse_anybit(name)) return choose_anybit(*format);
   if (const auto format = parse_nvfp4(name)) return NvFp4Blocks{.vllm = format->vllm};

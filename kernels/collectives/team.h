@@ -129,7 +129,9 @@ struct Team {
   SentinelWords* two_shot_words;    ///< likewise
   std::uint32_t* lamport_calls;     ///< [block]: through Lamport slots; this rank's own
   MeasuredWords* measured;          ///< what blocks have found of messages; this rank's own
-  std::uint32_t* status;            ///< 0, or why this rank has given up; this rank's own
+  /// Calls before this one of codecs with random numbers; this rank's own.
+  std::uint32_t* random_calls;
+  std::uint32_t* status;  ///< 0, or why this rank has given up; this rank's own
   std::uint64_t timeout_nanoseconds;
   CallDescription call;
 };

@@ -69,9 +69,15 @@ class Conformance {
         const std::string where = fmt::format("{} {} elements", length, kind.name);
         const Tensor input = make_inputs(kind, request_.seed, dtype, 2, length);
         Bytes wire(codec.wire_bytes(dtype, length));
-        codec.encode(dtype, input.rank_bytes(0), wire);
+        // Near where positions have more than 32 bits.
+        const EncodeContext context{.seed = request_.seed,
+                                    .call = 3,
+                                    .rank = 5,
+                                    .step = 1,
+                                    .position = (std::uint64_t{1} << 32) - length / 2};
+        codec.encode(dtype, input.rank_bytes(0), wire, nullptr, context);
         Bytes got(wire.size(), std::byte{0xA5});
-        Status status = platform_.encode(codec.name(), dtype, input.rank_bytes(0), got);
+        Status status = platform_.encode(codec.name(), dtype, input.rank_bytes(0), got, context);
         if (!status.ok()) return status;
         compare(wire, got, 1, where, encode, kNothingMore);
         encode.compared_elements += length;
@@ -142,6 +148,7 @@ class Conformance {
 
   Status check_collective(Group& group, const Codecs& codecs, ConformanceRow& row) {
     const auto ranks = static_cast<std::size_t>(row.ranks);
+    const bool random = codecs.outer().info().uses_context || codecs.inner().info().uses_context;
     std::vector<std::size_t> lengths = request_.lengths;
     if (request_.schedule) lengths = {request_.schedule->elements};
     for (std::size_t i = 0; i < lengths.size(); ++i) {
@@ -159,18 +166,22 @@ class Conformance {
         // Inputs change from call to call, so that what a call left behind is not what the next
         // expects. Every combination of in place and offset occurs with every kind of input.
         const std::uint64_t seed = request_.seed + ++cases_;
+        const auto calls = static_cast<std::uint32_t>(seed);
         const GroupCall call{.collective = {.algorithm = row.subject,
                                             .codec = codecs.outer().name(),
                                             .dtype = row.dtype,
                                             .elements = elements,
                                             .options = request_.options,
-                                            .schedule = request_.schedule},
+                                            .schedule = request_.schedule,
+                                            .seed = random ? seed : 0},
                              .in_place = (i + k) % 2 == 1,
-                             .offset_elements = (i / 2 + k) % 2 == 1 ? 3U : 0U};
+                             .offset_elements = (i / 2 + k) % 2 == 1 ? 3U : 0U,
+                             .random_calls = random ? std::optional(calls) : std::nullopt};
         const Tensor inputs = make_inputs(kInputs[k], seed, row.dtype, ranks, elements);
         Bytes expected(inputs.bytes().size());
         Bytes got(expected.size());
-        execute(schedule, codecs, row.dtype, inputs.bytes(), expected, {.scalar = true});
+        execute(schedule, codecs, row.dtype, inputs.bytes(), expected,
+                {.scalar = true, .seed = seed, .call = calls});
         Status status = group.run(call, inputs.bytes(), got);
         if (!status.ok()) return status;
         compare(
@@ -299,6 +310,11 @@ std::vector<std::string> unusual_codecs() {
           "logfmt5-g2600",
           "nvfp4-vllm",
           "nvfp4-ts0.25",
+          "int4-g32-stoch",
+          "had-int3-g64-stoch",
+          "int2-g32-sr-is-stoch",
+          "fp8-e4m3-g128-stoch",
+          "fp8-e4m3-g64-torch-stoch",
           "nvfp4-vllm-ts448"};
 }
 

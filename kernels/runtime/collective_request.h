@@ -51,6 +51,7 @@ struct CollectiveRequest {
   AlgorithmOptions options = {};  ///< options of the algorithm
   /// A schedule of one's own, for these ranks and elements; `algorithm` then is just its name.
   std::shared_ptr<const Schedule> schedule = nullptr;
+  std::uint64_t seed = 0;  ///< of codecs with random numbers
 
   bool operator==(const CollectiveRequest&) const = default;
 };

@@ -190,10 +190,22 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
   status = order_after_last_call(stream, capturing);
   if (!status.ok()) return status;
   status = launch(*call.value(), input, output, stream);
+  if (status.ok() && call.value()->is_counted()) {
+    status = status_of(launch_count_call(team_.random_calls, stream), "a kernel cannot be started");
+  }
   if (!status.ok() || capturing) return status;
   called_ = true;
   last_stream_ = stream;
   return status_of(hipEventRecord(last_call_, stream), "an event cannot be recorded");
+}
+
+Status Communicator::set_random_calls(std::uint32_t calls) {
+  Status status = status_of(hipSetDevice(device_), "a device cannot be used");
+  if (status.ok() && called_) {
+    status = status_of(hipStreamSynchronize(last_stream_), "a kernel failed");
+  }
+  if (!status.ok()) return status;
+  return fill_words(reinterpret_cast<std::uint8_t*>(team_.random_calls), 1, calls);
 }
 
 Result<std::string> Communicator::explain(const CollectiveRequest& request) {

@@ -57,6 +57,10 @@ class Communicator {
   /// calls, which the caller orders (one stream does) among this communicator's others.
   Status run(const CollectiveRequest& request, const void* input, void* output, hipStream_t stream);
 
+  /// Codecs with random numbers: how many calls of such codecs were before the next one. It is 0 at first, and counted on the
+  /// device, so that every replay of a graph has its own number. Waits for the last call.
+  Status set_random_calls(std::uint32_t calls);
+
   /// Which kernel run() would take for the request, and why.
   Result<std::string> explain(const CollectiveRequest& request);
 

@@ -285,6 +285,11 @@ class DeviceGroup final : public GroupOnDevices {
 
  private:
   Status enqueue(const GroupCall& call) override {
+    for (Communicator& communicator : communicators_) {
+      if (!call.random_calls) break;
+      Status status = communicator.set_random_calls(*call.random_calls);
+      if (!status.ok()) return status;
+    }
     for (std::size_t rank = 0; rank < members().size(); ++rank) {
       Member& member = members()[rank];
       Status status =
@@ -362,6 +367,9 @@ class RankOnDevice final : public RankCommunicator {
     }
     return status.ok() ? communicator_.run(request, input, output, own_) : status;
   }
+  Status set_random_calls(std::uint32_t calls) override {
+    return communicator_.set_random_calls(calls);
+  }
   Status wait(void* stream) override {
     Status status = status_of(hipSetDevice(device()), "a device cannot be used");
     if (!status.ok()) return status;
@@ -404,7 +412,7 @@ class DevicePlatform final : public Platform {
   bool has_codec(const std::string& codec) const override { return choose(codec).ok(); }
 
   Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,
-                std::span<std::byte> wire) const override {
+                std::span<std::byte> wire, const EncodeContext& context) const override {
     const std::size_t elements = payload.size() / size_of(dtype);
     DeviceMemory statistics;
     return on_device(codec, payload, wire, [&](const auto& choice, std::byte* from, std::byte* to) {
@@ -417,7 +425,7 @@ class DevicePlatform final : public Platform {
         auto* const measured = reinterpret_cast<Statistics*>(statistics.data());
         return started(launch_encode(choice, dtype, from, elements, bytes, measured, nullptr));
       } else {
-        return started(launch_encode(choice, dtype, from, elements, bytes, nullptr));
+        return started(launch_encode(choice, dtype, from, elements, bytes, context, nullptr));
       }
     });
   }

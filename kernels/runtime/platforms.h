@@ -14,6 +14,7 @@
 #include "kernels/runtime/collective_request.h"
 #include "kernels/runtime/conformance_record.h"
 #include "kernels/runtime/status.h"
+#include "reference/codecs/context.h"
 #include "reference/dtype.h"
 #include "reference/layers/linear.h"
 
@@ -24,6 +25,8 @@ struct GroupCall {
   bool in_place = false;
   /// The tensors start so many elements behind an address that is a multiple of 256.
   std::size_t offset_elements = 0;
+  /// Of codecs with random numbers: calls before this one; else those that were made.
+  std::optional<std::uint32_t> random_calls = {};
 };
 
 struct TimingRequest {
@@ -74,6 +77,8 @@ class RankCommunicator {
                      void* stream) = 0;
   /// Waits for this rank's work on the stream.
   virtual Status wait(void* stream) = 0;
+  /// As Communicator::set_random_calls.
+  virtual Status set_random_calls(std::uint32_t calls) = 0;
   /// As Communicator::check.
   virtual Status check() = 0;
   Status synchronize(void* stream) {
@@ -115,7 +120,7 @@ class Platform {
 
   /// The codec's kernels on device 0; as Codec has them. `wire` has codec.wire_bytes() bytes.
   virtual Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,
-                        std::span<std::byte> wire) const = 0;
+                        std::span<std::byte> wire, const EncodeContext& context = {}) const = 0;
   virtual Status decode(const std::string& codec, DType dtype, std::span<const std::byte> wire,
                         std::span<std::byte> payload) const = 0;
   virtual Status decode_add(const std::string& codec, DType dtype, std::span<const std::byte> wire,

@@ -47,6 +47,7 @@ CallDescription describe(const CollectiveRequest& request, const Schedule& sched
   Hash rest;
   rest.mix(request.algorithm);
   rest.mix(codecs);
+  rest.mix(request.seed);
   for (const Chunk& chunk : schedule.chunks) {
     rest.mix(chunk.begin);
     rest.mix(chunk.end);
@@ -163,8 +164,10 @@ KernelCall facts_of(const Schedule& schedule, const Codec& codec, const Collecti
   return facts;
 }
 
-ProgramCall program_call(const Lowered& lowered, const TeamResources& resources) {
+ProgramCall program_call(const CollectiveRequest& request, const Lowered& lowered,
+                         const TeamResources& resources) {
   ProgramCall call{};
+  call.seed = request.seed;
   call.team = resources.team;
   call.program = lowered.programs[static_cast<std::size_t>(resources.team.rank)];
   call.aligned = true;
@@ -245,7 +248,7 @@ Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& re
   if (!programs.ok()) return programs.status();
   OnePass result{choice, {}};
   for (const Lowered& lowered : programs.value()) {
-    ProgramCall call = program_call(lowered, resources);
+    ProgramCall call = program_call(request, lowered, resources);
     call.tile_bytes = tile_bytes;
     const Cut work = cut(ceil_divide(longest_chunk(lowered.chunks), kTile),
                          wires.value() / static_cast<std::size_t>(lowered.wires),
@@ -384,7 +387,7 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
   if (!programs.ok()) return programs.status();
 
   for (const Lowered& lowered : programs.value()) {
-    ProgramCall call = program_call(lowered, resources);
+    ProgramCall call = program_call(request, lowered, resources);
     geometries.front().set(call, lowered.wires);
     if (!lowered.kernels_are_whole && codecs.differ()) {
       return Status::error(
@@ -455,7 +458,8 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
     }
     TeamResources resources = of_team;
     resources.team.call = describe(request, schedule);
-    std::shared_ptr<PreparedCall> call(new PreparedCall(request.dtype));
+    std::shared_ptr<PreparedCall> call(
+        new PreparedCall(request.dtype, codec->info().uses_context || inner->info().uses_context));
     const auto keep = [&](auto kernels) -> Result<std::shared_ptr<const PreparedCall>> {
       if (!kernels.ok()) return kernels.status();
       call->kernels_ = std::move(kernels.value());

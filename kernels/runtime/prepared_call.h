@@ -33,6 +33,9 @@ class PreparedCall {
   /// The kernel that was chosen, and why, in a line.
   std::string explanation() const;
 
+  /// Whether a codec has random numbers, so that the call is to be counted (launch_count_call()).
+  bool is_counted() const { return is_counted_; }
+
   /// Enqueues this rank's part.
   Status launch(const void* input, void* output, hipStream_t stream) const;
 
@@ -68,7 +71,7 @@ class PreparedCall {
     }
   };
 
-  explicit PreparedCall(DType dtype) : dtype_(dtype) {}
+  PreparedCall(DType dtype, bool is_counted) : dtype_(dtype), is_counted_(is_counted) {}
 
   static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const KernelRule&,
                              const KernelCall&, const Tuning&, const AnyChoice&,
@@ -80,6 +83,7 @@ class PreparedCall {
                                   std::vector<AnyChoice>, const TeamResources&);
 
   DType dtype_;
+  bool is_counted_;
   std::variant<Tuned, OnePass, TwoPass> kernels_;
 };
 

@@ -170,7 +170,7 @@ struct RankMemory {
 };
 
 /// Makes a rank's memory: a buffer, statistics, and words of its own: an epoch per
-/// block, the work counter, the status, and those of sentinel slots and Lamport slots. Fills in
+/// block, the work counter, the status, a count of calls, and those of sentinel slots and Lamport slots. Fills in
 /// everything of its Team but where buffers are.
 inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
                                     const BufferLayout& layout, const CommunicatorOptions& options,
@@ -180,7 +180,7 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   const SentinelSlots two_shot_sentinel = two_shot_sentinel_of(layout);
   const Result<std::uint8_t*> buffer = memory.allocate(device, buffer_bytes(layout));
   if (!buffer.ok()) return buffer.status();
-  const std::size_t sentinel_words_at = (blocks + kWorkCounterWords + 1) * 4;
+  const std::size_t sentinel_words_at = (blocks + kWorkCounterWords + 2) * 4;
   const std::size_t lamport_calls_at = sentinel_words_at + 2 * sizeof(SentinelWords);
   const std::size_t measured_at = (lamport_calls_at + blocks * 4 + 7) / 8 * 8;
   const Result<std::uint8_t*> own =
@@ -217,6 +217,7 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   team.epochs = reinterpret_cast<std::uint32_t*>(own.value());
   team.work_counter = team.epochs + blocks;
   team.status = team.work_counter + kWorkCounterWords;
+  team.random_calls = team.status + 1;
   team.one_shot_sentinel = one_shot_sentinel;
   team.two_shot_sentinel = two_shot_sentinel;
   team.one_shot_words = reinterpret_cast<SentinelWords*>(own.value() + sentinel_words_at);

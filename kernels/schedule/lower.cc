@@ -54,7 +54,8 @@ class Lowering {
         passes_(passes),
         most_wires_(std::min<std::size_t>(most_wires, kNoWire)),
         number_(schedule.chunks.size(), kNoChunk),
-        facts_(schedule.ops.size()) {
+        facts_(schedule.ops.size()),
+        encodings_(encodings_of(schedule)) {
     for (const ChunkId chunk : chunks) {
       number_[chunk] = static_cast<ChunkId>(lowered_.chunks.size());
       lowered_.chunks.push_back(s_.chunks[chunk]);
@@ -405,6 +406,7 @@ class Lowering {
       add_operand(draft, source, fact.phase);
     }
     draft.step.encodes = true;
+    draft.step.encodings = static_cast<std::uint8_t>(encodings_[value] - 1);
     const auto phase = static_cast<std::size_t>(fact.phase);
     if (codec_of_phase_.size() <= phase) codec_of_phase_.resize(phase + 1);
     if (codec_of_phase_[phase].value_or(op(value).codec) != op(value).codec) mixes_codecs_ = true;
@@ -615,6 +617,7 @@ class Lowering {
   const std::size_t most_wires_;
   std::vector<ChunkId> number_;  // of each chunk among those that are lowered
   std::vector<Fact> facts_;
+  std::vector<std::uint32_t> encodings_;
   int phases_ = 1;
   std::map<std::pair<ValueId, int>, std::uint32_t> wires_;     // by value and exchange
   std::vector<std::vector<std::vector<Lifetime>>> lifetimes_;  // by rank and place

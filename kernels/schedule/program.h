@@ -63,6 +63,7 @@ struct Step {
   std::uint8_t operands = 0;
   std::uint8_t chunk = 0;
   std::uint8_t place = 0;      ///< the chunk at whose place the output gets what is stored
+  std::uint8_t encodings = 0;  ///< that its values have behind them: EncodeContext::step
   bool from_zero : 1 = false;  ///< the sum starts from +0, else from the first operand
   bool encodes : 1 = false;    ///< the sum
   bool passes_on : 1 = false;  ///< the wire that is the only operand

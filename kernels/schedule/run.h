@@ -32,6 +32,7 @@ struct ProgramCall {
       encoding_phases;  ///< measured on the way: bit i of phase i, if some rank encodes there
   std::size_t groups;   ///< two passes: entries of statistics from step to step
   const Statistics* statistics;  ///< [step from the first one that sends][group]
+  std::uint64_t seed;            ///< of random numbers
   Program program;
 };
 static_assert(sizeof(ProgramCall) < 4096 - 256, "a kernel's parameters have 4 KiB in all");
@@ -49,6 +50,9 @@ hipError_t launch_measured_program(const ProgramCall& call, const TwoPassChoice&
                                    hipStream_t stream);
 /// How that kernel works best, if there is one.
 std::optional<Tuning> measured_tuning(const TwoPassChoice& codec, DType dtype);
+
+/// One more call of codecs with random numbers: in a graph, each replay has its own.
+hipError_t launch_count_call(std::uint32_t* calls, hipStream_t stream);
 
 /// How messages of at most so many elements are cut.
 struct MessageTiles {

@@ -3,6 +3,18 @@
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
+namespace {
+
+__global__ void count_call_kernel(std::uint32_t* calls) {
+  if (threadIdx.x == 0) ++*calls;
+}
+
+}  // namespace
+
+hipError_t launch_count_call(std::uint32_t* calls, hipStream_t stream) {
+  hipLaunchKernelGGL(count_call_kernel, dim3(1), dim3(kThreads), 0, stream, calls);
+  return hipGetLastError();
+}
 
 hipError_t launch_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
                           hipStream_t stream) {

@@ -69,8 +69,9 @@ struct CodecInfo {
   /// Whether the data decide how long a wire is. It begins with its own length (kWireLengthBytes), wire_bytes() is a bound, and
   /// what lies behind the length is 0.
   bool has_variable_wire = false;
-  /// Whether only the reference has it: kernels know no context, and slots of one length.
-  bool is_of_reference_only() const { return needs_context() || has_variable_wire; }
+
+  /// Whether only the reference has it: kernels carry nothing from call to call, and have slots of one length.
+  bool is_of_reference_only() const { return has_state || has_variable_wire; }
 
   /// Dtypes in which no finite tensor decodes to an infinity: SPEC.md, "Saturation".
   std::vector<DType> saturating = {};

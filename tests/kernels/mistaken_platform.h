@@ -26,8 +26,8 @@ class MistakenPlatform : public kernels::Platform {
   bool has_codec(const std::string& codec) const override { return right_.has_codec(codec); }
 
   kernels::Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,
-                         std::span<std::byte> wire) const override {
-    kernels::Status status = right_.encode(codec, dtype, payload, wire);
+                         std::span<std::byte> wire, const EncodeContext& context) const override {
+    kernels::Status status = right_.encode(codec, dtype, payload, wire, context);
     wire[wire.size() / 2] ^= std::byte{1};
     return status;
   }

@@ -86,7 +86,8 @@ class Team {
     }
   }
 
-  void expect_result(const Pending& pending) {
+  /// `calls`: with random numbers before this one.
+  void expect_result(const Pending& pending, std::uint32_t calls = 0) {
     const CodecPtr codec = find_codec(pending.request.codec);
     const Schedule schedule =
         make_schedule(pending.request.algorithm, {.world_size = static_cast<Rank>(ranks()),
@@ -94,7 +95,7 @@ class Team {
                                                   .alignment = codec->info().alignment});
     Bytes expected(pending.outputs.size());
     execute(schedule, *codec, pending.request.dtype, pending.inputs.bytes(), expected,
-            {.threads = 1});
+            {.threads = 1, .seed = pending.request.seed, .call = calls});
     EXPECT_TRUE(expected == pending.outputs)
         << pending.request.algorithm << " " << pending.request.codec << " "
         << pending.request.elements;
@@ -529,7 +530,7 @@ void expect_replay(const CollectiveRequest& request, int blocks = 2) {
       ASSERT_EQ(hipGraphLaunch(graphs[rank], team.stream(rank)), hipSuccess);
     }
     team.synchronize();
-    team.expect_result(captured);
+    team.expect_result(captured, static_cast<std::uint32_t>(replay));
     // A call outside of the graph, in between.
     Team::Pending other = team.prepare(request_of("one_shot", "fp16", 700));
     team.enqueue_all(other);
@@ -545,6 +546,11 @@ TEST_P(AnySchedule, GraphsOfManyKernelsMayBeReplayed) {
 }
 TEST_P(AnySchedule, GraphsOfKernelsThatMeasureMayBeReplayed) {
   expect_replay(request_of("two_shot", "nvfp4", 6000), blocks_for_large());
+}
+TEST_P(AnySchedule, EveryReplayHasItsOwnRandomNumbers) {
+  CollectiveRequest request = request_of("two_shot", "int4-g32-stoch", 6000);
+  request.seed = 5;
+  expect_replay(request);
 }
 TEST_P(AnySchedule, GraphsOfLargeCallsMayBeReplayed) {
   expect_replay(large_request(2, blocks_for_large()), blocks_for_large());

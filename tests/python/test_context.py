@@ -227,8 +227,26 @@ def test_properties_hold_given_the_context(codec):
     assert found["context"] == "holds" and "violated" not in found.values()
 
 
-@pytest.mark.parametrize("codec", ["int4-g32-stoch", "fp8-e4m3-g128-stoch", "fp8-e4m3-g64-stoch", "ef-int4-g32", "int8-gtensor-stoch"])
-def test_kernels_say_that_they_know_no_context(codec):
+@pytest.mark.parametrize("codec", ["int4-g32-stoch", "had-int3-g64-stoch", "fp8-e4m3-g128-stoch"])
+def test_kernels_have_the_same_random_numbers(codec):
+    """tests/kernels/ has all algorithms, and replays of graphs."""
+    x = tensors(3, 20000, np.float16)
+    here = arlab.Context(seed=9, call=2, rank=1, step=1, position=12345)
+    assert np.array_equal(arlab.encode(x[0], codec, platform="host", context=here), arlab.encode(x[0], codec, context=here))
+    group = arlab.Group([0, 1, 2])
+    for seed, calls in ((0, [0, 1]), (7, [40, 41])):
+        if seed:
+            group.set_rounding(seed=seed, call=40)
+        for call in calls:
+            outputs = group.all_reduce(list(x), codec=codec, out=[np.empty_like(each) for each in x])
+            assert np.array_equal(outputs, arlab.all_reduce(x, codec=codec, rounding_seed=seed, call=call).outputs)
+    for wrong in (dict(seed=-1), dict(seed=2**64), dict(call=2**32), dict(call="one")):
+        with pytest.raises(arlab.ArgumentError, match="allowed are integers from 0 on, of 64 and of 32 bits"):
+            group.set_rounding(**wrong)
+
+
+@pytest.mark.parametrize("codec", ["ef-int4-g32", "ef-int4-g32-stoch", "int8-gtensor-stoch"])
+def test_kernels_say_what_they_have_not(codec):
     with pytest.raises(arlab.Error, match=f"^codec {codec} has no kernels$"):
         arlab.encode(tensors(1, 64, np.float16)[0], codec, platform="host")
     assert codec not in arlab.codecs("host")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 import sys
@@ -66,7 +67,7 @@ def _check_overlaps(memories: dict[int, Memory], outputs: dict[int, Memory]) -> 
 
 def _checked(
     communicators: Sequence[_Rank], platform: str, tensors: Sequence[Any], outputs: Sequence[Any], algorithm: str | Algorithm,
-    codec: str | None, options: dict[str, Any],
+    codec: str | None, options: dict[str, Any], seed: int,
 ) -> tuple[Any, ...]:  # fmt: skip
     """What the compiled part takes for these ranks: the call, then addresses of inputs and of outputs.
 
@@ -86,7 +87,20 @@ def _checked(
     _check_overlaps(memories, targets)
     what, given = asked(algorithm, options)
     addresses = [[each.address for each in ranks.values()] for ranks in (memories, targets)]
-    return what, first.dtype if codec is None else codec, given, first.dtype, first.elements, *addresses
+    return what, first.dtype if codec is None else codec, given, first.dtype, first.elements, seed, *addresses
+
+
+def _set_rounding(ranks: Sequence[_Rank], seed: int, call: int) -> int:
+    try:
+        if not (0 <= operator.index(seed) < 2**64 and 0 <= operator.index(call) < 2**32):
+            raise TypeError
+    except TypeError:
+        raise ArgumentError(
+            f"seed is {ascii(seed)}, call {ascii(call)}: allowed are integers from 0 on, of 64 and of 32 bits"
+        ) from None
+    for rank in ranks:
+        rank.set_random_calls(call)
+    return seed
 
 
 class Communicator:
@@ -97,7 +111,7 @@ class Communicator:
     """
 
     def __init__(self, rank: _Rank, platform: str):
-        self._rank, self._platform = rank, platform
+        self._rank, self._platform, self._seed = rank, platform, 0
 
     @classmethod
     def from_environment(
@@ -207,11 +221,16 @@ class Communicator:
         self, tensor: Any, algorithm: str | Algorithm, codec: str | None, out: Any, stream: int | None, **options: Any
     ) -> Any:
         stream, output = _stream_of(tensor, stream), tensor if out is None else out
-        *call, inputs, outputs = _checked([self._rank], self._platform, [tensor], [output], algorithm, codec, options)
+        *call, inputs, outputs = _checked([self._rank], self._platform, [tensor], [output], algorithm, codec, options, self._seed)
         self._rank.run(*call, *inputs, *outputs, stream)
         if self._platform == "host":
             self._rank.synchronize(stream)
         return output
+
+    def set_rounding(self, seed: int = 0, call: int = 0) -> None:
+        """The seed of codecs with random numbers (`-stoch`), and how many calls of such codecs were before the next one: they are
+        counted from there on the device, so that each replay of a graph has its own number. All ranks set the same."""
+        self._seed = _set_rounding([self._rank], seed, call)
 
     def synchronize(self, stream: int = 0) -> None:
         """Waits for a stream's work. Raises Error when a rank did not arrive, or was in another call, which is then
@@ -237,11 +256,15 @@ class Group:
         timeout_s: float = 10,
     ):
         self._ranks = _arlab.in_process(platform, list(devices), blocks, sms, slot_bytes, timeout_s)
-        self._platform = platform
+        self._platform, self._seed = platform, 0
 
     @property
     def world_size(self) -> int:
         return len(self._ranks)
+
+    def set_rounding(self, seed: int = 0, call: int = 0) -> None:
+        """As Communicator.set_rounding, for all ranks."""
+        self._seed = _set_rounding(self._ranks, seed, call)
 
     def all_reduce(
         self,
@@ -277,6 +300,6 @@ class Group:
         outputs = list(tensors if out is None else out)
         if len(tensors) != self.world_size or len(outputs) != self.world_size:
             raise ArgumentError(f"{len(tensors)} tensors and {len(outputs)} outputs for {self.world_size} ranks")
-        call = _checked(self._ranks, self._platform, tensors, outputs, algorithm, codec, options)
+        call = _checked(self._ranks, self._platform, tensors, outputs, algorithm, codec, options, self._seed)
         _arlab.run_together(self._ranks, *call, [_stream_of(tensor, None) for tensor in tensors])
         return outputs

@@ -103,7 +103,7 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> encode(
   std::vector<std::byte> wire(bytes);
   require(without_python([&]() -> Status {
     if (!platform.empty()) {
-      return value_of(find_platform(platform))->encode(codec, type, values, wire);
+      return value_of(find_platform(platform))->encode(codec, type, values, wire, context);
     }
     accelerated(found)->encode(type, values, wire, nullptr, context);
     return {};
@@ -235,9 +235,13 @@ nb::tuple describe(const nb::object& object) {
 
 CollectiveRequest request_of(const std::string& algorithm, const std::string& codec,
                              const nb::dict& options, const std::string& dtype,
-                             std::size_t elements) {
-  return {algorithm, codec, parse_dtype(dtype), elements,
-          collective_spec(nb::str(algorithm.c_str()), options).options};
+                             std::size_t elements, std::uint64_t seed) {
+  return {.algorithm = algorithm,
+          .codec = codec,
+          .dtype = parse_dtype(dtype),
+          .elements = elements,
+          .options = collective_spec(nb::str(algorithm.c_str()), options).options,
+          .seed = seed};
 }
 
 void define_communicator(nb::module_& module) {
@@ -249,15 +253,21 @@ void define_communicator(nb::module_& module) {
           "run",
           [](RankCommunicator& self, const std::string& algorithm, const std::string& codec,
              const nb::dict& options, const std::string& dtype, std::size_t elements,
-             std::uintptr_t input, std::uintptr_t output, std::uintptr_t stream) {
-            const auto request = request_of(algorithm, codec, options, dtype, elements);
+             std::uint64_t seed, std::uintptr_t input, std::uintptr_t output,
+             std::uintptr_t stream) {
+            const auto request = request_of(algorithm, codec, options, dtype, elements, seed);
             require(without_python([&] {
               return self.run(request, address(input), const_cast<void*>(address(output)),
                               const_cast<void*>(address(stream)));
             }));
           },
           nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"), nb::arg("dtype"),
-          nb::arg("elements"), nb::arg("input"), nb::arg("output"), nb::arg("stream"))
+          nb::arg("elements"), nb::arg("seed"), nb::arg("input"), nb::arg("output"),
+          nb::arg("stream"))
+      .def("set_random_calls",
+           [](RankCommunicator& self, std::uint32_t calls) {
+             require(without_python([&] { return self.set_random_calls(calls); }));
+           })
       .def("synchronize", [](RankCommunicator& self, std::uintptr_t stream) {
         require(
             without_python([&] { return self.synchronize(const_cast<void*>(address(stream))); }));
@@ -268,7 +278,7 @@ void define_communicator(nb::module_& module) {
       "run_together",
       [](const std::vector<RankCommunicator*>& ranks, const std::string& algorithm,
          const std::string& codec, const nb::dict& options, const std::string& dtype,
-         std::size_t elements, const std::vector<std::uintptr_t>& inputs,
+         std::size_t elements, std::uint64_t seed, const std::vector<std::uintptr_t>& inputs,
          const std::vector<std::uintptr_t>& outputs, const std::vector<std::uintptr_t>& streams) {
         std::vector<RankCall> calls;
         for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -276,11 +286,11 @@ void define_communicator(nb::module_& module) {
                            const_cast<void*>(address(outputs[rank])),
                            const_cast<void*>(address(streams[rank]))});
         }
-        const auto request = request_of(algorithm, codec, options, dtype, elements);
+        const auto request = request_of(algorithm, codec, options, dtype, elements, seed);
         require(without_python([&] { return run_together(request, calls); }));
       },
       nb::arg("ranks"), nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"),
-      nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("outputs"),
+      nb::arg("dtype"), nb::arg("elements"), nb::arg("seed"), nb::arg("inputs"), nb::arg("outputs"),
       nb::arg("streams"));
   module.def(
       "from_environment", [](const std::string& platform, int device, int blocks, int sms,

@@ -92,7 +92,8 @@ bool conforms(const Subject& subject, const AlgorithmOptions& options, std::uint
   }
   for (std::size_t call = 0; call < inputs.size(); ++call) {
     std::vector<std::byte> expected(outputs[call].size());
-    execute(schedule, codecs, DType::fp16, inputs[call].bytes(), expected, {.threads = 1});
+    execute(schedule, codecs, DType::fp16, inputs[call].bytes(), expected,
+            {.threads = 1, .call = static_cast<std::uint32_t>(call)});
     if (expected != outputs[call]) return false;
   }
   return true;

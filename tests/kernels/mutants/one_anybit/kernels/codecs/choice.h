@@ -1,4 +1,4 @@
-// Instead of kernels/codecs/choice.h: int8-g128-sr on fp16 and nothing else.
+// Instead of kernels/codecs/choice.h: int8-g128-sr and int4-g32-stoch on fp16 and nothing else.
 #pragma once
 
 #include <string>
@@ -10,12 +10,23 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-struct CodecChoice {};
+/// Of int4-g32-stoch, in stochastic_kernels.cc; else null.
+struct CodecChoice {
+  FormatChoice kernels;
+};
 
-inline const FormatKernels* format_kernels(const CodecChoice&) { return nullptr; }
+inline const FormatKernels* format_kernels(const CodecChoice& choice) {
+  return choice.kernels.get();
+}
 
 inline Result<CodecChoice> choose_codec(const std::string& name) {
   if (name == "int8-g128-sr") return CodecChoice{};
+  if (name == "int4-g32-stoch") {
+    AnyBitParameters parameters;
+    parameters.bits = 4;
+    parameters.group = {5};
+    return CodecChoice{stochastic_anybit_kernels(parameters)};
+  }
   return Status::error(name);
 }
 

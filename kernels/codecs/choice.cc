@@ -8,8 +8,9 @@
 #include <optional>
 #include <utility>
 
-#include "reference/codecs/anybit.h"
+#include "reference/codecs/anybit_layout.h"
 #include "reference/codecs/formats/logfmt.h"
+#include "reference/codecs/nvfp4.h"
 #include "reference/codecs/registry.h"
 
 namespace arlab::kernels {
@@ -27,17 +28,31 @@ constexpr std::array<std::pair<std::string_view, QuickReduceChoice>, 6> kQuickRe
 LaneGroup lane_group(std::size_t group) { return {static_cast<unsigned>(std::countr_zero(group))}; }
 
 std::optional<CodecChoice> choose_anybit(const AnyBitFormat& format) {
-  if (format.given || !is_group_of_lanes(format.group)) return std::nullopt;
+  const bool of_lanes = !format.given && is_group_of_lanes(format.group);
+  if (format.stochastic && !of_lanes) return std::nullopt;
   AnyBitParameters p;
   p.bits = format.bits;
-  p.group = lane_group(format.group);
   p.symmetric = format.symmetric;
-  p.hadamard = format.hadamard;
   if (format.metadata == AnyBitFormat::Metadata::spikes) p.spikes = Spikes::exact;
   if (format.metadata == AnyBitFormat::Metadata::integer_spikes) p.spikes = Spikes::integer_scale;
-  p.hadamard_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(format.group)));
-  if (format.stochastic) return stochastic_anybit_kernels(p);
-  return p;
+  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(format.group)));
+  if (of_lanes) {
+    p.group = lane_group(format.group);
+    p.hadamard = format.hadamard;
+    p.hadamard_scale = scale;
+    if (format.stochastic) return stochastic_anybit_kernels(p);
+    return p;
+  }
+  TwoPassAnyBitParameters two_pass{p};
+  const std::size_t block = anybit_block(format);
+  two_pass.block = block == kWholeTensor ? kWholeMessage : block;
+  if (format.given) {
+    two_pass.given = true;
+    two_pass.given_scale = format.given->scale;
+    two_pass.given_zero = format.given->zero;
+  }
+  if (format.hadamard) return TwoPassHadamardParameters{two_pass, scale};
+  return two_pass;
 }
 
 /// `codec` is known to be a codec of the reference.
@@ -55,11 +70,13 @@ std::optional<CodecChoice> choose(const Codec& codec) {
   }
   if (FormatChoice kernels = find_format_kernels(name)) return kernels;
   if (const auto format = parse_logfmt(name)) {
-    if (!is_group_of_lanes(format->group)) return std::nullopt;
-    LogFmtParameters p;
-    p.bits = format->bits;
-    p.group = lane_group(format->group);
-    return p;
+    if (!is_group_of_lanes(format->group)) {
+      return TwoPassLogFmtParameters{format->bits, format->group};
+    }
+    return LogFmtParameters{{format->bits}, lane_group(format->group)};
+  }
+  if (const auto format = parse_nvfp4(name); format && !codec.info().uses_context) {
+    return NvFp4Blocks{.vllm = format->vllm};
   }
   for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
     if (name == name_of(dtype)) return PlainChoice{};
@@ -75,7 +92,7 @@ Result<CodecChoice> choose_codec(const std::string& name) {
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }
-  return Status::error(fmt::format("codec {} is not one of a single kernel", name));
+  return Status::error(fmt::format("codec {} has no kernels", name));
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -9,9 +9,11 @@
 #include "kernels/codecs/anybit.h"
 #include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/logfmt.h"
+#include "kernels/codecs/message_scale.h"
 #include "kernels/codecs/plain.h"
 #include "kernels/codecs/quickreduce.h"
 #include "kernels/codecs/scaled.h"
+#include "kernels/codecs/two_pass.h"
 #include "kernels/runtime/status.h"
 #include "reference/codecs/formats/fp8_blocks.h"
 #include "reference/codecs/formats/mx.h"
@@ -23,9 +25,15 @@ inline namespace ARLAB_PLATFORM {
 struct PlainChoice {};
 enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 
-/// A codec that there is device code for, with its parameters.
-using CodecChoice = std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8,
-                                 Fp8Blocks<128>, LogFmtParameters, FormatChoice>;
+/// A codec that there is device code for, with its parameters. Of the last four (two_pass.h), kernels of their own measure
+/// what is encoded.
+using CodecChoice =
+    std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8, Fp8Blocks<128>,
+                 LogFmtParameters, FormatChoice, TwoPassAnyBitParameters, TwoPassHadamardParameters,
+                 TwoPassLogFmtParameters, NvFp4Blocks>;
+
+/// Whether a tile can be encoded only when others have been measured: with_two_pass() has such codecs, with_codec() the others.
+inline bool needs_statistics(const CodecChoice& choice) { return choice.index() >= 8; }
 
 /// Where a codec has these, they are all that there is: programs, and no tuned collectives.
 inline const FormatKernels* format_kernels(const CodecChoice& choice) {
@@ -33,8 +41,7 @@ inline const FormatKernels* format_kernels(const CodecChoice& choice) {
   return format != nullptr ? format->get() : nullptr;
 }
 
-/// The device code of a codec of the reference, where a tile is encoded without knowing of others;
-/// two_pass_choice.h has the other codecs.
+/// The device code of a codec of the reference.
 Result<CodecChoice> choose_codec(const std::string& name);
 
 template <class F>
@@ -163,16 +170,73 @@ void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {
   with_parameters<LogFmt>(parameters, dtype, f);
 }
 
-/// with_codec() leaves these to their own kernels.
+/// with_codec() leaves these to kernels of their own.
 template <class F>
 void with_choice(const FormatChoice&, DType, F&&) {}
+template <class F>
+void with_choice(const NvFp4Blocks&, DType, F&&) {}
+template <class Parameters, class F>
+  requires requires(Parameters p) { p.block; } || requires(Parameters p) { p.integers; }
+void with_choice(const Parameters&, DType, F&&) {}
 
 /// Calls f with the device codec and with the dtype's arithmetic, to launch a kernel. The codec
-/// must take the dtype, and not have kernels of its own (FormatKernels).
+/// must take the dtype, and not have kernels of its own (FormatKernels, or those of two_pass.h).
 template <class F>
 hipError_t with_codec(const CodecChoice& choice, DType dtype, F&& f) {
   if (format_kernels(choice) != nullptr) return hipErrorInvalidValue;
   std::visit([&](const auto& chosen) { with_choice(chosen, dtype, f); }, choice);
+  return hipGetLastError();
+}
+
+/// Calls f with the device codec of one that needs statistics, and with the dtype's arithmetic; of others, not.
+template <class F>
+void with_two_pass(const CodecChoice& choice, DType dtype, F&& f) {
+  if (const auto* p = std::get_if<TwoPassAnyBitParameters>(&choice)) {
+    with_parameters<TwoPassAnyBit>(*p, dtype, f);
+  } else if (const auto* p = std::get_if<TwoPassHadamardParameters>(&choice)) {
+    with_parameters<TwoPassHadamard>(*p, dtype, f);
+  } else if (const auto* p = std::get_if<TwoPassLogFmtParameters>(&choice)) {
+    with_parameters<TwoPassLogFmt>(*p, dtype, f);
+  } else if (const auto* p = std::get_if<NvFp4Blocks>(&choice)) {
+    with_parameters<NvFp4>(*p, dtype, f);
+  }
+}
+
+/// With the device code of message_scale.h, if there is some for the codec and the dtype; whether there is.
+template <class F>
+bool with_message_scale(const CodecChoice& choice, DType dtype, F&& f) {
+  const auto of_dtype = [&](auto of) {
+    if (dtype == DType::fp16) f(of(Fp16()), Fp16());
+    if (dtype == DType::bf16) f(of(Bf16()), Bf16());
+    return dtype != DType::fp32;
+  };
+  if (const auto* blocks = std::get_if<NvFp4Blocks>(&choice)) {
+    return of_dtype([&]<class Element>(Element) { return NvFp4OfMessage<Element>(*blocks); });
+  }
+  const auto* integers = std::get_if<TwoPassAnyBitParameters>(&choice);
+  if (integers == nullptr || integers->block != kWholeMessage || integers->given) {
+    return false;
+  }
+  const auto of_kind = [&]<AnyBitKind kKind>(std::integral_constant<AnyBitKind, kKind>) {
+    if (kFixesWidths && integers->format.bits == 8) {
+      return of_dtype([&]<class Element>(Element) {
+        return AnyBitOfMessage<Element, kKind, kFixesWidths ? 8 : 0>(integers->format);
+      });
+    }
+    return of_dtype([&]<class Element>(Element) {
+      return AnyBitOfMessage<Element, kKind, 0>(integers->format);
+    });
+  };
+  if (integers->format.symmetric)
+    return of_kind(std::integral_constant<AnyBitKind, AnyBitKind::symmetric>());
+  return of_kind(std::integral_constant<AnyBitKind, AnyBitKind::plain>());
+}
+
+/// With the device code of a codec that has one, or with that of its scale of the message.
+template <class F>
+hipError_t with_codec_or_message_scale(const CodecChoice& choice, DType dtype, F&& f) {
+  if (!needs_statistics(choice)) return with_codec(choice, dtype, f);
+  (void)with_message_scale(choice, dtype, f);
   return hipGetLastError();
 }
 

@@ -1,15 +1,16 @@
 // A codec by itself, on one device: for conformance with the reference's wire bytes.
 #pragma once
 
-#include "kernels/codecs/choice.h"
+#include "kernels/codecs/two_pass_kernels.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// The wire of `elements` elements, of a message that stands there; `wire` is aligned to 16 bytes.
+/// The wire of `elements` elements, of a message that stands there; `wire` is aligned to 16 bytes. `statistics`: room for
+/// statistics_of(codec, elements, groups_of_message(...)).
 hipError_t launch_encode(const CodecChoice& codec, DType dtype, const void* payload,
                          std::size_t elements, std::uint8_t* wire, const EncodeContext& context,
-                         hipStream_t stream);
+                         Statistics* statistics, hipStream_t stream);
 
 /// The payload that a wire stands for.
 hipError_t launch_decode(const CodecChoice& codec, DType dtype, const std::uint8_t* wire,

@@ -6,7 +6,10 @@ inline namespace ARLAB_PLATFORM {
 
 hipError_t launch_encode(const CodecChoice& codec, DType dtype, const void* payload,
                          std::size_t elements, std::uint8_t* wire, const EncodeContext& context,
-                         hipStream_t stream) {
+                         Statistics* statistics, hipStream_t stream) {
+  if (needs_statistics(codec)) {
+    return encode_in_two_passes(codec, dtype, payload, elements, wire, statistics, stream);
+  }
   if (const FormatKernels* format = format_kernels(codec)) {
     return format->encode(dtype, payload, elements, wire, context, stream);
   }
@@ -17,6 +20,9 @@ hipError_t launch_encode(const CodecChoice& codec, DType dtype, const void* payl
 
 hipError_t launch_decode(const CodecChoice& codec, DType dtype, const std::uint8_t* wire,
                          std::size_t elements, void* payload, hipStream_t stream) {
+  if (needs_statistics(codec)) {
+    return decode_two_pass(codec, dtype, wire, elements, payload, false, stream);
+  }
   if (const FormatKernels* format = format_kernels(codec)) {
     return format->decode(dtype, wire, elements, payload, stream);
   }
@@ -27,6 +33,9 @@ hipError_t launch_decode(const CodecChoice& codec, DType dtype, const std::uint8
 
 hipError_t launch_decode_add(const CodecChoice& codec, DType dtype, const std::uint8_t* wire,
                              std::size_t elements, void* sum, hipStream_t stream) {
+  if (needs_statistics(codec)) {
+    return decode_two_pass(codec, dtype, wire, elements, sum, true, stream);
+  }
   if (const FormatKernels* format = format_kernels(codec)) {
     return format->decode_add(dtype, wire, elements, sum, stream);
   }

@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kThreads)
   store_elements<Element>(payload + at.first, x, at.count());
 }
 
-std::size_t groups_of_message(const TwoPassChoice& codec, std::size_t elements) {
+std::size_t groups_of_message(const CodecChoice& codec, std::size_t elements) {
   std::size_t groups = 0;
   with_two_pass(codec, DType::fp32, [&](const auto& c, auto) {
     groups = elements == 0 ? 0 : blocks_of(codes_of(c, elements), c.group(elements));
@@ -136,20 +136,20 @@ std::size_t groups_of_message(const TwoPassChoice& codec, std::size_t elements) 
   return groups;
 }
 
-std::size_t two_pass_block(const TwoPassChoice& codec) {
+std::size_t two_pass_block(const CodecChoice& codec) {
   std::size_t block = 0;
   with_two_pass(codec, DType::fp32, [&](const auto& c, auto) { block = c.group(kWholeMessage); });
   return block;
 }
 
-std::size_t statistics_of(const TwoPassChoice& codec, std::size_t elements, std::size_t groups) {
+std::size_t statistics_of(const CodecChoice& codec, std::size_t elements, std::size_t groups) {
   std::size_t parts = 0;
   with_two_pass(codec, DType::fp32,
                 [&](const auto& c, auto) { parts = parts_of(c, elements).count; });
   return parts == 1 ? groups : groups * (1 + parts);
 }
 
-hipError_t launch_statistics(const StatisticsPass& m, const TwoPassChoice& codec, DType dtype,
+hipError_t launch_statistics(const StatisticsPass& m, const CodecChoice& codec, DType dtype,
                              hipStream_t stream) {
   std::size_t elements = 0;
   for (int i = 0; i < m.messages; ++i) elements = std::max(elements, m.message[i].size());
@@ -172,9 +172,9 @@ hipError_t launch_statistics(const StatisticsPass& m, const TwoPassChoice& codec
   return hipGetLastError();
 }
 
-hipError_t launch_encode(const TwoPassChoice& codec, DType dtype, const void* payload,
-                         std::size_t elements, std::uint8_t* wire, Statistics* statistics,
-                         hipStream_t stream) {
+hipError_t encode_in_two_passes(const CodecChoice& codec, DType dtype, const void* payload,
+                                std::size_t elements, std::uint8_t* wire, Statistics* statistics,
+                                hipStream_t stream) {
   if (elements == 0) return hipSuccess;
   StatisticsPass m;
   m.tensor[0] = payload;
@@ -193,24 +193,14 @@ hipError_t launch_encode(const TwoPassChoice& codec, DType dtype, const void* pa
   return hipGetLastError();
 }
 
-hipError_t launch_decode(const TwoPassChoice& codec, DType dtype, const std::uint8_t* wire,
-                         std::size_t elements, void* payload, hipStream_t stream) {
+hipError_t decode_two_pass(const CodecChoice& codec, DType dtype, const std::uint8_t* wire,
+                           std::size_t elements, void* payload, bool add, hipStream_t stream) {
   if (elements == 0) return hipSuccess;
   with_two_pass(codec, dtype, [&]<class Codec, class Element>(const Codec& c, Element) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_two_pass_kernel<Codec, Element, false>),
-                       blocks_for(codes_of(c, elements)), dim3(kThreads), 0, stream, c, wire,
-                       elements, static_cast<typename Element::Bits*>(payload));
-  });
-  return hipGetLastError();
-}
-
-hipError_t launch_decode_add(const TwoPassChoice& codec, DType dtype, const std::uint8_t* wire,
-                             std::size_t elements, void* sum, hipStream_t stream) {
-  if (elements == 0) return hipSuccess;
-  with_two_pass(codec, dtype, [&]<class Codec, class Element>(const Codec& c, Element) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_two_pass_kernel<Codec, Element, true>),
-                       blocks_for(codes_of(c, elements)), dim3(kThreads), 0, stream, c, wire,
-                       elements, static_cast<typename Element::Bits*>(sum));
+    auto* const kernel = add ? decode_two_pass_kernel<Codec, Element, true>
+                             : decode_two_pass_kernel<Codec, Element, false>;
+    hipLaunchKernelGGL(kernel, blocks_for(codes_of(c, elements)), dim3(kThreads), 0, stream, c,
+                       wire, elements, static_cast<typename Element::Bits*>(payload));
   });
   return hipGetLastError();
 }

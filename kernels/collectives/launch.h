@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "kernels/codecs/choice.h"
-#include "kernels/codecs/two_pass_choice.h"
 #include "kernels/collectives/batch.h"
 #include "kernels/collectives/sentinel_slots.h"
 
@@ -60,9 +59,6 @@ hipError_t launch_two_shot(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_lamport(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_small(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_sentinel(const Call&, const CodecChoice&, DType, hipStream_t);
-/// With a scale of the message.
-hipError_t launch_two_shot_lamport_measured(const Call&, const TwoPassChoice&, DType, hipStream_t);
-hipError_t launch_two_shot_sentinel_measured(const Call&, const TwoPassChoice&, DType, hipStream_t);
 hipError_t launch_ring(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_all_to_all(const Call&, const CodecChoice&, DType, hipStream_t);
 

@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
 
 hipError_t launch_two_shot_lamport(const Call& call, const CodecChoice& codec, DType dtype,
                                    hipStream_t stream) {
-  return with_codec(
+  return with_codec_or_message_scale(
       codec, dtype,
       [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element) {
         if constexpr (kWorksInLamportSlots<Codec, Element>) {
@@ -179,15 +179,6 @@ hipError_t launch_two_shot_lamport(const Call& call, const CodecChoice& codec, D
                      stream, call, device_codec);
         }
       });
-}
-hipError_t launch_two_shot_lamport_measured(const Call& call, const TwoPassChoice& codec,
-                                            DType dtype, hipStream_t stream) {
-  (void)with_message_scale(
-      codec, dtype, [&]<class Codec, class Element>(const Codec& device_codec, Element) {
-        launch_pdl(two_shot_lamport_kernel<Codec, Element>, static_cast<unsigned>(call.blocks),
-                   stream, call, device_codec);
-      });
-  return hipGetLastError();
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -675,22 +675,13 @@ void launch_of_ranks(const Call& call, const Codec& codec, Element, hipStream_t 
 
 hipError_t launch_two_shot_sentinel(const Call& call, const CodecChoice& codec, DType dtype,
                                     hipStream_t stream) {
-  return with_codec(
+  return with_codec_or_message_scale(
       codec, dtype,
       [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element element) {
         if constexpr (kTwoShotWorksWithSentinels<Codec, Element>) {
           launch_of_ranks(call, device_codec, element, stream);
         }
       });
-}
-hipError_t launch_two_shot_sentinel_measured(const Call& call, const TwoPassChoice& codec,
-                                             DType dtype, hipStream_t stream) {
-  (void)with_message_scale(
-      codec, dtype,
-      [&]<class Codec, class Element>([[maybe_unused]] const Codec& device_codec, Element element) {
-        if constexpr (kHasSentinels) launch_of_ranks(call, device_codec, element, stream);
-      });
-  return hipGetLastError();
 }
 
 }  // namespace ARLAB_PLATFORM

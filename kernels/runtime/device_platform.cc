@@ -4,11 +4,8 @@
 
 #include <algorithm>
 #include <numeric>
-#include <type_traits>
-#include <variant>
 
 #include "kernels/codecs/codec_kernels.h"
-#include "kernels/codecs/two_pass_kernels.h"
 #include "kernels/layers/int8_layers.h"
 #include "kernels/runtime/communicator.h"
 #include "kernels/runtime/hip_status.h"
@@ -409,41 +406,40 @@ class DevicePlatform final : public Platform {
     return conformance_record();
   }
 
-  bool has_codec(const std::string& codec) const override { return choose(codec).ok(); }
+  bool has_codec(const std::string& codec) const override { return choose_codec(codec).ok(); }
 
   Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,
                 std::span<std::byte> wire, const EncodeContext& context) const override {
     const std::size_t elements = payload.size() / size_of(dtype);
     DeviceMemory statistics;
-    return on_device(codec, payload, wire, [&](const auto& choice, std::byte* from, std::byte* to) {
-      auto* const bytes = reinterpret_cast<std::uint8_t*>(to);
-      if constexpr (std::is_same_v<decltype(choice), const TwoPassChoice&>) {
-        const std::size_t groups = groups_of_message(choice, elements);
-        Status status =
-            statistics.require(statistics_of(choice, elements, groups) * sizeof(Statistics));
-        if (!status.ok()) return status;
-        auto* const measured = reinterpret_cast<Statistics*>(statistics.data());
-        return started(launch_encode(choice, dtype, from, elements, bytes, measured, nullptr));
-      } else {
-        return started(launch_encode(choice, dtype, from, elements, bytes, context, nullptr));
-      }
-    });
+    return on_device(
+        codec, payload, wire, [&](const CodecChoice& choice, std::byte* from, std::byte* to) {
+          const std::size_t groups = groups_of_message(choice, elements);
+          Status status =
+              statistics.require(statistics_of(choice, elements, groups) * sizeof(Statistics));
+          if (!status.ok()) return status;
+          return started(launch_encode(choice, dtype, from, elements,
+                                       reinterpret_cast<std::uint8_t*>(to), context,
+                                       reinterpret_cast<Statistics*>(statistics.data()), nullptr));
+        });
   }
   Status decode(const std::string& codec, DType dtype, std::span<const std::byte> wire,
                 std::span<std::byte> payload) const override {
     const std::size_t elements = payload.size() / size_of(dtype);
-    return on_device(codec, wire, payload, [&](const auto& choice, std::byte* from, std::byte* to) {
-      const auto* bytes = reinterpret_cast<std::uint8_t*>(from);
-      return started(launch_decode(choice, dtype, bytes, elements, to, nullptr));
-    });
+    return on_device(codec, wire, payload,
+                     [&](const CodecChoice& choice, std::byte* from, std::byte* to) {
+                       const auto* bytes = reinterpret_cast<std::uint8_t*>(from);
+                       return started(launch_decode(choice, dtype, bytes, elements, to, nullptr));
+                     });
   }
   Status decode_add(const std::string& codec, DType dtype, std::span<const std::byte> wire,
                     std::span<std::byte> sum) const override {
     const std::size_t elements = sum.size() / size_of(dtype);
-    return on_device(codec, wire, sum, [&](const auto& choice, std::byte* from, std::byte* to) {
-      const auto* bytes = reinterpret_cast<std::uint8_t*>(from);
-      return started(launch_decode_add(choice, dtype, bytes, elements, to, nullptr));
-    });
+    return on_device(
+        codec, wire, sum, [&](const CodecChoice& choice, std::byte* from, std::byte* to) {
+          const auto* bytes = reinterpret_cast<std::uint8_t*>(from);
+          return started(launch_decode_add(choice, dtype, bytes, elements, to, nullptr));
+        });
   }
 
   Status quantize_int8(DType dtype, std::span<const std::byte> values, std::size_t rows,
@@ -559,7 +555,7 @@ class DevicePlatform final : public Platform {
   template <class Launch>
   static Status on_device(const std::string& codec, std::span<const std::byte> from,
                           std::span<std::byte> to, Launch launch) {
-    const Result<AnyChoice> choice = choose(codec);
+    const Result<CodecChoice> choice = choose_codec(codec);
     if (!choice.ok()) return choice.status();
     const Turn turn;  // what fails on the device is this call's
     Status status = status_of(hipSetDevice(0), "no device can be used");
@@ -569,11 +565,7 @@ class DevicePlatform final : public Platform {
     if (status.ok()) status = target.require(to.size());
     if (status.ok()) status = copy_in(source.data(), from);
     if (status.ok()) status = copy_in(target.data(), to);
-    if (status.ok()) {
-      status = std::visit(
-          [&](const auto& chosen) { return launch(chosen, source.data(), target.data()); },
-          choice.value());
-    }
+    if (status.ok()) status = launch(choice.value(), source.data(), target.data());
     if (status.ok()) status = status_of(hipDeviceSynchronize(), "a kernel failed");
     if (status.ok()) status = copy_out(to, target.data());
     return status;

@@ -213,7 +213,7 @@ bool is_aligned(const void* input, const void* output) {
 Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request,
                                                 const Schedule& schedule, const KernelRule& rule,
                                                 const KernelCall& facts, const Tuning& tuning,
-                                                const AnyChoice& choice,
+                                                const CodecChoice& choice,
                                                 const TeamResources& resources) {
   const CodecPtr codec = find_codec(request.codec);
   Call call{};
@@ -231,15 +231,16 @@ Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request
   call.tiles_per_slot = work.tiles_per_slot;
   call.blocks = work.blocks;
   call.rounds = work.rounds;
-  return Tuned{&rule, launch_of(rule, choice), call};
+  return Tuned{&rule, launch_of(rule), choice, call};
 }
 
 Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& request,
                                                      const Schedule& schedule,
-                                                     const AnyChoice& choice, const Tuning& tuning,
+                                                     const CodecChoice& choice,
+                                                     const Tuning& tuning,
                                                      const TeamResources& resources) {
   const CodecPtr codec = find_codec(request.codec);
-  const bool measures = std::holds_alternative<TwoPassChoice>(choice);
+  const bool measures = needs_statistics(choice);
   const unsigned tile_bytes = tile_bytes_of(*codec, request.dtype);
   const Result<std::size_t> wires = wires_in_a_slot(*codec, resources, tile_bytes, "a tile");
   if (!wires.ok()) return wires.status();
@@ -304,38 +305,29 @@ Result<LaunchGeometry> geometry_of(const CodecChoice& choice, const Codec& codec
                                    const CollectiveRequest& request, std::size_t elements,
                                    const TeamResources& resources) {
   LaunchGeometry geometry;
-  geometry.tuning = traits_of(choice, request.dtype).tuning;
-  geometry.tile_bytes = tile_bytes_of(codec, request.dtype);
-  geometry.units = ceil_divide(elements, kTile);
+  geometry.needs_statistics = needs_statistics(choice);
+  if (geometry.needs_statistics) {
+    const MessageTiles tiles = message_tiles(choice, request.dtype, elements);
+    geometry.tile_bytes = static_cast<unsigned>(tiles.bytes);
+    geometry.per_unit = static_cast<std::size_t>(tiles.per_unit);
+    geometry.units = ceil_divide(tiles.tiles, geometry.per_unit);
+    geometry.groups = groups_of_message(choice, elements);
+  } else {
+    geometry.tuning = traits_of(choice, request.dtype).tuning;
+    geometry.tile_bytes = tile_bytes_of(codec, request.dtype);
+    geometry.units = ceil_divide(elements, kTile);
+  }
   geometry.most_blocks = most_blocks_of(resources, geometry.tuning.resident_blocks);
   const Result<std::size_t> wires =
-      wires_in_a_slot(codec, resources, geometry.tile_bytes, "a tile");
-  if (!wires.ok()) return wires.status();
-  geometry.most_units = wires.value();
-  return geometry;
-}
-
-Result<LaunchGeometry> geometry_of(const TwoPassChoice& choice, const Codec& codec,
-                                   const CollectiveRequest& request, std::size_t elements,
-                                   const TeamResources& resources) {
-  const MessageTiles tiles = message_tiles(choice, request.dtype, elements);
-  LaunchGeometry geometry;
-  geometry.needs_statistics = true;
-  geometry.tile_bytes = static_cast<unsigned>(tiles.bytes);
-  geometry.per_unit = static_cast<std::size_t>(tiles.per_unit);
-  geometry.units = ceil_divide(tiles.tiles, geometry.per_unit);
-  geometry.most_blocks = most_blocks_of(resources, geometry.tuning.resident_blocks);
-  geometry.groups = groups_of_message(choice, elements);
-  const Result<std::size_t> wires =
-      wires_in_a_slot(codec, resources, tiles.bytes * geometry.per_unit,
-                      tiles.per_unit == 1 ? "a tile" : "a group");
+      wires_in_a_slot(codec, resources, geometry.tile_bytes * geometry.per_unit,
+                      geometry.per_unit == 1 ? "a tile" : "a group");
   if (!wires.ok()) return wires.status();
   geometry.most_units = wires.value();
   return geometry;
 }
 
 /// Elements of a chunk that can be measured at once, of the longest one's.
-Result<std::size_t> groups_at_once(const TwoPassChoice& choice, const Codec& codec,
+Result<std::size_t> groups_at_once(const CodecChoice& choice, const Codec& codec,
                                    std::size_t longest, const TeamResources& resources) {
   const std::size_t statistics = kMaxMessages * statistics_of(choice, longest, 1);
   const std::size_t fit = resources.options.two_pass_groups / statistics;
@@ -350,15 +342,15 @@ Result<std::size_t> groups_at_once(const TwoPassChoice& choice, const Codec& cod
 
 Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& request,
                                                      const Schedule& schedule, const Codecs& codecs,
-                                                     std::vector<AnyChoice> choices,
+                                                     std::vector<CodecChoice> choices,
                                                      const TeamResources& resources) {
   const std::size_t longest = longest_chunk(schedule.chunks);
   TwoPass result{std::move(choices), {}, longest};
   // Messages of many groups are worked through in parts whose measurements fit.
   for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
-    const auto* choice = std::get_if<TwoPassChoice>(&result.codecs[static_cast<unsigned>(role)]);
-    if (choice == nullptr) continue;
-    const Result<std::size_t> fit = groups_at_once(*choice, codecs.of(role), longest, resources);
+    const CodecChoice& choice = result.codecs[static_cast<unsigned>(role)];
+    if (!needs_statistics(choice)) continue;
+    const Result<std::size_t> fit = groups_at_once(choice, codecs.of(role), longest, resources);
     if (!fit.ok()) return fit.status();
     result.part_elements = std::min(result.part_elements, fit.value());
   }
@@ -374,11 +366,8 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
   std::vector<LaunchGeometry> geometries;
   std::size_t most_wires = SIZE_MAX;
   for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
-    const Result<LaunchGeometry> of_codec = std::visit(
-        [&](const auto& choice) {
-          return geometry_of(choice, codecs.of(role), request, elements, resources);
-        },
-        result.codecs[static_cast<unsigned>(role)]);
+    const Result<LaunchGeometry> of_codec = geometry_of(
+        result.codecs[static_cast<unsigned>(role)], codecs.of(role), request, elements, resources);
     if (!of_codec.ok()) return of_codec.status();
     geometries.push_back(of_codec.value());
     most_wires = std::min(most_wires, geometries.back().most_units);
@@ -465,36 +454,29 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
       call->kernels_ = std::move(kernels.value());
       return std::shared_ptr<const PreparedCall>(std::move(call));
     };
-    std::vector<AnyChoice> choices;
+    std::vector<CodecChoice> choices;
     for (const Codec* each : {codec.get(), inner.get()}) {
-      const Result<AnyChoice> choice = choose(each->name());
+      const Result<CodecChoice> choice = choose_codec(each->name());
       if (!choice.ok()) return choice.status();
       choices.push_back(choice.value());
     }
-    const auto* choice = std::get_if<CodecChoice>(&choices.front());
-    const auto tuned_kernel =
-        [&](const auto& of_choice) -> std::optional<Result<std::shared_ptr<const PreparedCall>>> {
-      const CodecTraits traits = traits_of(of_choice, request.dtype);
+    const CodecChoice& choice = choices.front();
+    const bool measures = needs_statistics(choice);
+    // All blocks of a kernel that measures must be on the device at once, as with sentinels.
+    if (!codecs.differ() && (!measures || resources.team.layout.sentinels)) {
+      const CodecTraits traits = traits_of(choice, request.dtype);
       const KernelCall facts = facts_of(schedule, *codec, request, traits, resources);
       const KernelRule* rule = find_kernel_rule(schedule.algorithm, facts);
-      if (rule == nullptr || !is_default(schedule)) return std::nullopt;
-      return keep(tuned(request, schedule, *rule, facts, traits.tuning, of_choice, resources));
-    };
-    // All blocks of such a kernel must be on the device at once, as with sentinels.
-    if (choice == nullptr && !codecs.differ() && resources.team.layout.sentinels) {
-      const auto& measured = std::get<TwoPassChoice>(choices.front());
-      if (auto prepared = tuned_kernel(measured)) return *prepared;
-      if (const auto tuning = measured_tuning(measured, request.dtype)) {
-        Result<OnePass> programs = one_pass(request, schedule, measured, *tuning, resources);
+      if (rule != nullptr && is_default(schedule)) {
+        return keep(tuned(request, schedule, *rule, facts, traits.tuning, choice, resources));
+      }
+      if (!measures) return keep(one_pass(request, schedule, choice, traits.tuning, resources));
+      if (const auto tuning = measured_tuning(choice, request.dtype)) {
+        Result<OnePass> programs = one_pass(request, schedule, choice, *tuning, resources);
         if (!programs.ok() || !programs.value().calls.empty()) return keep(std::move(programs));
       }
     }
-    if (choice == nullptr || codecs.differ()) {
-      return keep(two_pass(request, schedule, codecs, std::move(choices), resources));
-    }
-    if (auto prepared = tuned_kernel(*choice)) return *prepared;
-    return keep(
-        one_pass(request, schedule, *choice, traits_of(*choice, request.dtype).tuning, resources));
+    return keep(two_pass(request, schedule, codecs, std::move(choices), resources));
   } catch (const RaisedByCaller&) {
     throw;
   } catch (const InvalidInput& error) {
@@ -509,9 +491,8 @@ std::string PreparedCall::explanation() const {
   }
   if (const auto* programs = std::get_if<OnePass>(&kernels_)) {
     return fmt::format("program: {}; {} phases, {} steps on this rank",
-                       std::holds_alternative<TwoPassChoice>(programs->codec)
-                           ? "its kernel measures what it encodes"
-                           : "no kernel of its own",
+                       needs_statistics(programs->codec) ? "its kernel measures what it encodes"
+                                                         : "no kernel of its own",
                        programs->calls.front().program.phases,
                        programs->calls.front().program.steps());
   }
@@ -558,18 +539,16 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
     call.input = input;
     call.output = output;
     call.aligned = is_aligned(input, output);
-    return started(tuned->launch(call, dtype_, stream));
+    return started(tuned->launch(call, tuned->codec, dtype_, stream));
   }
   if (programs != nullptr) {
     for (ProgramCall call : programs->calls) {
       call.input = input;
       call.output = output;
       call.aligned = call.aligned && is_aligned(input, output);
-      const auto* measured = std::get_if<TwoPassChoice>(&programs->codec);
-      Status status =
-          started(measured != nullptr ? launch_measured_program(call, *measured, dtype_, stream)
-                                      : launch_program(call, std::get<CodecChoice>(programs->codec),
-                                                       dtype_, stream));
+      const auto launch =
+          needs_statistics(programs->codec) ? launch_measured_program : launch_program;
+      Status status = started(launch(call, programs->codec, dtype_, stream));
       if (!status.ok()) return status;
     }
     return {};
@@ -586,21 +565,19 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
         call.output = output;
         take_part(kernel.call.chunk, kMaxChunks, begin, two_pass->part_elements, call.chunk);
         Status status;
-        const AnyChoice& codec = two_pass->codecs[static_cast<unsigned>(kernel.codec)];
-        if (const auto* one_pass = std::get_if<CodecChoice>(&codec)) {
-          call.aligned = call.aligned && is_aligned(input, output);
-          status = started(launch_program(call, *one_pass, dtype_, stream));
-        } else {
-          const auto& choice = std::get<TwoPassChoice>(codec);
+        const CodecChoice& codec = two_pass->codecs[static_cast<unsigned>(kernel.codec)];
+        if (needs_statistics(codec)) {
           StatisticsPass statistics_pass = kernel.statistics_pass;
           take_part(kernel.statistics_pass.message, kMaxMessages, begin, two_pass->part_elements,
                     statistics_pass.message);
           for (std::size_t i = 0; i < kernel.of_input.size(); ++i) {
             statistics_pass.tensor[i] = kernel.of_input[i] ? input : output;
           }
-          status = started(launch_statistics(statistics_pass, choice, dtype_, stream));
-          if (status.ok()) status = started(launch_program(call, choice, dtype_, stream));
+          status = started(launch_statistics(statistics_pass, codec, dtype_, stream));
+        } else {
+          call.aligned = call.aligned && is_aligned(input, output);
         }
+        if (status.ok()) status = started(launch_program(call, codec, dtype_, stream));
         if (!status.ok()) return status;
       }
     }

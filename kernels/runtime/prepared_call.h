@@ -43,12 +43,13 @@ class PreparedCall {
   /// A kernel that was written for an algorithm.
   struct Tuned {
     const KernelRule* rule;
-    Launch launch;
+    LaunchCollective launch;
+    CodecChoice codec;
     Call call;
   };
   /// Programs that one kernel runs each: of a codec that encodes tile by tile, or whose messages the kernel measures.
   struct OnePass {
-    AnyChoice codec;
+    CodecChoice codec;
     std::vector<ProgramCall> calls;
     bool in_place = true;  ///< the output may be the input
   };
@@ -61,26 +62,26 @@ class PreparedCall {
       StatisticsPass statistics_pass = {};  ///< of what its first phase encodes
       std::vector<bool> of_input = {};      ///< what is measured; else of the output
     };
-    std::vector<AnyChoice> codecs;              ///< by role
+    std::vector<CodecChoice> codecs;            ///< by role
     std::vector<std::vector<Kernel>> programs;  ///< kernels of each
     std::size_t part_elements;                  ///< of a chunk that are worked through at a time
     bool in_place = true;
 
     bool measures(const Kernel& kernel) const {
-      return std::holds_alternative<TwoPassChoice>(codecs[static_cast<unsigned>(kernel.codec)]);
+      return needs_statistics(codecs[static_cast<unsigned>(kernel.codec)]);
     }
   };
 
   PreparedCall(DType dtype, bool is_counted) : dtype_(dtype), is_counted_(is_counted) {}
 
   static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const KernelRule&,
-                             const KernelCall&, const Tuning&, const AnyChoice&,
+                             const KernelCall&, const Tuning&, const CodecChoice&,
                              const TeamResources&);
   /// Without calls: these kernels cannot measure what the schedule encodes.
-  static Result<OnePass> one_pass(const CollectiveRequest&, const Schedule&, const AnyChoice&,
+  static Result<OnePass> one_pass(const CollectiveRequest&, const Schedule&, const CodecChoice&,
                                   const Tuning&, const TeamResources&);
   static Result<TwoPass> two_pass(const CollectiveRequest&, const Schedule&, const Codecs&,
-                                  std::vector<AnyChoice>, const TeamResources&);
+                                  std::vector<CodecChoice>, const TeamResources&);
 
   DType dtype_;
   bool is_counted_;

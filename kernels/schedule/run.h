@@ -37,19 +37,20 @@ struct ProgramCall {
 };
 static_assert(sizeof(ProgramCall) < 4096 - 256, "a kernel's parameters have 4 KiB in all");
 
-/// Runs a program with a codec that encodes a tile as soon as it is there.
+/// Runs a program with a codec that encodes a tile as soon as it is there, or whose groups have been measured, for the steps of
+/// first_phase that encode.
 hipError_t launch_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
                           hipStream_t stream);
-/// The same with a codec whose groups have been measured, for the steps of first_phase that encode.
-hipError_t launch_program(const ProgramCall& call, const TwoPassChoice& codec, DType dtype,
-                          hipStream_t stream);
+/// Of the latter only.
+hipError_t launch_two_pass_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
+                                   hipStream_t stream);
 
 /// The same with a codec that has a scale of the message (codecs/message_scale.h), which this
 /// kernel measures itself.
-hipError_t launch_measured_program(const ProgramCall& call, const TwoPassChoice& codec, DType dtype,
+hipError_t launch_measured_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
                                    hipStream_t stream);
 /// How that kernel works best, if there is one.
-std::optional<Tuning> measured_tuning(const TwoPassChoice& codec, DType dtype);
+std::optional<Tuning> measured_tuning(const CodecChoice& codec, DType dtype);
 
 /// One more call of codecs with random numbers: in a graph, each replay has its own.
 hipError_t launch_count_call(std::uint32_t* calls, hipStream_t stream);
@@ -60,7 +61,7 @@ struct MessageTiles {
   std::size_t bytes;  ///< bytes of a tile in a slot
   std::size_t tiles;  ///< tiles of the message
 };
-MessageTiles message_tiles(const TwoPassChoice& codec, DType dtype, std::size_t elements);
+MessageTiles message_tiles(const CodecChoice& codec, DType dtype, std::size_t elements);
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

@@ -18,6 +18,7 @@ hipError_t launch_count_call(std::uint32_t* calls, hipStream_t stream) {
 
 hipError_t launch_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
                           hipStream_t stream) {
+  if (needs_statistics(codec)) return launch_two_pass_program(call, codec, dtype, stream);
   if (const FormatKernels* format = format_kernels(codec)) return format->run(call, dtype, stream);
   return with_codec(codec, dtype, [&](const auto& device_codec, auto element) {
     launch_program_of(device_codec, element, call, stream);

@@ -1,6 +1,5 @@
 // The kernel that runs any program (program.h) with a codec whose messages have a scale each (codecs/message_scale.h): its
 // blocks measure, together, what a phase encodes, and go on.
-#include "kernels/codecs/two_pass_choice.h"
 #include "kernels/collectives/measuring.h"
 #include "kernels/schedule/program_kernel.h"
 
@@ -62,7 +61,7 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
   runner.end();
 }
 
-hipError_t launch_measured_program(const ProgramCall& call, const TwoPassChoice& codec, DType dtype,
+hipError_t launch_measured_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
                                    hipStream_t stream) {
   (void)with_message_scale(codec, dtype, [&]<class Codec, class Element>(const Codec& c, Element) {
     static_assert(DeviceCodec<Codec, Element>);
@@ -72,7 +71,7 @@ hipError_t launch_measured_program(const ProgramCall& call, const TwoPassChoice&
   return hipGetLastError();
 }
 
-std::optional<Tuning> measured_tuning(const TwoPassChoice& codec, DType dtype) {
+std::optional<Tuning> measured_tuning(const CodecChoice& codec, DType dtype) {
   std::optional<Tuning> tuning;
   (void)with_message_scale(codec, dtype, [&]<class Codec, class Element>(const Codec&, Element) {
     tuning = Codec::kTuning;

@@ -109,8 +109,8 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-hipError_t launch_program(const ProgramCall& call, const TwoPassChoice& codec, DType dtype,
-                          hipStream_t stream) {
+hipError_t launch_two_pass_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
+                                   hipStream_t stream) {
   with_two_pass(codec, dtype, [&]<class Codec, class Element>(const Codec& c, Element) {
     hipLaunchKernelGGL(HIP_KERNEL_NAME(two_pass_program_kernel<Codec, Element>),
                        dim3(static_cast<unsigned>(call.blocks)), dim3(kThreads), 0, stream, call,
@@ -119,7 +119,7 @@ hipError_t launch_program(const ProgramCall& call, const TwoPassChoice& codec, D
   return hipGetLastError();
 }
 
-MessageTiles message_tiles(const TwoPassChoice& codec, DType dtype, std::size_t elements) {
+MessageTiles message_tiles(const CodecChoice& codec, DType dtype, std::size_t elements) {
   MessageTiles result{};
   with_two_pass(codec, dtype, [&]<class Codec, class Element>(const Codec& c, Element) {
     const std::size_t codes = codes_of(c, elements);

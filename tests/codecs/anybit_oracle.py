@@ -259,11 +259,3 @@ def find(name):
 
 def encode(name, dtype, payload, context=Context()):
     return find(name)._replace(context=context).encode(dtype, payload)
-
-
-def decode(name, dtype, wire, elements):
-    return find(name).decode(dtype, wire, elements)
-
-
-def wire_bytes(name, dtype, elements):
-    return find(name).wire_bytes(dtype, elements)

@@ -146,15 +146,3 @@ def find(name):
     part = re.fullmatch(r"logfmt([2-8])-g(\d+)", name)
     assert part, name
     return LogFMT(name, int(part[1]), int(part[2]))
-
-
-def encode(name, dtype, payload):
-    return find(name).encode(dtype, payload)
-
-
-def decode(name, dtype, wire, elements):
-    return find(name).decode(dtype, wire, elements)
-
-
-def wire_bytes(name, dtype, elements):
-    return find(name).wire_bytes(dtype, elements)

@@ -320,15 +320,3 @@ def find(name):
     part = re.fullmatch(r"(mxfp\d(?:-e\dm\d)?)(?:-(floor|ceil|even|rceil))?", name)
     assert part, name
     return MX(name, ELEMENTS[part[1]], part[2] or "floor")
-
-
-def encode(name, dtype, payload):
-    return find(name).encode(dtype, payload)
-
-
-def decode(name, dtype, wire, elements):
-    return find(name).decode(dtype, wire, elements)
-
-
-def wire_bytes(name, dtype, elements):
-    return find(name).wire_bytes(dtype, elements)

@@ -93,7 +93,7 @@ def encode_values(name, dtype, values):
 
 
 def decode_values(name, dtype, wire, elements):
-    return PAYLOADS[dtype].to_fp32(anybit_oracle.decode(name, dtype, wire, elements)).tolist()
+    return PAYLOADS[dtype].to_fp32(anybit_oracle.find(name).decode(dtype, wire, elements)).tolist()
 
 
 @pytest.mark.parametrize("row", ["scale", "scale_int"])
@@ -188,7 +188,7 @@ def test_non_finite_blocks_by_hand():
     assert encode_values("int8-gtensor-sym-static1", "fp32", [np.nan, 1]) == bytes([0, 0, 0xFF])
     for name in ("int2-g8", "int2-g8-sym", "int2-g8-sr-is", "int8-gtensor-sym-static1", "had-int4-g8"):
         wire = encode_values(name, "fp16", [1, np.inf, 2])
-        assert anybit_oracle.decode(name, "fp16", wire, 3).tolist() == [0x7E00] * 3
+        assert anybit_oracle.find(name).decode("fp16", wire, 3).tolist() == [0x7E00] * 3
 
 
 def test_padding_is_not_counted_as_clamped():

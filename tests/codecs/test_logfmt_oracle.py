@@ -95,21 +95,21 @@ def test_exp2_is_close_and_exact_at_integers():
 def test_the_smallest_magnitude_is_kept_within_32_octaves():
     """lo = hi - 32: what lies below its middle to zero becomes zero, without a sign."""
     x = patterns("fp32", [1, -(2.0**-100), 2.0**-33, -(2.0**-34)])
-    wire = logfmt_oracle.encode("logfmt3-g8", "fp32", x)
+    wire = logfmt_oracle.find("logfmt3-g8").encode("fp32", x)
     assert wire.tolist() == [0b00_01_00_11, 0b0000, 0x00, 0xD0, 0x00, 0x4C]
 
 
 def test_two_bits_have_one_value():
     x = patterns("fp16", [4, -4, 2, -1.99, 0, 1])
-    wire = logfmt_oracle.encode("logfmt2-g8", "fp16", x)
+    wire = logfmt_oracle.find("logfmt2-g8").encode("fp16", x)
     assert wire.tolist() == [0b00_01_11_01, 0, 0x00, 0x40, 0, 0]
 
 
 def test_zeros_and_non_finite_blocks_by_hand():
-    assert logfmt_oracle.encode("logfmt4-g8", "bf16", patterns("bf16", [0, -0.0])).tolist() == [0] * 5
-    wire = logfmt_oracle.encode("logfmt4-g8", "bf16", patterns("bf16", [1, np.nan]))
+    assert logfmt_oracle.find("logfmt4-g8").encode("bf16", patterns("bf16", [0, -0.0])).tolist() == [0] * 5
+    wire = logfmt_oracle.find("logfmt4-g8").encode("bf16", patterns("bf16", [1, np.nan]))
     assert wire.tolist() == [0, 0x00, 0x7E, 0, 0]
-    assert logfmt_oracle.decode("logfmt4-g8", "bf16", wire, 2).tolist() == [0x7FC0] * 2
+    assert logfmt_oracle.find("logfmt4-g8").decode("bf16", wire, 2).tolist() == [0x7FC0] * 2
 
 
 def test_bisection_finds_what_a_scan_finds():

@@ -197,7 +197,7 @@ def test_rceil_in_exact_arithmetic(element):
 def test_rceil_of_tiny_blocks():
     """bf16 1.11e-38: its quotient is below 2^-127, so the scale is the smallest there is."""
     for pattern, scale in ((0x00F2, 0), (0x04B2, 1)):
-        wire = microscaling_oracle.encode("mxfp8-e4m3-rceil", "bf16", np.full(32, pattern, np.uint16))
+        wire = microscaling_oracle.find("mxfp8-e4m3-rceil").encode("bf16", np.full(32, pattern, np.uint16))
         assert wire[32:].tolist() == [scale]
 
 
@@ -249,19 +249,19 @@ def test_mxfp4_by_hand():
 
 def test_special_blocks_by_hand():
     zeros = patterns("fp16", [0, -0.0] * 4)
-    assert microscaling_oracle.encode("mxfp6-e2m3", "fp16", zeros).tolist() == [0] * 7
-    assert microscaling_oracle.encode("nvfp4", "fp16", zeros).tolist() == [0, 0, 0x80, 0x3F] + [0] * 5
+    assert microscaling_oracle.find("mxfp6-e2m3").encode("fp16", zeros).tolist() == [0] * 7
+    assert microscaling_oracle.find("nvfp4").encode("fp16", zeros).tolist() == [0, 0, 0x80, 0x3F] + [0] * 5
     spoilt = patterns("fp16", [1, np.inf])
-    assert microscaling_oracle.encode("mxfp8-e4m3", "fp16", spoilt).tolist() == [0, 0, 0xFF]
-    wire = microscaling_oracle.encode("nvfp4", "fp16", spoilt)
+    assert microscaling_oracle.find("mxfp8-e4m3").encode("fp16", spoilt).tolist() == [0, 0, 0xFF]
+    wire = microscaling_oracle.find("nvfp4").encode("fp16", spoilt)
     assert wire.tolist() == [*np.array([2688], "<f4").tobytes(), 0, 0x7F]
     for name in ("mxfp8-e4m3", "nvfp4"):
-        wire = microscaling_oracle.encode(name, "fp16", spoilt)
-        assert microscaling_oracle.decode(name, "fp16", wire, 2).tolist() == [0x7E00] * 2
+        wire = microscaling_oracle.find(name).encode("fp16", spoilt)
+        assert microscaling_oracle.find(name).decode("fp16", wire, 2).tolist() == [0x7E00] * 2
 
 
 def test_nvfp4_tensor_scale_is_bounded():
-    wire = microscaling_oracle.encode("nvfp4", "fp32", np.array([1], np.uint32))
+    wire = microscaling_oracle.find("nvfp4").encode("fp32", np.array([1], np.uint32))
     assert wire[:4].view("<f4")[0] == 2.0**118
     assert wire[4:].tolist() == [0, 0]  # the block's scale vanishes
 
@@ -283,7 +283,7 @@ def test_fp8_blocks_round_where_deepep_and_torch_do():
         torch = (fp32(exact / 448), fp32(fraction(fp32(1 / exact)) * 448))
         x = np.resize(np.float32([a, -a / 3, a / 7, a / 1000]), 64)
         for name, (scale, factor) in (("fp8-e4m3-g64", kernel), ("fp8-e4m3-g64-torch", torch)):
-            wire = microscaling_oracle.encode(name, "fp32", x.view(np.uint32))
+            wire = microscaling_oracle.find(name).encode("fp32", x.view(np.uint32))
             products = np.float32([fp32_signed(fraction(v) * fraction(factor)) for v in x])
             assert wire[64:].view("<f4")[0] == scale
             assert wire[:64].tolist() == np.minimum(products, F(448)).astype(E4M3).view(np.uint8).tolist()
@@ -298,10 +298,10 @@ def fp32_signed(exact):
 def test_fp8_blocks_by_hand():
     """3.0: DeepEP's kernel sends 3BDB6DB8, torch on a CPU 3BDB6DB7. Below 1e-4 the scale is that of 1e-4."""
     x = patterns("fp16", [3.0] * 128)
-    assert microscaling_oracle.encode("fp8-e4m3-g128", "fp16", x)[128:].tolist() == [0xB8, 0x6D, 0xDB, 0x3B]
-    assert microscaling_oracle.encode("fp8-e4m3-g128-torch", "fp16", x)[128:].tolist() == [0xB7, 0x6D, 0xDB, 0x3B]
+    assert microscaling_oracle.find("fp8-e4m3-g128").encode("fp16", x)[128:].tolist() == [0xB8, 0x6D, 0xDB, 0x3B]
+    assert microscaling_oracle.find("fp8-e4m3-g128-torch").encode("fp16", x)[128:].tolist() == [0xB7, 0x6D, 0xDB, 0x3B]
     for name in FP8_NAMES:
-        small = [microscaling_oracle.encode(name, "fp32", patterns("fp32", [v])) for v in (0, 1e-6, 1e-4)]
+        small = [microscaling_oracle.find(name).encode("fp32", patterns("fp32", [v])) for v in (0, 1e-6, 1e-4)]
         assert len({wire[1:].tobytes() for wire in small}) == 1 and small[0][0] == 0
 
 
@@ -317,7 +317,7 @@ def test_vllm_rounds_where_its_kernel_does():
         inverse = fp32(1 / fraction(g))
         factor = fp32(1 / fraction(fp32(fraction(s) * fraction(inverse))))
         products = np.array([fp32(fraction(v) * fraction(factor)) for v in x])
-        wire = microscaling_oracle.encode("nvfp4-vllm", "fp32", x.view(np.uint32))
+        wire = microscaling_oracle.find("nvfp4-vllm").encode("fp32", x.view(np.uint32))
         assert wire[:4].view("<f4")[0] == g and wire[-1] == s.view(np.uint8)
         codes = E2M1.round(products)[0]
         assert wire[4:12].tolist() == (codes[::2] | codes[1::2] << 4).tolist()
@@ -328,12 +328,12 @@ def test_vllm_rounds_where_its_kernel_does():
 def test_a_given_tensor_scale_is_not_on_the_wire():
     """g = 448 is what the message finds; a block that is larger saturates, beside it nothing changes."""
     x = [6, -4, 3, 2, 1.5, -1, 0.5, 0] + [0] * 8 + [3, -0.25, 1.5, 0.75]
-    found = microscaling_oracle.encode("nvfp4", "fp32", patterns("fp32", x))
-    given = microscaling_oracle.encode("nvfp4-ts448", "fp32", patterns("fp32", x))
+    found = microscaling_oracle.find("nvfp4").encode("fp32", patterns("fp32", x))
+    given = microscaling_oracle.find("nvfp4-ts448").encode("fp32", patterns("fp32", x))
     assert given.tolist() == found[4:].tolist()
     wire, clamped = microscaling_oracle.find("nvfp4-ts448").encode_and_count("fp32", patterns("fp32", [*x, 12]))
     assert clamped == 1 and wire[:8].tolist() == found[4:12].tolist() and wire[-1] == 0x7E
-    decoded = microscaling_oracle.decode("nvfp4-ts448", "fp32", wire, len(x) + 1)
+    decoded = microscaling_oracle.find("nvfp4-ts448").decode("fp32", wire, len(x) + 1)
     assert PAYLOADS["fp32"].to_fp32(decoded)[-1] == 6
 
 

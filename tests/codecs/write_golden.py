@@ -93,20 +93,14 @@ def files():
         content[f"{dtype}.input.bin"] = x.tobytes()
         content[f"{dtype}.{dtype}.wire.bin"] = x.tobytes()
         content[f"{dtype}.{dtype}.decoded.bin"] = x.tobytes()
-    for codec in CODECS.values():
-        for dtype in ELEMENTS:
-            wire = codec.encode(dtype, payload(dtype))
-            decoded = codec.decode(dtype, wire, ELEMENT_COUNT)
+    families = ((anybit_oracle, ANYBIT), (logfmt_oracle, LOGFMT), (microscaling_oracle, MICROSCALING))
+    others = [oracle.find(name) for oracle, names in families for name in names]
+    for codec, dtypes in [*((codec, ELEMENTS) for codec in CODECS.values()), *((codec, DTYPES) for codec in others)]:
+        for dtype in dtypes:
+            x = payload(dtype)[: element_count(codec.name)]
+            wire = codec.encode(dtype, x)
             content[f"{codec.name}.{dtype}.wire.bin"] = wire.tobytes()
-            content[f"{codec.name}.{dtype}.decoded.bin"] = decoded.astype("<u2").tobytes()
-    for oracle, names in ((anybit_oracle, ANYBIT), (logfmt_oracle, LOGFMT), (microscaling_oracle, MICROSCALING)):
-        for name in names:
-            for dtype in DTYPES:
-                x = payload(dtype)[: element_count(name)]
-                wire = oracle.encode(name, dtype, x)
-                decoded = oracle.decode(name, dtype, wire, len(x))
-                content[f"{name}.{dtype}.wire.bin"] = wire.tobytes()
-                content[f"{name}.{dtype}.decoded.bin"] = decoded.astype(x.dtype).tobytes()
+            content[f"{codec.name}.{dtype}.decoded.bin"] = codec.decode(dtype, wire, len(x)).astype(x.dtype).tobytes()
     return content
 
 

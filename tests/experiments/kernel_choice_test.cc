@@ -18,8 +18,7 @@ namespace {
 constexpr int kMultiprocessors = 132;
 
 kernels::CodecTraits traits_of(const std::string& codec, DType dtype) {
-  return std::visit([&](const auto& choice) { return kernels::traits_of(choice, dtype); },
-                    kernels::choose(codec).value());
+  return kernels::traits_of(kernels::choose_codec(codec).value(), dtype);
 }
 
 /// What kernels run, by the table.
@@ -27,8 +26,7 @@ OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType
                    const Schedule& schedule) {
   const kernels::BufferLayout layout = kernels::layout_of({}, ranks, kMultiprocessors);
   const kernels::CodecTraits traits = traits_of(codec, dtype);
-  const bool measures =
-      std::holds_alternative<kernels::TwoPassChoice>(kernels::choose(codec).value());
+  const bool measures = kernels::needs_statistics(kernels::choose_codec(codec).value());
   if (measures && !traits.is_tuned) return OwnKernel::rounds;
   KernelCall call{.codec = traits, .ranks = ranks};
   call.has_sentinels = (algorithm == "one_shot" ? kernels::one_shot_sentinel_of(layout)

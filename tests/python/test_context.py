@@ -75,9 +75,9 @@ def two_shot_by_hand(x, codec, seed, call):
         for rank in range(ranks):
             context = wire_oracle.Context(seed, call, rank, 0, begin)
             wire = anybit_oracle.encode(codec, "fp32", x[rank, begin : begin + size].view(np.uint32), context)
-            sums = sums + anybit_oracle.decode(codec, "fp32", wire, size).view(np.float32)
+            sums = sums + anybit_oracle.find(codec).decode("fp32", wire, size).view(np.float32)
         wire = anybit_oracle.encode(codec, "fp32", sums.view(np.uint32), wire_oracle.Context(seed, call, owner, 1, begin))
-        result[begin : begin + size] = anybit_oracle.decode(codec, "fp32", wire, size).view(np.float32)
+        result[begin : begin + size] = anybit_oracle.find(codec).decode("fp32", wire, size).view(np.float32)
     return result
 
 

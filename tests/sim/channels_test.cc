@@ -78,14 +78,7 @@ TEST(ChannelOrders, LeaveOutLinksThatDoNotWork) {
 }
 
 Topology with_library(Topology t, const std::function<void(Library&)>& change = {}) {
-  t.device.library = Library{.channels = assumed(64),
-                             .channel_bytes = assumed(1),
-                             .channel_gb_per_s = assumed(1000),
-                             .low_latency_us = assumed(8),
-                             .low_latency_efficiency = assumed(0.5),
-                             .low_latency_max_bytes = assumed(1),
-                             .simple_us = assumed(3),
-                             .simple_message_us = assumed(2)};
+  t.device.library = library_of(64, 1, 1000, 1);
   if (change) change(*t.device.library);
   return t;
 }

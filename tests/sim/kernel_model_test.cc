@@ -49,16 +49,7 @@ Stores stores() {
           .decorrelation_packets = assumed(100)};
 }
 
-Library library() {
-  return {.channels = assumed(4),
-          .channel_bytes = assumed(1000),
-          .channel_gb_per_s = assumed(3),
-          .low_latency_us = assumed(8),
-          .low_latency_efficiency = assumed(0.5),
-          .low_latency_max_bytes = assumed(1000),
-          .simple_us = assumed(3),
-          .simple_message_us = assumed(2)};
-}
+Library library() { return library_of(4, 1000, 3, 1000); }
 
 TEST(KernelModel, CostsOfAStage) {
   const Device device = round_device();
@@ -317,13 +308,7 @@ TEST(KernelModel, TheLibraryWaitsForAChunk) {
 /// operation is 4 instructions for eight elements, each in 5 slots, or 8 where it is packed.
 TEST(KernelModel, InstructionsCostWhatWasMeasured) {
   Device device = round_device();
-  device.blocks = Blocks{.resident = assumed(4),
-                         .tile_elements = assumed(1000),
-                         .slot_bytes = assumed(1e6),
-                         .load_us = assumed(1),
-                         .release_us = assumed(1),
-                         .phase_us = assumed(0),
-                         .meet_us = assumed(1)};
+  device.blocks = blocks_of(1e6, 1);
   const auto cost_of = [&](const char* codec, DType dtype, bool packed = false) {
     Plan plan = plan_with(1, 10000, {4, 2, 1, packed}, 10000);
     plan.codec = codec;
@@ -347,13 +332,7 @@ TEST(KernelModel, InstructionsCostWhatWasMeasured) {
 /// A kernel that measures meets once before the input is encoded, and once before sums are.
 TEST(KernelModel, AScaleOfTheMessageIsMeasuredFirst) {
   Device device = round_device();
-  device.blocks = Blocks{.resident = assumed(4),
-                         .tile_elements = assumed(1000),
-                         .slot_bytes = assumed(1e6),
-                         .load_us = assumed(1),
-                         .release_us = assumed(1),
-                         .phase_us = assumed(0),
-                         .meet_us = assumed(6)};
+  device.blocks = blocks_of(1e6, 6);
   Plan plan = plan_with(1, 10000, {.encode_ops_per_element = 4, .measures = true}, 10000);
   const auto measure_us = [&] {
     return make_kernel_model(device, plan, Implementation::kernel)

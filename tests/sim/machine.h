@@ -38,6 +38,30 @@ inline Device round_device() {
           .compute = {}};
 }
 
+/// A vendor's library of so many channels; LL takes half of the bandwidth.
+inline Library library_of(double channels, double channel_bytes, double channel_gb_per_s,
+                          double low_latency_max_bytes) {
+  return {.channels = assumed(channels),
+          .channel_bytes = assumed(channel_bytes),
+          .channel_gb_per_s = assumed(channel_gb_per_s),
+          .low_latency_us = assumed(8),
+          .low_latency_efficiency = assumed(0.5),
+          .low_latency_max_bytes = assumed(low_latency_max_bytes),
+          .simple_us = assumed(3),
+          .simple_message_us = assumed(2)};
+}
+
+/// 4 blocks of tiles of 1000 elements.
+inline Blocks blocks_of(double slot_bytes, double meet_us) {
+  return {.resident = assumed(4),
+          .tile_elements = assumed(1000),
+          .slot_bytes = assumed(slot_bytes),
+          .load_us = assumed(1),
+          .release_us = assumed(0.25),
+          .phase_us = assumed(0.5),
+          .meet_us = assumed(meet_us)};
+}
+
 /// Links of 10 GB/s = 10000 bytes/us and 1 us; links between groups 4 GB/s and 1.5 us.
 inline Topology machine(TopologyKind kind, Rank ranks, Rank group_size = 0) {
   Topology t;

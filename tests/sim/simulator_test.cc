@@ -112,14 +112,7 @@ Topology with_device(Topology t, const std::function<void(Device&)>& change) {
 }
 
 Topology with_library(Topology t) {
-  t.device.library = Library{.channels = assumed(2),
-                             .channel_bytes = assumed(1),
-                             .channel_gb_per_s = assumed(1000),
-                             .low_latency_us = assumed(8),
-                             .low_latency_efficiency = assumed(0.5),
-                             .low_latency_max_bytes = assumed(20000),
-                             .simple_us = assumed(3),
-                             .simple_message_us = assumed(2)};
+  t.device.library = library_of(2, 1, 1000, 20000);
   return t;
 }
 
@@ -142,13 +135,7 @@ Topology with_stores(Topology t, const std::function<void(Stores&)>& change) {
 /// operations, and all of them twice as much as if they were packed.
 Topology with_blocks(Topology t) {
   t.device.decode_cost = assumed(3);
-  t.device.blocks = Blocks{.resident = assumed(4),
-                           .tile_elements = assumed(1000),
-                           .slot_bytes = assumed(5000),
-                           .load_us = assumed(1),
-                           .release_us = assumed(0.25),
-                           .phase_us = assumed(0.5),
-                           .meet_us = assumed(1)};
+  t.device.blocks = blocks_of(5000, 1);
   t.device.codecs = {{std::string(kOperation), {8, 8}, {8, 8}, 2, 2},
                      {std::string(kPackedOperation), {8, 8}, {8, 8}, 1, 1}};
   return t;

@@ -14,7 +14,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <optional>
 
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -45,6 +44,9 @@ struct Blocks {
   // As they travel. bf16, or int8 in the first bytes.
   alignas(32) std::uint16_t scale_bits[kBlockSlots];
   alignas(32) std::uint16_t zero_bits[kBlockSlots];
+
+  std::int8_t* scale_codes() { return reinterpret_cast<std::int8_t*>(scale_bits); }
+  std::int8_t* zero_codes() { return reinterpret_cast<std::int8_t*>(zero_bits); }
 };
 
 /// RN to bf16, with +0 for -0; an infinity stays one, and a NaN is not finite.
@@ -116,61 +118,24 @@ HWY_INLINE FloatVector butterflies_within(FloatVector x) {
   }
 }
 
-/// Butterflies of strides below kVectors vectors, all of which stay in registers. Stage by stage: one
-/// vector's stages wait for each other, so all vectors go through one before the next.
-template <std::size_t kVectors>
-HWY_INLINE void butterflies_in_registers(float* x, FloatVector factor) {
-  FloatVector v[kVectors];
-  for (std::size_t i = 0; i < kVectors; ++i) v[i] = hn::Load(F32(), x + i * kFloats);
-  for (FloatVector& part : v) part = butterflies_within<1>(part);
-  for (FloatVector& part : v) part = butterflies_within<2>(part);
-  if constexpr (kFloats == 8) {
-    for (FloatVector& part : v) part = butterflies_within<4>(part);
-  }
-  for (std::size_t stride = 1; stride < kVectors; stride *= 2) {
-    for (std::size_t i = 0; i < kVectors; ++i) {
-      if ((i & stride) != 0) continue;
-      const FloatVector a = v[i];
-      const FloatVector b = v[i + stride];
-      v[i] = hn::Add(a, b);
-      v[i + stride] = hn::Sub(a, b);
-    }
-  }
-  for (std::size_t i = 0; i < kVectors; ++i) {
-    hn::Store(hn::Mul(v[i], factor), F32(), x + i * kFloats);
-  }
-}
-
 /// As hadamard(), of all blocks of `group` numbers, a power of two from 8 on.
 void transform(float* x, std::size_t count, std::size_t group) {
   const FloatVector factor =
       hn::Set(F32(), static_cast<float>(1.0 / std::sqrt(static_cast<double>(group))));
-  const auto in_registers = [&]<std::size_t kVectors>(FloatVector by) HWY_ATTR {
-    for (std::size_t i = 0; i < count; i += kVectors * kFloats) {
-      butterflies_in_registers<kVectors>(x + i, by);
-    }
-  };
-  constexpr std::size_t kMost = 8;  // vectors in registers
-  switch (group / kFloats) {
-    case 1:
-      return in_registers.template operator()<1>(factor);
-    case 2:
-      return in_registers.template operator()<2>(factor);
-    case 4:
-      return in_registers.template operator()<4>(factor);
-    case kMost:
-      return in_registers.template operator()<kMost>(factor);
-    default:
-      in_registers.template operator()<kMost>(hn::Set(F32(), 1.0f));
+  for (std::size_t i = 0; i < count; i += kFloats) {
+    FloatVector v = butterflies_within<2>(butterflies_within<1>(hn::Load(F32(), x + i)));
+    if constexpr (kFloats == 8) v = butterflies_within<4>(v);
+    hn::Store(group == kFloats ? hn::Mul(v, factor) : v, F32(), x + i);
   }
-  for (std::size_t stride = kMost * kFloats; stride < group; stride *= 2) {
+  for (std::size_t stride = kFloats; stride < group; stride *= 2) {
     const FloatVector by = 2 * stride == group ? factor : hn::Set(F32(), 1.0f);
-    for (std::size_t i = 0; i < count; i += kFloats) {
-      if ((i & stride) != 0) continue;
-      const FloatVector a = hn::Load(F32(), x + i);
-      const FloatVector b = hn::Load(F32(), x + i + stride);
-      hn::Store(hn::Mul(hn::Add(a, b), by), F32(), x + i);
-      hn::Store(hn::Mul(hn::Sub(a, b), by), F32(), x + i + stride);
+    for (std::size_t begin = 0; begin < count; begin += 2 * stride) {
+      for (std::size_t i = begin; i < begin + stride; i += kFloats) {
+        const FloatVector a = hn::Load(F32(), x + i);
+        const FloatVector b = hn::Load(F32(), x + i + stride);
+        hn::Store(hn::Mul(hn::Add(a, b), by), F32(), x + i);
+        hn::Store(hn::Mul(hn::Sub(a, b), by), F32(), x + i + stride);
+      }
     }
   }
 }
@@ -230,8 +195,8 @@ struct AnyBit : ByScalarCodec {
             nearest_int(hn::Min(hn::Max(point, hn::Set(F32(), -128.0f)), hn::Set(F32(), 127.0f)));
         zero = hn::Zero(F32());
         const hn::Rebind<std::int8_t, F32> bytes;
-        hn::StoreU(hn::DemoteTo(bytes, code), bytes, scale_codes(blocks) + b);
-        hn::StoreU(hn::DemoteTo(bytes, bias), bytes, zero_codes(blocks) + b);
+        hn::StoreU(hn::DemoteTo(bytes, code), bytes, blocks.scale_codes() + b);
+        hn::StoreU(hn::DemoteTo(bytes, bias), bytes, blocks.zero_codes() + b);
         hn::Store(scale, F32(), blocks.factor + b);
       } else {
         hn::StoreU(BfloatLanes::upper_words(bits_of(scale)), HalfU16(), blocks.scale_bits + b);
@@ -244,18 +209,11 @@ struct AnyBit : ByScalarCodec {
     }
     return hn::AllTrue(F32(), finite);
   }
-  static std::int8_t* scale_codes(Blocks& blocks) {
-    return reinterpret_cast<std::int8_t*>(blocks.scale_bits);
-  }
-  static std::int8_t* zero_codes(Blocks& blocks) {
-    return reinterpret_cast<std::int8_t*>(blocks.zero_bits);
-  }
 
   /// The codes of blocks of `size` numbers, a multiple of 8. Returns how many were clamped.
-  template <bool kDivides, bool kCounts, std::size_t kSize>
-  std::uint64_t quantize_as(const float* x, std::size_t count, std::size_t any_size,
-                            const Blocks& blocks, std::uint8_t* codes) const {
-    const std::size_t size = kSize == 0 ? any_size : kSize;
+  template <bool kDivides, bool kCounts>
+  std::uint64_t quantize(const float* x, std::size_t count, std::size_t size, const Blocks& blocks,
+                         std::uint8_t* codes) const {
     std::uint64_t clamped = 0;
     for (std::size_t b = 0; b < count; ++b) {
       const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
@@ -266,56 +224,14 @@ struct AnyBit : ByScalarCodec {
       const std::size_t end = (b + 1) * size;
       encode_numbers(
           b * size, end,
-          [&](std::size_t i) HWY_ATTR {
-            return kSize != 0 || i < end ? scaled<kDivides>(x + i, zero, factor) : code_0;
-          },
+          [&](std::size_t i)
+              HWY_ATTR { return i < end ? scaled<kDivides>(x + i, zero, factor) : code_0; },
           [&](const FloatVector(&four)[4])
               HWY_ATTR { return integer_codes<kCounts>(four, bias, top(), clamped); },
           codes);
     }
     return clamped;
   }
-  template <bool kCounts>
-  std::uint64_t quantize(const float* x, std::size_t count, std::size_t size, const Blocks& blocks,
-                         std::uint8_t* codes) const {
-    if (is_integer()) return quantize_as<true, kCounts, 0>(x, count, size, blocks, codes);
-    return size == 32 ? quantize_as<false, kCounts, 32>(x, count, size, blocks, codes)
-                      : quantize_as<false, kCounts, 0>(x, count, size, blocks, codes);
-  }
-
-  static void find_extremes_of_tile(const float* x, std::size_t count, std::size_t size, float* low,
-                                    float* high) {
-    find_extremes_of(x, count, size, [](FloatVector v) { return Extremes{v, v}; }, low, high);
-  }
-
-  /// Indices of the first smallest and the first largest number of every block: an equal number
-  /// counts more, the earlier it comes.
-  void find_spikes(const float* x, std::size_t count, const float* low, const float* high,
-                   std::uint16_t* low_index, std::uint16_t* high_index) const {
-    constexpr float kMost = kTile;
-    alignas(32) float low_rank[kBlockSlots];
-    alignas(32) float high_rank[kBlockSlots];
-    const FloatVector first = hn::Sub(hn::Set(F32(), kMost), hn::Iota(F32(), 0));
-    const auto row = [&](std::size_t b) HWY_ATTR {
-      const FloatVector smallest = hn::Set(F32(), low[b]);
-      const FloatVector largest = hn::Set(F32(), high[b]);
-      Extremes e = {hn::Zero(F32()), hn::Zero(F32())};
-      FloatVector rank = first;
-      for (std::size_t i = 0; i < group(); i += kFloats) {
-        const FloatVector v = hn::Load(F32(), x + b * group() + i);
-        e.low = hn::Max(e.low, hn::IfThenElseZero(hn::Eq(v, smallest), rank));
-        e.high = hn::Max(e.high, hn::IfThenElseZero(hn::Eq(v, largest), rank));
-        rank = hn::Sub(rank, hn::Set(F32(), kFloats));
-      }
-      return e;
-    };
-    find_extremes<Larger, Larger>(count, row, low_rank, high_rank);
-    for (std::size_t b = 0; b < count; ++b) {
-      low_index[b] = static_cast<std::uint16_t>(kMost - low_rank[b]);
-      high_index[b] = static_cast<std::uint16_t>(kMost - high_rank[b]);
-    }
-  }
-
   template <class Payload, bool kCounts>
   bool encode(Tile& tile, std::span<const typename Payload::Element> x, std::byte* wire,
               std::uint64_t& clamped) const {
@@ -338,7 +254,8 @@ struct AnyBit : ByScalarCodec {
     using Size = std::size_t;
     const auto code_tile = [&](Size first, Size elements, Size some) HWY_ATTR {
       pad(elements, some, blocks.zero[some - 1]);  // is never clamped
-      clamped += quantize<kCounts>(tile.x, some, size, blocks, tile.codes);
+      clamped += is_integer() ? quantize<true, kCounts>(tile.x, some, size, blocks, tile.codes)
+                              : quantize<false, kCounts>(tile.x, some, size, blocks, tile.codes);
       pack_tile(tile.codes, elements, f.bits, advanced(planes, first, f.bits));
     };
     bool fits = true;
@@ -347,14 +264,17 @@ struct AnyBit : ByScalarCodec {
     const auto measure_tile = [&](Size first, Size elements, Size some) HWY_ATTR {
       pad(elements, some, tile.x[(some - 1) * size]);  // changes no extreme
       if (f.hadamard) transform(tile.x, elements, size);
-      find_extremes_of_tile(tile.x, some, size, low, high);
-      if (has_spikes()) {
-        find_spikes(tile.x, some, low, high, low_index, high_index);
+      const auto itself = [](FloatVector v) { return Extremes{v, v}; };
+      find_extremes(tile.x, some, size, itself, low, high);
+      if (has_spikes()) {  // the first smallest and the first largest number of every block
         for (Size b = 0; b < some; ++b) {
-          tile.x[b * size + low_index[b]] = 0;
-          tile.x[b * size + high_index[b]] = 0;
+          float* const block = tile.x + b * size;
+          low_index[b] = static_cast<std::uint16_t>(hn::Find(F32(), low[b], block, size));
+          high_index[b] = static_cast<std::uint16_t>(hn::Find(F32(), high[b], block, size));
+          block[low_index[b]] = 0;
+          block[high_index[b]] = 0;
         }
-        find_extremes_of_tile(tile.x, some, size, low, high);
+        find_extremes(tile.x, some, size, itself, low, high);
       }
       smallest = std::min(smallest, low[0]);
       largest = std::max(largest, high[0]);
@@ -470,16 +390,6 @@ struct AnyBit : ByScalarCodec {
   void dequantize(const std::uint8_t* codes, std::size_t elements, const Blocks& blocks,
                   typename Payload::Element* out) const {
     const std::size_t size = group();
-    if constexpr (Payload::kIsWord) {
-      if (f.bits <= 3 && size % kBytes == 0) {
-        const auto values = [&](std::size_t b, std::size_t k) HWY_ATTR {
-          return value_of<kAffine>(hn::Iota(F32(), static_cast<float>(k)),
-                                   hn::Set(F32(), blocks.zero[b]),
-                                   hn::Set(F32(), blocks.factor[b]));
-        };
-        return decode_by_tables<Payload>(codes, elements, size, values, out);
-      }
-    }
     for (std::size_t first = 0, b = 0; first < elements; first += size, ++b) {
       const FloatVector zero = hn::Set(F32(), blocks.zero[b]);
       const FloatVector scale = hn::Set(F32(), blocks.factor[b]);
@@ -555,11 +465,14 @@ struct AnyBit : ByScalarCodec {
   }
 };
 
+template <class F>
+void choose_family(const AnyBitFormat&, const F& f) {
+  f.template operator()<AnyBit>();
+}
+
 #endif  // ARLAB_HAS_LANES
 
-CodecFunctions<AnyBitFormat> anybit_functions() {
-  return ARLAB_VECTOR_FUNCTIONS(OneFamily<AnyBit>, AnyBitFormat);
-}
+CodecFunctions<AnyBitFormat> anybit_functions() { return ARLAB_VECTOR_FUNCTIONS(AnyBitFormat); }
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();

@@ -68,8 +68,9 @@ HWY_INLINE void pack_vector(const std::uint8_t* codes, unsigned shift, std::uint
     // What moves into a byte from its neighbour is above the mask.
     const auto moved =
         hn::ShiftRightSame(hn::BitCast(U16(), load_codes(codes)), static_cast<int>(shift));
-    const ByteVector own = hn::And(hn::BitCast(U8(), moved), hn::Set(U8(), (1 << kWidth) - 1));
-    const Int16Vector pairs = joined_pairs<1 << kWidth>(own);
+    const auto own = hn::And(moved, hn::Set(U16(), ((1 << kWidth) - 1) * 0x0101));
+    const Int16Vector pairs = hn::BitCast(
+        I16(), hn::And(hn::Or(own, hn::ShiftRight<8 - kWidth>(own)), hn::Set(U16(), 0xFF)));
     if constexpr (kWidth == 4) {
       const hn::Rebind<std::uint8_t, I16> half;
       hn::StoreU(hn::DemoteTo(half, pairs), half, out);
@@ -226,10 +227,25 @@ struct ElementFormat {
   static constexpr float kLargest = minifloat_to_float<kFormat>(kFormat.max_finite());
   static constexpr int kFold = 15 - kFormat.bias;  // for_each_half
   static constexpr std::uint8_t kTop = static_cast<std::uint8_t>(kFormat.max_finite());
-  /// The smallest magnitude code that is a NaN.
-  static constexpr std::uint8_t kFirstNan = static_cast<std::uint8_t>(
-      kFormat.special == SpecialCodes::infinity_and_nan ? kTop + 2 : kTop + 1);
+  /// NaNs of 8 bits: the code of minus zero, or those whose magnitude's code is larger than this.
+  static constexpr bool kMinusZeroIsNan = kFormat.special == SpecialCodes::minus_zero_is_nan;
+  static constexpr std::uint8_t kLargestNumber = static_cast<std::uint8_t>(
+      kFormat.special == SpecialCodes::infinity_and_nan ? kTop + 1 : kTop);
 };
+
+/// Whether one of the codes, of 8 bits, stands for a NaN.
+template <class Format>
+bool has_nan(const std::uint8_t* codes, std::size_t count) {
+  auto any = hn::Ne(hn::Zero(U8()), hn::Zero(U8()));
+  for (std::size_t i = 0; i < count; i += kBytes) {
+    const ByteVector code = hn::Load(U8(), codes + i);
+    const ByteVector magnitude = hn::And(code, hn::Set(U8(), 0x7F));
+    any = hn::Or(any, Format::kMinusZeroIsNan
+                          ? hn::Eq(code, hn::Set(U8(), 0x80))
+                          : hn::Gt(magnitude, hn::Set(U8(), Format::kLargestNumber)));
+  }
+  return !hn::AllFalse(U8(), any);
+}
 
 using E4M3 = ElementFormat<kE4m3fn, 8, 8>;
 using E5M2 = ElementFormat<kE5m2, 8, 15>;
@@ -238,11 +254,12 @@ using E3M2 = ElementFormat<kE3m2, 6, 4>;
 using E2M1 = ElementFormat<kE2m1, 4, 2>;
 
 /// The highest bits are the signs of four vectors of numbers.
-HWY_INLINE SignedByteVector sign_bytes(const FloatVector (&x)[4]) {
+HWY_INLINE ByteVector sign_bytes(const FloatVector (&x)[4]) {
   const auto narrowed = [&](std::size_t i) HWY_ATTR {
-    return narrow_blocks(hn::BitCast(I32(), x[i]), hn::BitCast(I32(), x[i + 1]));
+    const auto words = narrow_blocks(hn::BitCast(I32(), x[i]), hn::BitCast(I32(), x[i + 1]));
+    return hn::BitCast(I16(), hn::ShiftRight<8>(hn::BitCast(U16(), words)));
   };
-  return narrow_signed(narrowed(0), narrowed(2));
+  return narrow_blocks(narrowed(0), narrowed(2));
 }
 
 /// Four vectors of scaled elements. Adding 2^k whose last place is the spacing of the format around
@@ -275,7 +292,7 @@ HWY_INLINE ByteVector float_codes(const FloatVector (&x)[4], std::uint64_t& clam
   };
   const ByteVector magnitude =
       hn::Min(narrow_blocks(codes(x[0], x[1]), codes(x[2], x[3])), hn::Set(U8(), Format::kTop));
-  ByteVector sign = hn::BitCast(U8(), sign_bytes(x));
+  ByteVector sign = sign_bytes(x);
   if constexpr (Format::kBits < 8) {
     sign = hn::BitCast(U8(), hn::ShiftRight<8 - Format::kBits>(hn::BitCast(U16(), sign)));
   }

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "hwy/contrib/algo/find-inl.h"
 #include "hwy/highway.h"
 #include "reference/formats/payload_arithmetic.h"
 
@@ -55,7 +56,6 @@ using Uint32Vector = hn::Vec<U32>;
 using Int16Vector = hn::Vec<I16>;
 using Uint16Vector = hn::Vec<U16>;
 using ByteVector = hn::Vec<U8>;
-using SignedByteVector = hn::Vec<I8>;
 using HalfUint16Vector = hn::Vec<HalfU16>;
 
 inline constexpr std::size_t kFloats = hn::MaxLanes(F32());  // 4 or 8
@@ -88,16 +88,6 @@ HWY_INLINE ByteVector narrow_blocks(Int16Vector low, Int16Vector high) {
 #endif
 }
 
-/// Both vectors saturated to -128 .. 127, block by block.
-HWY_INLINE SignedByteVector narrow_signed(Int16Vector low, Int16Vector high) {
-#if ARLAB_AVX2
-  return SignedByteVector{_mm256_packs_epi16(low.raw, high.raw)};
-#else
-  const hn::Half<I8> half;
-  return hn::Combine(I8(), hn::DemoteTo(half, high), hn::DemoteTo(half, low));
-#endif
-}
-
 /// kLow * x[2i] + kHigh * x[2i + 1].
 template <std::int16_t kLow, std::int16_t kHigh>
 HWY_INLINE Int32Vector weighted_pairs(Int16Vector x) {
@@ -111,34 +101,12 @@ HWY_INLINE Int32Vector weighted_pairs(Int16Vector x) {
 #endif
 }
 
-/// x[2i] + kFactor * x[2i + 1] per 16 bits, for bytes so small that it fits into 8.
-template <int kFactor>
-HWY_INLINE Int16Vector joined_pairs(ByteVector x) {
-#if ARLAB_AVX2
-  return Int16Vector{_mm256_maddubs_epi16(x.raw, _mm256_set1_epi16(kFactor << 8 | 1))};
-#else
-  const Int16Vector both = hn::BitCast(I16(), x);
-  const Int16Vector high = hn::BitCast(I16(), hn::ShiftRight<8>(hn::BitCast(U16(), x)));
-  return hn::Add(hn::And(both, hn::Set(I16(), 0xFF)), hn::Mul(high, hn::Set(I16(), kFactor)));
-#endif
-}
-
 /// Puts bytes in order that went through narrow_blocks twice.
 HWY_INLINE ByteVector ordered_bytes(ByteVector blocks) {
   if constexpr (kFloats != 8) return blocks;
   alignas(32) static constexpr std::int32_t kOrder[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   const auto order = hn::SetTableIndices(U32(), kOrder);
   return hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), blocks), order));
-}
-
-/// A block of eight words: some(0), or that and some(4), of as many words as a vector has floats.
-template <class Some>
-HWY_INLINE hn::Vec<hn::FixedTag<std::uint16_t, 8>> eight_words(const Some& some) {
-  if constexpr (kFloats == 8) {
-    return some(0);
-  } else {
-    return hn::Combine(hn::FixedTag<std::uint16_t, 8>(), some(kFloats), some(0));
-  }
 }
 
 HWY_INLINE Uint32Vector bits_of(FloatVector x) { return hn::BitCast(U32(), x); }

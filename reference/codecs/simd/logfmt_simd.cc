@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <span>
 
@@ -67,28 +66,17 @@ HWY_INLINE FloatVector log2_fp32(FloatVector x) {
   return hn::Add(hn::ConvertTo(F32(), exponent), series);
 }
 
-/// y is whole + part, whole the nearest integer.
-struct Exp2Parts {
-  FloatVector sum;  // whole in the lowest bits
-  FloatVector whole;
-  FloatVector mantissa;  // 2^part, between 0.7 and 1.42
-};
-HWY_INLINE Exp2Parts exp2_parts(FloatVector y) {
-  const FloatVector magic = floats_set(0x1.8p23f);
-  const FloatVector sum = hn::Add(y, magic);
-  const FloatVector whole = hn::Sub(sum, magic);
-  const FloatVector f = hn::Mul(hn::Sub(y, whole), floats_set(0.693147181f));
-  const FloatVector series = nested_product(
-      f, f, {1.0f, 0.5f, 0.166666667f, 0.0416666667f, 0.00833333333f, 0.00138888889f});
-  return {sum, whole, hn::Add(floats_set(1.0f), series)};
-}
-
 /// For |y| <= kPlainExponent the multiplications by powers of two are exact: they only add to the
 /// exponent.
 inline constexpr float kPlainExponent = 120.0f;
 HWY_INLINE FloatVector exp2_fp32(FloatVector y) {
-  const Exp2Parts parts = exp2_parts(y);
-  return float_of(hn::Add(bits_of(parts.mantissa), hn::ShiftLeft<23>(bits_of(parts.sum))));
+  const FloatVector magic = floats_set(0x1.8p23f);
+  const FloatVector sum = hn::Add(y, magic);  // the nearest integer in the lowest bits
+  const FloatVector f = hn::Mul(hn::Sub(y, hn::Sub(sum, magic)), floats_set(0.693147181f));
+  const FloatVector series = nested_product(
+      f, f, {1.0f, 0.5f, 0.166666667f, 0.0416666667f, 0.00833333333f, 0.00138888889f});
+  const FloatVector mantissa = hn::Add(floats_set(1.0f), series);  // between 0.7 and 1.42
+  return float_of(hn::Add(bits_of(mantissa), hn::ShiftLeft<23>(bits_of(sum))));
 }
 
 // ---------------------------------------------------------------- blocks
@@ -143,7 +131,7 @@ HWY_INLINE void quantize_block(const float* x, std::size_t count, const std::int
     const ByteVector all =
         narrow_blocks(narrow_blocks(code[0], code[1]), narrow_blocks(code[2], code[3]));
     const auto is_zero = hn::Eq(all, hn::Zero(U8()));
-    const auto sign = hn::BitCast(U8(), hn::BroadcastSignBit(sign_bytes(four)));
+    const auto sign = hn::BitCast(U8(), hn::BroadcastSignBit(hn::BitCast(I8(), sign_bytes(four))));
     return hn::Or(all, hn::IfThenZeroElse(is_zero, hn::And(sign, sign_bit)));
   };
   encode_numbers(
@@ -190,7 +178,7 @@ struct LogFmt : ByScalarCodec {
       const auto is_zero = hn::Eq(m, hn::Zero(F32()));
       return Extremes{hn::IfThenElse(is_zero, hn::Inf(F32()), m), m};
     };
-    find_extremes_of(x, count, size, magnitudes_of, smallest, largest);
+    find_extremes(x, count, size, magnitudes_of, smallest, largest);
   }
 
   /// Of blocks whose magnitudes are known, up to a vector of them.
@@ -347,11 +335,14 @@ struct LogFmt : ByScalarCodec {
   }
 };
 
+template <class F>
+void choose_family(unsigned, const F& f) {
+  f.template operator()<LogFmt>();
+}
+
 #endif  // ARLAB_HAS_LANES
 
-CodecFunctions<unsigned> logfmt_functions() {
-  return ARLAB_VECTOR_FUNCTIONS(OneFamily<LogFmt>, unsigned);
-}
+CodecFunctions<unsigned> logfmt_functions() { return ARLAB_VECTOR_FUNCTIONS(unsigned); }
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();

@@ -10,9 +10,7 @@
 #define HWY_TARGET_INCLUDE "reference/codecs/simd/microscaling_simd.cc"
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <optional>
-#include <vector>
 
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
@@ -24,17 +22,12 @@
 #include "reference/codecs/simd/tiles-inl.h"
 #include "reference/formats/e8m0.h"
 
-// Once for all targets.
-#ifndef ARLAB_BLOCK_FORMAT
-#define ARLAB_BLOCK_FORMAT
-namespace arlab {
-using BlockFormat = std::optional<Mx>;  // none: nvfp4
-}  // namespace arlab
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
+
+using BlockFormat = std::optional<Mx>;  // none: nvfp4
+
 #if ARLAB_HAS_LANES
 
 /// Of the blocks of a tile, as they travel. Vectors of them may run over the end.
@@ -105,12 +98,10 @@ struct Microscaling : ByScalarCodec {
 
 // ---------------------------------------------------------------- NVFP4
 
-struct NvFp4 {
+struct NvFp4 : UsualFamily {
   using Format = E2M1;
   static constexpr std::size_t kBlock = NvFp4Blocks::kBlock;
   static constexpr std::size_t kHeaderBytes = sizeof(float);
-  static constexpr bool kClampsSums = false;
-  static constexpr bool kTakesFp32 = true;
 
   NvFp4(const BlockFormat&, const Codec&, DType type, std::size_t, const std::byte* wire)
       : dtype(type) {
@@ -221,7 +212,7 @@ struct BlockScaled : Standard {
     const std::size_t padded = count * kBlock;  // zeros change no scale and are never clamped
     if (!load_tile<Payload>(x.data(), x.size(), padded, kInfinity, tile.x)) return false;
     const auto magnitude = [](FloatVector v) HWY_ATTR { return Extremes{v, hn::Abs(v)}; };
-    find_extremes_of(tile.x, count, kBlock, magnitude, nullptr, largest);
+    find_extremes(tile.x, count, kBlock, magnitude, nullptr, largest);
     const bool all_coded = this->find_scales(largest, count, scales, multipliers);
     for (std::size_t first = 0; first < padded; first += std::max(kBlock, kBytes)) {
       const FloatVector by = hn::Set(F32(), multipliers[first / kBlock]);
@@ -243,15 +234,6 @@ struct BlockScaled : Standard {
     return true;
   }
 
-  /// Whether a code stands for a NaN.
-  static bool has_nan(const std::uint8_t* codes, std::size_t count) {
-    ByteVector largest = hn::Zero(U8());
-    for (std::size_t i = 0; i < count; i += kBytes) {
-      largest = hn::Max(largest, hn::And(hn::Load(U8(), codes + i), hn::Set(U8(), 0x7F)));
-    }
-    return !hn::AllTrue(U8(), hn::Lt(largest, hn::Set(U8(), Format::kFirstNan)));
-  }
-
   template <class Payload>
   bool decode(Tile& tile, const std::byte* wire, std::size_t, std::size_t, std::size_t elements,
               typename Payload::Element* out) const {
@@ -263,7 +245,7 @@ struct BlockScaled : Standard {
     if (!this->find_multipliers(scales, count, multipliers)) return false;
     unpack_tile(planes_at(wire, elements, Format::kBits), elements, Format::kBits, tile.codes);
     if constexpr (Format::kBits == 8) {
-      if (has_nan(tile.codes, elements)) return false;
+      if (has_nan<Format>(tile.codes, elements)) return false;
     }
     if constexpr (Format::kBits == 4 && Payload::kIsWord) {
       // Without 2^kFold, as the patterns.
@@ -286,28 +268,24 @@ struct BlockScaled : Standard {
   }
 };
 
-struct BlockScaledFamilies {
-  template <class F>
-  static void choose(const BlockFormat& format, const F& f) {
-    if (!format) return f.template operator()<BlockScaled<NvFp4>>();
-    const auto choose_if = [&]<class Element>(Element) {
-      if (Element::kBits != format->bits()) return;
-      if (Element::kMantissa != format->element().mantissa_bits) return;
-      f.template operator()<BlockScaled<Microscaling<Element>>>();
-    };
-    choose_if(E4M3());
-    choose_if(E5M2());
-    choose_if(E2M3());
-    choose_if(E3M2());
-    choose_if(E2M1());
-  }
-};
+template <class F>
+void choose_family(const BlockFormat& format, const F& f) {
+  if (!format) return f.template operator()<BlockScaled<NvFp4>>();
+  const auto choose_if = [&]<class Element>(Element) {
+    if (Element::kBits != format->bits()) return;
+    if (Element::kMantissa != format->element().mantissa_bits) return;
+    f.template operator()<BlockScaled<Microscaling<Element>>>();
+  };
+  choose_if(E4M3());
+  choose_if(E5M2());
+  choose_if(E2M3());
+  choose_if(E3M2());
+  choose_if(E2M1());
+}
 
 #endif  // ARLAB_HAS_LANES
 
-CodecFunctions<BlockFormat> microscaling_functions() {
-  return ARLAB_VECTOR_FUNCTIONS(BlockScaledFamilies, BlockFormat);
-}
+CodecFunctions<BlockFormat> microscaling_functions() { return ARLAB_VECTOR_FUNCTIONS(BlockFormat); }
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();
@@ -318,7 +296,7 @@ namespace arlab {
 HWY_EXPORT(microscaling_functions);
 
 CodecPtr accelerated_microscaling(const CodecPtr& scalar) {
-  const BlockFormat format = Mx::parse(scalar->name());
+  const std::optional<Mx> format = Mx::parse(scalar->name());
   if (!format && scalar->name() != "nvfp4") return nullptr;
   return accelerated_as(scalar, format,
                         [] { return HWY_DYNAMIC_DISPATCH(microscaling_functions)(); });

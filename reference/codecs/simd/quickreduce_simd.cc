@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <type_traits>
 
@@ -38,6 +37,7 @@ constexpr std::size_t kBlocks = kAtom / kGroup * 2;
 template <int L>
 struct Integers : QuickReduceIntegers<L> {
   static constexpr unsigned kBits = std::bit_width(2U * L - 1);
+  static constexpr bool kMayBeNan = false;
   static constexpr float kLargest = L;
   static constexpr bool kHasMinusZero = false;
 
@@ -46,8 +46,6 @@ struct Integers : QuickReduceIntegers<L> {
   static HWY_INLINE ByteVector encode(const FloatVector (&w)[4], std::uint64_t& clamped) {
     return integer_codes<kCounts>(w, hn::Set(I16(), L), 2 * L - 1, clamped);
   }
-  static bool has_nan(const std::uint8_t*, std::size_t) { return false; }
-
   /// Calls f(first, values) for the codes in order.
   template <class F>
   static HWY_INLINE void decode(const std::uint8_t* codes, std::size_t count, const F& f) {
@@ -63,7 +61,8 @@ struct Floats : Code {
   using Format = ElementFormat<kFormat, 1 + kFormat.exponent_bits + kFormat.mantissa_bits, 0>;
   static constexpr unsigned kBits = Format::kBits;
   static constexpr float kLargest = Format::kLargest;
-  static constexpr bool kHasMinusZero = kFormat.special != SpecialCodes::minus_zero_is_nan;
+  static constexpr bool kMayBeNan = kFormat.special == SpecialCodes::minus_zero_is_nan;
+  static constexpr bool kHasMinusZero = !kMayBeNan;
   static constexpr std::uint8_t kSignBit = 1 << (kBits - 1);
 
   template <bool kCounts>
@@ -71,13 +70,6 @@ struct Floats : Code {
     const ByteVector codes = float_codes<Format, kCounts>(w, clamped);
     if constexpr (kHasMinusZero) return codes;
     return hn::IfThenZeroElse(hn::Eq(codes, hn::Set(U8(), kSignBit)), codes);
-  }
-  static bool has_nan(const std::uint8_t* codes, std::size_t count) {
-    auto any = hn::Ne(hn::Zero(U8()), hn::Zero(U8()));
-    for (std::size_t i = 0; i < count && !kHasMinusZero; i += kBytes) {
-      any = hn::Or(any, hn::Eq(hn::Load(U8(), codes + i), hn::Set(U8(), kSignBit)));
-    }
-    return !hn::AllFalse(U8(), any);
   }
   template <class F>
   static HWY_INLINE void decode(const std::uint8_t* codes, std::size_t count, const F& f) {
@@ -95,7 +87,7 @@ struct Floats : Code {
 
 /// Codes of threads, of eight elements each, in another order. `kOrder` has two threads.
 template <bool kBack>
-void reorder(const std::uint8_t (&order)[16], std::uint8_t* codes) {
+void reorder(const std::uint8_t* order, std::uint8_t* codes) {
   alignas(16) std::uint8_t own[16];
   for (std::uint8_t i = 0; i < 16; ++i) own[kBack ? order[i] : i] = kBack ? i : order[i];
   const ByteVector picked = hn::LoadDup128(U8(), own);
@@ -104,35 +96,14 @@ void reorder(const std::uint8_t (&order)[16], std::uint8_t* codes) {
   }
 }
 
-/// How a thread's elements lie on the wire, in planes of their bits (../bit_planes.h).
-struct InOrder {
-  static constexpr bool kReordersLowest = false;
-  static constexpr std::uint8_t kOrder[16] = {};
-};
+// How a thread's elements lie on the wire, in planes of their bits (../bit_planes.h), where not in order.
 /// The even elements in the low half of a word of nibbles, the odd ones in the high.
-struct NibblePairs {
-  static constexpr bool kReordersLowest = true;
-  static constexpr std::uint8_t kOrder[16] = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15};
-};
-struct SwappedBytes {
-  static constexpr bool kReordersLowest = true;
-  static constexpr std::uint8_t kOrder[16] = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};
-};
+inline constexpr std::uint8_t kNibblePairs[16] = {0, 2,  4,  6,  1, 3,  5,  7,
+                                                  8, 10, 12, 14, 9, 11, 13, 15};
+inline constexpr std::uint8_t kSwappedBytes[16] = {0, 2,  1, 3,  4,  6,  5,  7,
+                                                   8, 10, 9, 11, 12, 14, 13, 15};
 
 // ---------------------------------------------------------------- the family
-
-/// Extremes as integers: all bits of positive numbers are above those of negative ones as signed
-/// numbers, below them as unsigned ones; and in both, numbers of one sign order as magnitudes.
-struct LargerSigned {
-  static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) {
-    return hn::BitCast(F32(), hn::Max(hn::BitCast(I32(), a), hn::BitCast(I32(), b)));
-  }
-};
-struct LargerUnsigned {
-  static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) {
-    return float_of(hn::Max(bits_of(a), bits_of(b)));
-  }
-};
 
 /// Numbers as integers that order as what sets a scale is sought: by magnitude, and on a tie the
 /// negative one is larger.
@@ -150,7 +121,7 @@ HWY_INLINE FloatVector load_pair(const float* pair) {
   return hn::BitCast(F32(), hn::Set(U64(), both));
 }
 
-template <class Code, class Order>
+template <class Code, const std::uint8_t* kOrder = nullptr>
 struct QuickReduce : ByScalarCodec {
   static constexpr bool kClampsSums = true;
   static constexpr bool kTakesFp32 = false;
@@ -162,32 +133,22 @@ struct QuickReduce : ByScalarCodec {
   static constexpr std::size_t chunk() { return kAtom; }
   static constexpr std::size_t chunk_bytes(std::size_t) { return kCodeBytes + 2 * kBlocks; }
 
-  /// Step 1, of the two blocks of every group.
-  static void find_extremes(const float* x, float* extremes) {
-    const auto lanes = [&](std::size_t group) HWY_ATTR {
-      Extremes e = {hn::Zero(F32()), hn::Load(F32(), x + group * kGroup)};
-      e.low = e.high;
-      for (std::size_t i = kFloats; i < kGroup; i += kFloats) {
-        const FloatVector v = hn::Load(F32(), x + group * kGroup + i);
-        e = {LargerUnsigned::of(e.low, v), LargerSigned::of(e.high, v)};
+  /// Step 1, of the two blocks of every group: keys.
+  static void find_extremes(const float* x, std::uint32_t* extremes) {
+    for (std::size_t group = 0; group < kAtom; group += kGroup) {
+      Uint32Vector largest = hn::Zero(U32());
+      for (std::size_t i = 0; i < kGroup; i += kFloats) {
+        largest = hn::Max(largest, key_of(hn::Load(F32(), x + group + i)));
       }
-      return e;
-    };
-    for (std::size_t b = 0; b < kBlocks; b += 4) {
-      const Extremes first = lanes(b / 2);
-      const Extremes second = lanes(b / 2 + 1);
-      const auto low = folded_pairs<LargerUnsigned>(first.low, second.low);
-      const auto high = folded_pairs<LargerSigned>(first.high, second.high);
-      const hn::FixedTag<float, 4> four;
-      hn::StoreU(low, four, extremes + b);
-      hn::StoreU(high, four, extremes + kBlocks + b);
+      *extremes++ = hn::GetLane(hn::MaxOfLanes(U32(), hn::DupEven(largest)));
+      *extremes++ = hn::GetLane(hn::MaxOfLanes(U32(), hn::DupOdd(largest)));
     }
   }
 
   /// Steps 2 and 3: d to the wire, e for the next step. False when a scaled element may be too large
   /// for that.
   template <class Payload>
-  static bool find_scales(const float* extremes, std::byte* wire, float* multipliers) {
+  static bool find_scales(const std::uint32_t* extremes, std::byte* wire, float* multipliers) {
     constexpr bool kIsHalf = std::is_same_v<Payload, HalfLanes>;
     constexpr std::uint16_t kEpsilon = kIsHalf ? kQuickReduceEpsilonFp16 : kQuickReduceEpsilonBf16;
     const FloatVector k = Payload::to_float(Payload::round(hn::Set(F32(), Code::kScale)));
@@ -196,8 +157,7 @@ struct QuickReduce : ByScalarCodec {
     auto fits = hn::Eq(limit, limit);
     alignas(32) std::uint16_t scales[kBlocks];
     for (std::size_t b = 0; b < kBlocks; b += kFloats) {
-      const Uint32Vector key = hn::Max(key_of(hn::Load(F32(), extremes + b)),
-                                       key_of(hn::Load(F32(), extremes + kBlocks + b)));
+      const Uint32Vector key = hn::Load(U32(), extremes + b);
       const FloatVector m = Code::kSignedScale ? of_key(key) : hn::Abs(of_key(key));
       const HalfUint16Vector d = Payload::from_float(hn::Mul(m, k));
       hn::Store(d, HalfU16(), scales + b);
@@ -216,7 +176,7 @@ struct QuickReduce : ByScalarCodec {
   template <class Payload, bool kCounts>
   bool encode(Tile& tile, std::span<const typename Payload::Element> x, std::byte* wire,
               std::uint64_t& clamped) const {
-    alignas(32) float extremes[2 * kBlocks];
+    alignas(32) std::uint32_t extremes[kBlocks];
     alignas(32) float multipliers[kBlocks];
     // What lies behind the end counts as +0, which is never clamped.
     if (!load_tile<Payload>(x.data(), x.size(), kAtom, kInfinity, tile.x)) return false;
@@ -239,7 +199,7 @@ struct QuickReduce : ByScalarCodec {
     auto* const out = reinterpret_cast<std::uint8_t*>(wire);
     // The lowest plane last, since reordering for it is for no other.
     if constexpr (Code::kBits == 6) pack_plane(tile.codes, kAtom, 2, 4, out + kAtom / 2);
-    if constexpr (Order::kReordersLowest) reorder<false>(Order::kOrder, tile.codes);
+    if constexpr (kOrder != nullptr) reorder<false>(kOrder, tile.codes);
     if constexpr (Code::kBits == 6) {
       pack_plane(tile.codes, kAtom, 4, 0, out);
     } else {
@@ -269,13 +229,15 @@ struct QuickReduce : ByScalarCodec {
     if constexpr (Code::kBits == 6) {
       const auto* const at = reinterpret_cast<const std::uint8_t*>(wire);
       unpack_plane(at, kAtom, 4, 0, tile.codes);
-      reorder<true>(Order::kOrder, tile.codes);
+      reorder<true>(kOrder, tile.codes);
       unpack_plane(at + kAtom / 2, kAtom, 2, 4, tile.codes);
     } else {
       unpack_tile(planes_at(wire, kAtom, Code::kBits), kAtom, Code::kBits, tile.codes);
-      if constexpr (Order::kReordersLowest) reorder<true>(Order::kOrder, tile.codes);
+      if constexpr (kOrder != nullptr) reorder<true>(kOrder, tile.codes);
     }
-    if (Code::has_nan(tile.codes, kAtom)) return false;
+    if constexpr (Code::kMayBeNan) {
+      if (has_nan<typename Code::Format>(tile.codes, kAtom)) return false;
+    }
     for (std::size_t first = 0; first < elements; first += kGroup) {
       const FloatVector pair = load_pair(scales + first / kGroup * 2);
       const std::size_t count = std::min(kGroup, rounded_up(elements - first, kBytes));
@@ -287,27 +249,19 @@ struct QuickReduce : ByScalarCodec {
   }
 };
 
-struct QuickReduceFamilies {
-  template <class F>
-  static void choose(const std::string& name, const F& f) {
-    if (name == "qr-q3") f.template operator()<QuickReduce<Integers<4>, InOrder>>();
-    if (name == "qr-q4") f.template operator()<QuickReduce<Integers<8>, NibblePairs>>();
-    if (name == "qr-q6") f.template operator()<QuickReduce<Integers<32>, NibblePairs>>();
-    if (name == "qr-q8") f.template operator()<QuickReduce<Integers<128>, SwappedBytes>>();
-    if (name == "qr-fp4") {
-      f.template operator()<QuickReduce<Floats<QuickReduceFp4, kE2m1>, InOrder>>();
-    }
-    if (name == "qr-fp8") {
-      f.template operator()<QuickReduce<Floats<QuickReduceFp8, kE4m3fnuz>, InOrder>>();
-    }
-  }
-};
+template <class F>
+void choose_family(const std::string& name, const F& f) {
+  if (name == "qr-q3") f.template operator()<QuickReduce<Integers<4>>>();
+  if (name == "qr-q4") f.template operator()<QuickReduce<Integers<8>, kNibblePairs>>();
+  if (name == "qr-q6") f.template operator()<QuickReduce<Integers<32>, kNibblePairs>>();
+  if (name == "qr-q8") f.template operator()<QuickReduce<Integers<128>, kSwappedBytes>>();
+  if (name == "qr-fp4") f.template operator()<QuickReduce<Floats<QuickReduceFp4, kE2m1>>>();
+  if (name == "qr-fp8") f.template operator()<QuickReduce<Floats<QuickReduceFp8, kE4m3fnuz>>>();
+}
 
 #endif  // ARLAB_HAS_LANES
 
-CodecFunctions<std::string> quickreduce_functions() {
-  return ARLAB_VECTOR_FUNCTIONS(QuickReduceFamilies, std::string);
-}
+CodecFunctions<std::string> quickreduce_functions() { return ARLAB_VECTOR_FUNCTIONS(std::string); }
 }  // namespace HWY_NAMESPACE
 }  // namespace arlab
 HWY_AFTER_NAMESPACE();

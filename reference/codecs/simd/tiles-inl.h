@@ -98,19 +98,6 @@ HWY_INLINE void add_elements(std::span<const typename Payload::Element> addend,
              std::as_writable_bytes(std::span(sum + i, rest.size())), std::as_bytes(rest));
 }
 
-/// Calls f<Payload>(elements of the payload).
-template <class Byte, class F>
-void with_payload(DType dtype, std::span<Byte> payload, const F& f) {
-  switch (dtype) {
-    case DType::fp16:
-      return f.template operator()<HalfLanes>(as_u16(payload));
-    case DType::bf16:
-      return f.template operator()<BfloatLanes>(as_u16(payload));
-    case DType::fp32:
-      return f.template operator()<FloatLanes>(as_f32(payload));
-  }
-}
-
 /// Loads the elements of a chunk as tiles of numbers, filled up with zeros to blocks of `size`, and
 /// calls f(first element, elements, blocks). False when a magnitude is not below a number.
 template <class Payload, class F>
@@ -127,100 +114,30 @@ HWY_INLINE bool for_each_tile(std::span<const typename Payload::Element> x, std:
 
 // ---------------------------------------------------------------- extremes of blocks
 
-/// The least and the largest element of a block: one number in every lane, or many.
+/// The least and the largest numbers of a block, lane by lane.
 struct Extremes {
   FloatVector low;
   FloatVector high;
 };
 
-struct Smaller {
-  static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) { return hn::Min(a, b); }
-};
-struct Larger {
-  static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) { return hn::Max(a, b); }
-};
-
-/// The smaller or larger of each lane of the 128-bit parts.
-template <class Op>
-HWY_INLINE auto folded_parts(FloatVector v) {
-  if constexpr (kFloats == 8) {
-    return hn::LowerHalf(Op::of(v, hn::ConcatUpperUpper(F32(), v, v)));
-  } else {
-    return v;
-  }
-}
-
-/// The smaller or larger lane of each of four blocks, which are transposed on the way.
-template <class Op>
-HWY_INLINE auto folded(FloatVector a, FloatVector b, FloatVector c, FloatVector d) {
-  const auto pair = [](FloatVector x, FloatVector y) HWY_ATTR {
-    const FloatVector v =
-        Op::of(hn::InterleaveLower(F32(), x, y), hn::InterleaveUpper(F32(), x, y));
-    return hn::BitCast(U64(), v);
-  };
-  const auto first = pair(a, b);
-  const auto second = pair(c, d);
-  const FloatVector four = Op::of(hn::BitCast(F32(), hn::InterleaveLower(U64(), first, second)),
-                                  hn::BitCast(F32(), hn::InterleaveUpper(U64(), first, second)));
-  return folded_parts<Op>(four);
-}
-
-/// The same of the even and of the odd lanes of two vectors.
-template <class Op>
-HWY_INLINE auto folded_pairs(FloatVector a, FloatVector b) {
-  const auto x = hn::BitCast(U64(), a);
-  const auto y = hn::BitCast(U64(), b);
-  const FloatVector four = Op::of(hn::BitCast(F32(), hn::InterleaveLower(U64(), x, y)),
-                                  hn::BitCast(F32(), hn::InterleaveUpper(U64(), x, y)));
-  return folded_parts<Op>(four);
-}
-
-/// row(b) makes the extremes of block b lane by lane; low[b] and high[b] become those of all lanes.
-/// Up to a multiple of 8 blocks and further the last one's are repeated. `low` may be nullptr itself.
-template <class LowOp, class HighOp, class Row, class Low>
-HWY_INLINE void find_extremes(std::size_t blocks, const Row& row, Low low, float* high) {
+/// Those of f(numbers) of blocks of a multiple of 8 numbers that follow each other. Up to a multiple of 8
+/// blocks the last one's are repeated. `low` may be nullptr itself.
+template <class F, class Low>
+HWY_INLINE void find_extremes(const float* x, std::size_t blocks, std::size_t size, const F& f,
+                              Low low, float* high) {
   constexpr bool kHasLow = std::is_pointer_v<Low>;
-  const hn::FixedTag<float, 4> four;
-  const auto fold = [&](std::size_t b, Extremes r0, Extremes r1, Extremes r2,
-                        Extremes r3) HWY_ATTR {
-    if constexpr (kHasLow) {
-      hn::StoreU(folded<LowOp>(r0.low, r1.low, r2.low, r3.low), four, low + b);
+  for (std::size_t b = 0; b < blocks; ++b, x += size) {
+    Extremes e = f(hn::Load(F32(), x));
+    for (std::size_t i = kFloats; i < size; i += kFloats) {
+      const Extremes next = f(hn::Load(F32(), x + i));
+      e = {hn::Min(e.low, next.low), hn::Max(e.high, next.high)};
     }
-    hn::StoreU(folded<HighOp>(r0.high, r1.high, r2.high, r3.high), four, high + b);
-  };
-  std::size_t b = 0;
-  for (; b + 4 <= blocks; b += 4) fold(b, row(b), row(b + 1), row(b + 2), row(b + 3));
-  for (; b < blocks; ++b) {
-    const Extremes one = row(b);
-    fold(b, one, one, one, one);
+    if constexpr (kHasLow) low[b] = hn::GetLane(hn::MinOfLanes(F32(), e.low));
+    high[b] = hn::GetLane(hn::MaxOfLanes(F32(), e.high));
   }
   const std::size_t rest = rounded_up(blocks, 8) - blocks;
   if constexpr (kHasLow) std::fill_n(low + blocks, rest, low[blocks - 1]);
   std::fill_n(high + blocks, rest, high[blocks - 1]);
-}
-
-/// The extremes of one block of a multiple of 8 numbers, lane by lane, of f(vector).
-template <std::size_t kGroup, class F>
-HWY_INLINE Extremes extremes_of_block(const float* x, std::size_t group, const F& f) {
-  const std::size_t size = kGroup == 0 ? group : kGroup;
-  Extremes e = f(hn::Load(F32(), x));
-  for (std::size_t i = kFloats; i < size; i += kFloats) {
-    const Extremes next = f(hn::Load(F32(), x + i));
-    e = {hn::Min(e.low, next.low), hn::Max(e.high, next.high)};
-  }
-  return e;
-}
-
-/// The same of many blocks that follow each other.
-template <class F, class Low>
-HWY_INLINE void find_extremes_of(const float* x, std::size_t blocks, std::size_t group, const F& f,
-                                 Low low, float* high) {
-  const auto find = [&]<std::size_t kGroup>() HWY_ATTR {
-    const auto row = [&](std::size_t b)
-                         HWY_ATTR { return extremes_of_block<kGroup>(x + b * group, group, f); };
-    find_extremes<Smaller, Larger>(blocks, row, low, high);
-  };
-  group == 32 ? find.template operator()<32>() : find.template operator()<0>();
 }
 
 // ---------------------------------------------------------------- few codes
@@ -238,7 +155,12 @@ HWY_INLINE void decode_by_tables(const std::uint8_t* codes, std::size_t elements
   alignas(16) static constexpr std::uint8_t kSigns[16] = {
       0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80};
   const auto words = [&](std::size_t b) HWY_ATTR {
-    return eight_words([&](std::size_t k) HWY_ATTR { return Payload::from_float(values(b, k)); });
+    const auto some = Payload::from_float(values(b, 0));
+    if constexpr (kFloats == 8) {
+      return some;
+    } else {
+      return hn::Combine(U16(), Payload::from_float(values(b, kFloats)), some);
+    }
   };
   for (std::size_t first = 0, b = 0; first < elements; first += std::max(group, kBytes)) {
     const auto lower = words(b++);
@@ -276,13 +198,16 @@ HWY_INLINE void decode_by_tables(const std::uint8_t* codes, std::size_t elements
 ///   kClampsSums, kTakesFp32                as CodecInfo says
 ///   kHeaderBytes, write_header             what a message begins with; the constructor reads it
 ///   encode_exactly, decode_exactly, decode_add_exactly: what the scalar codec does with a chunk
-struct ByScalarCodec {
+struct UsualFamily {
   static constexpr bool kClampsSums = false;
   static constexpr bool kTakesFp32 = true;
   static constexpr std::size_t kHeaderBytes = 0;
-
+};
+struct ByScalarCodec : UsualFamily {
   const Codec& scalar;
   DType dtype;
+
+  ByScalarCodec(const Codec& codec, DType type) : scalar(codec), dtype(type) {}
 
   template <class Payload>
   static void write_header(std::span<const typename Payload::Element>, std::byte*) {}
@@ -350,49 +275,42 @@ void decode_message(const Family& family, const std::byte* wire,
 
 // ---------------------------------------------------------------- what the dispatch tables hold
 
-/// `Families` says which family codes a format: choose(format, f) calls f.operator()<Family>(), whose
-/// constructor takes the format, the scalar codec, the dtype, the elements of the message and its
-/// wire.
-template <class Family>
-struct OneFamily {
-  template <class Format, class F>
-  static void choose(const Format&, const F& f) {
-    f.template operator()<Family>();
-  }
-};
-
-template <class Families, class Format, class Byte, class F>
+/// Which family codes a format: choose_family(format, f) beside each family calls
+/// f.operator()<Family>(), whose constructor takes the format, the scalar codec, the dtype, the
+/// elements of the message and its wire.
+template <class Format, class Byte, class F>
 void with_family(const Format& format, const Codec& scalar, DType dtype, std::span<Byte> payload,
                  const std::byte* wire, const F& f) {
-  Families::choose(format, [&]<class Family>() {
-    with_payload(dtype, payload, [&]<class Payload>(auto x) {
-      if constexpr (Payload::kIsWord || Family::kTakesFp32) {
-        f.template operator()<Payload, Family>(
-            x, [&] { return Family(format, scalar, dtype, x.size(), wire); });
-      }
-    });
+  choose_family(format, [&]<class Family>() {
+    const auto with = [&]<class Payload>(auto x) {
+      f.template operator()<Payload, Family>(
+          x, [&] { return Family(format, scalar, dtype, x.size(), wire); });
+    };
+    if (dtype == DType::fp16) with.template operator()<HalfLanes>(as_u16(payload));
+    if (dtype == DType::bf16) with.template operator()<BfloatLanes>(as_u16(payload));
+    if constexpr (Family::kTakesFp32) {
+      if (dtype == DType::fp32) with.template operator()<FloatLanes>(as_f32(payload));
+    }
   });
 }
 
-template <class Families, class Format>
+template <class Format>
 void encode_format(const Format& format, const Codec& scalar, DType dtype,
                    std::span<const std::byte> payload, std::span<std::byte> wire,
                    EncodeCounts* counts) {
-  with_family<Families>(format, scalar, dtype, payload, wire.data(),
-                        [&]<class Payload, class Family>(auto x, const auto& family) {
-                          Family::template write_header<Payload>(x, wire.data());
-                          encode_message<Payload>(family(), x, wire.data() + Family::kHeaderBytes,
-                                                  counts);
-                        });
+  with_family(format, scalar, dtype, payload, wire.data(),
+              [&]<class Payload, class Family>(auto x, const auto& family) {
+                Family::template write_header<Payload>(x, wire.data());
+                encode_message<Payload>(family(), x, wire.data() + Family::kHeaderBytes, counts);
+              });
 }
-template <class Families, class Format, bool kAdds>
+template <class Format, bool kAdds>
 void decode_format(const Format& format, const Codec& scalar, DType dtype,
                    std::span<const std::byte> wire, std::span<std::byte> payload) {
-  with_family<Families>(format, scalar, dtype, payload, wire.data(),
-                        [&]<class Payload, class Family>(auto x, const auto& family) {
-                          decode_message<kAdds, Payload>(family(),
-                                                         wire.data() + Family::kHeaderBytes, x);
-                        });
+  with_family(format, scalar, dtype, payload, wire.data(),
+              [&]<class Payload, class Family>(auto x, const auto& family) {
+                decode_message<kAdds, Payload>(family(), wire.data() + Family::kHeaderBytes, x);
+              });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -404,12 +322,11 @@ HWY_AFTER_NAMESPACE();
 /// The functions of a format for this target: none where it has no vectors.
 #undef ARLAB_VECTOR_FUNCTIONS
 #if ARLAB_HAS_LANES
-#define ARLAB_VECTOR_FUNCTIONS(Families, Format)                            \
-  {encode_format<Families, Format>, decode_format<Families, Format, false>, \
-   decode_format<Families, Format, true>}
+#define ARLAB_VECTOR_FUNCTIONS(Format) \
+  {encode_format<Format>, decode_format<Format, false>, decode_format<Format, true>}
 #else
-#define ARLAB_VECTOR_FUNCTIONS(Families, Format) \
-  {                                              \
+#define ARLAB_VECTOR_FUNCTIONS(Format) \
+  {                                    \
   }
 #endif
 #endif  // per-target include guard

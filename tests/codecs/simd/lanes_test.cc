@@ -1,6 +1,6 @@
 // The vector conversions of reference/codecs/simd/lanes-inl.h against reference/formats: all 16-bit
 // patterns, and fp32 patterns around every rounding boundary and 4099 apart. With ARLAB_LONG_TESTS
-// set, all 2^32 of them. A target without vectors runs the scalar functions.
+// set, all 2^32 of them.
 
 #include "reference/codecs/simd/targets.h"
 
@@ -12,11 +12,24 @@
 #include "reference/codecs/simd/lanes-inl.h"
 #include "reference/formats/payload_arithmetic.h"
 
+#ifndef ARLAB_LANE_FUNCTIONS  // once for all targets
+#define ARLAB_LANE_FUNCTIONS
+namespace arlab {
+/// The conversions of a dtype of 16 bits, of many elements.
+struct LaneFunctions {
+  void (*to_float)(const std::uint16_t*, std::uint32_t*, std::size_t) = nullptr;
+  void (*from_float)(const std::uint32_t*, std::uint16_t*, std::size_t) = nullptr;
+  void (*round)(const std::uint32_t*, std::uint16_t*, std::size_t) = nullptr;
+  void (*product)(const std::uint16_t*, std::uint16_t, std::uint32_t*, std::size_t) = nullptr;
+};
+}  // namespace arlab
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
-// Arrays of a multiple of 8 elements.
+// Arrays of a multiple of 8 elements. Where there are no vectors there is nothing to test.
 
 #if ARLAB_HAS_LANES
 
@@ -50,72 +63,17 @@ void product(const std::uint16_t* x, std::uint16_t factor, std::uint32_t* out, s
     hn::StoreU(bits_of(rounded_significand<Lanes::kLostBits>(exact)), U32(), out + i);
   }
 }
+template <class Lanes>
+LaneFunctions functions() {
+  return {to_float<Lanes>, from_float<Lanes>, round<Lanes>, product<Lanes>};
+}
+LaneFunctions half_lanes() { return functions<HalfLanes>(); }
+LaneFunctions bfloat_lanes() { return functions<BfloatLanes>(); }
 
-void half_to_float_lanes(const std::uint16_t* x, std::uint32_t* out, std::size_t n) {
-  to_float<HalfLanes>(x, out, n);
-}
-void bfloat_to_float_lanes(const std::uint16_t* x, std::uint32_t* out, std::size_t n) {
-  to_float<BfloatLanes>(x, out, n);
-}
-void half_from_float_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
-  from_float<HalfLanes>(x, out, n);
-}
-void bfloat_from_float_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
-  from_float<BfloatLanes>(x, out, n);
-}
-void half_round_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
-  round<HalfLanes>(x, out, n);
-}
-void bfloat_round_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
-  round<BfloatLanes>(x, out, n);
-}
-void half_product_lanes(const std::uint16_t* x, std::uint16_t f, std::uint32_t* out,
-                        std::size_t n) {
-  product<HalfLanes>(x, f, out, n);
-}
-void bfloat_product_lanes(const std::uint16_t* x, std::uint16_t f, std::uint32_t* out,
-                          std::size_t n) {
-  product<BfloatLanes>(x, f, out, n);
-}
+#else
 
-#else  // ARLAB_HAS_LANES
-
-void half_to_float_lanes(const std::uint16_t* x, std::uint32_t* out, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = std::bit_cast<std::uint32_t>(half_to_float(x[i]));
-}
-void bfloat_to_float_lanes(const std::uint16_t* x, std::uint32_t* out, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<std::uint32_t>(x[i]) << 16;
-}
-void half_from_float_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = half_from_float(std::bit_cast<float>(x[i]));
-}
-void bfloat_from_float_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = bfloat16_from_float(std::bit_cast<float>(x[i]));
-}
-void half_round_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) {
-    out[i] = Fp16Arithmetic::from_float_clamped(std::bit_cast<float>(x[i]));
-  }
-}
-void bfloat_round_lanes(const std::uint32_t* x, std::uint16_t* out, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) {
-    out[i] = Bf16Arithmetic::from_float(std::bit_cast<float>(x[i]));
-  }
-}
-void half_product_lanes(const std::uint16_t* x, std::uint16_t f, std::uint32_t* out,
-                        std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) {
-    const float exact = half_to_float(x[i]) * half_to_float(f);
-    out[i] = std::bit_cast<std::uint32_t>(half_to_float(half_from_float(exact)));
-  }
-}
-void bfloat_product_lanes(const std::uint16_t* x, std::uint16_t f, std::uint32_t* out,
-                          std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) {
-    const float exact = bfloat16_to_float(x[i]) * bfloat16_to_float(f);
-    out[i] = static_cast<std::uint32_t>(bfloat16_from_float(exact)) << 16;
-  }
-}
+LaneFunctions half_lanes() { return {}; }
+LaneFunctions bfloat_lanes() { return {}; }
 
 #endif  // ARLAB_HAS_LANES
 
@@ -139,14 +97,8 @@ HWY_AFTER_NAMESPACE();
 
 namespace arlab {
 
-HWY_EXPORT(half_to_float_lanes);
-HWY_EXPORT(bfloat_to_float_lanes);
-HWY_EXPORT(half_from_float_lanes);
-HWY_EXPORT(bfloat_from_float_lanes);
-HWY_EXPORT(half_round_lanes);
-HWY_EXPORT(bfloat_round_lanes);
-HWY_EXPORT(half_product_lanes);
-HWY_EXPORT(bfloat_product_lanes);
+HWY_EXPORT(half_lanes);
+HWY_EXPORT(bfloat_lanes);
 
 namespace testing {
 namespace {
@@ -212,41 +164,40 @@ std::optional<std::string> differs(const Narrow& narrow, NarrowOne scalar, bool 
 class Lanes : public ::testing::TestWithParam<std::int64_t> {
  private:
   OnTarget on_{GetParam()};
+
+ protected:
+  const LaneFunctions half = HWY_DYNAMIC_DISPATCH(half_lanes)();
+  const LaneFunctions bfloat = HWY_DYNAMIC_DISPATCH(bfloat_lanes)();
 };
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Lanes);  // on a machine without vectors
 
 TEST_P(Lanes, AllSixteenBitPatternsToFloat) {
   const std::vector<std::uint16_t> all = all_patterns();
-  std::vector<std::uint32_t> half(all.size());
-  std::vector<std::uint32_t> bfloat(all.size());
-  HWY_DYNAMIC_DISPATCH(half_to_float_lanes)(all.data(), half.data(), all.size());
-  HWY_DYNAMIC_DISPATCH(bfloat_to_float_lanes)(all.data(), bfloat.data(), all.size());
+  std::vector<std::uint32_t> of_half(all.size());
+  std::vector<std::uint32_t> of_bfloat(all.size());
+  half.to_float(all.data(), of_half.data(), all.size());
+  bfloat.to_float(all.data(), of_bfloat.data(), all.size());
   for (const std::uint16_t bits : all) {
-    ASSERT_EQ(half[bits], std::bit_cast<std::uint32_t>(half_to_float(bits))) << bits;
-    ASSERT_EQ(bfloat[bits], static_cast<std::uint32_t>(bits) << 16) << bits;
+    ASSERT_EQ(of_half[bits], std::bit_cast<std::uint32_t>(half_to_float(bits))) << bits;
+    ASSERT_EQ(of_bfloat[bits], static_cast<std::uint32_t>(bits) << 16) << bits;
   }
 }
 
 std::uint16_t half_ieee(float x) { return half_from_float(x); }
 std::uint16_t bfloat_ieee(float x) { return bfloat16_from_float(x); }
 std::uint16_t half_clamped(float x) { return Fp16Arithmetic::from_float_clamped(x); }
-std::uint16_t bfloat_canonical(float x) { return Bf16Arithmetic::from_float(x); }
 
-TEST_P(Lanes, FloatToHalf) {
-  EXPECT_EQ(differs(HWY_DYNAMIC_DISPATCH(half_from_float_lanes), half_ieee, false), std::nullopt);
-  EXPECT_EQ(differs(HWY_DYNAMIC_DISPATCH(half_round_lanes), half_clamped, true), std::nullopt);
-}
-
-TEST_P(Lanes, FloatToBfloat) {
-  EXPECT_EQ(differs(HWY_DYNAMIC_DISPATCH(bfloat_from_float_lanes), bfloat_ieee, false),
-            std::nullopt);
-  EXPECT_EQ(differs(HWY_DYNAMIC_DISPATCH(bfloat_round_lanes), bfloat_canonical, true),
-            std::nullopt);
+TEST_P(Lanes, FromFloat) {
+  EXPECT_EQ(differs(half.from_float, half_ieee, false), std::nullopt);
+  EXPECT_EQ(differs(half.round, half_clamped, true), std::nullopt);
+  EXPECT_EQ(differs(bfloat.from_float, bfloat_ieee, false), std::nullopt);
+  EXPECT_EQ(differs(bfloat.round, Bf16Arithmetic::from_float, true), std::nullopt);
 }
 
 /// A product's rounding to the significand alone is that to the dtype, wherever the latter is a
 /// normal number: all of one factor's patterns times some (ARLAB_LONG_TESTS: all) of the other's.
-template <class Product, class ToFloat, class FromFloat>
-void expect_products_round(Product product, ToFloat to_float, FromFloat from_float,
+template <class ToFloat, class FromFloat>
+void expect_products_round(const LaneFunctions& lanes, ToFloat to_float, FromFloat from_float,
                            float smallest_normal, float limit) {
   const std::vector<std::uint16_t> all = all_patterns();
   std::vector<std::uint32_t> out(all.size());
@@ -254,7 +205,7 @@ void expect_products_round(Product product, ToFloat to_float, FromFloat from_flo
   for (std::uint32_t factor = 0; factor < 65536; factor += stride) {
     const auto f = static_cast<std::uint16_t>(factor);
     if (!(std::abs(to_float(f)) < limit)) continue;
-    product(all.data(), f, out.data(), all.size());
+    lanes.product(all.data(), f, out.data(), all.size());
     for (const std::uint16_t bits : all) {
       const float exact = to_float(bits) * to_float(f);
       const std::uint16_t expected = from_float(exact);
@@ -265,13 +216,11 @@ void expect_products_round(Product product, ToFloat to_float, FromFloat from_flo
 }
 
 TEST_P(Lanes, ProductsRoundToTheSignificand) {
-  expect_products_round(HWY_DYNAMIC_DISPATCH(half_product_lanes), half_to_float, half_ieee,
-                        0x1p-14f, 65504.0f);
-  expect_products_round(HWY_DYNAMIC_DISPATCH(bfloat_product_lanes), bfloat16_to_float, bfloat_ieee,
-                        0x1p-96f, 0x1p96f);
+  expect_products_round(half, half_to_float, half_ieee, 0x1p-14f, 65504.0f);
+  expect_products_round(bfloat, bfloat16_to_float, bfloat_ieee, 0x1p-96f, 0x1p96f);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Lanes, ::testing::ValuesIn(supported_targets()),
+INSTANTIATE_TEST_SUITE_P(Targets, Lanes, ::testing::ValuesIn(vector_targets()),
                          [](const auto& info) { return hwy::TargetName(info.param); });
 
 // What goes wrong with conversions, and must be seen.

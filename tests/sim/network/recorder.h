@@ -46,12 +46,13 @@ struct Recorder : NetworkClient {
   Picoseconds delivered(std::uint64_t tag) const { return of(tag).delivered; }
 };
 
-/// An engine with a recorder: Rig<FlowEngine> rig(network).
+/// An engine with a recorder: Rig<FlowEngine> rig(one_link(50)).
 template <class Engine>
 struct Rig : Recorder {
   /// `more`: for the engine.
   template <class... More>
-  explicit Rig(const Network& network, More... more) : engine(network, *this, more...) {}
+  explicit Rig(Network of, More... more)
+      : network(std::move(of)), engine(network, *this, more...) {}
 
   void send(std::uint64_t tag, std::vector<LinkId> route, std::uint64_t bytes,
             double cap = kNoRateCap) {
@@ -68,6 +69,7 @@ struct Rig : Recorder {
     engine.call_at(time, actions_.size() - 1);
   }
 
+  const Network network;
   Engine engine;
 
  private:

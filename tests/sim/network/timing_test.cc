@@ -36,8 +36,7 @@ template <class Engine>
 constexpr bool kShares = std::is_same_v<Engine, FlowEngine>;
 
 TYPED_TEST(Timing, SingleLink) {
-  const Network network = one_link(50, 1);
-  Rig<TypeParam> rig(network);
+  Rig<TypeParam> rig(one_link(50, 1));
   rig.send(1, {0}, 100'000);
   rig.engine.run();
   // 100000 / 50 = 2000 ns, then 1000 ns on the way.
@@ -48,8 +47,7 @@ TYPED_TEST(Timing, SingleLink) {
 }
 
 TYPED_TEST(Timing, TwoHopsAreCutThrough) {
-  const Network network = chain({{50, 1}, {25, 0.5}});
-  Rig<TypeParam> rig(network);
+  Rig<TypeParam> rig(chain({{50, 1}, {25, 0.5}}));
   rig.send(1, {0, 1}, 100'000);
   rig.engine.run();
   // The slower link sets the rate: 100000 / 25 = 4000, and both latencies: 1500. Served one at a
@@ -152,8 +150,7 @@ TYPED_TEST(Timing, NumaBridge) {
 }
 
 TYPED_TEST(Timing, LateJoiner) {
-  const Network network = one_link(50, 1);
-  Rig<TypeParam> rig(network);
+  Rig<TypeParam> rig(one_link(50, 1));
   rig.send(1, {0}, 100'000);
   rig.at(1000 * kNanosecond, [&] { rig.send(2, {0}, 25'000); });
   rig.engine.run();
@@ -193,16 +190,14 @@ TYPED_TEST(Timing, SharingDomain) {
 }
 
 TYPED_TEST(Timing, RateCapOfALoneMessage) {
-  const Network network = one_link(50);
-  Rig<TypeParam> rig(network);
+  Rig<TypeParam> rig(one_link(50));
   rig.send(1, {0}, 100'000, 10);
   rig.engine.run();
   EXPECT_EQ(rig.delivered(1), 10'000 * kNanosecond);
 }
 
 TYPED_TEST(Timing, EmptyMessageTakesTheLatencyOnly) {
-  const Network network = chain({{50, 1}, {25, 0.5}});
-  Rig<TypeParam> rig(network);
+  Rig<TypeParam> rig(chain({{50, 1}, {25, 0.5}}));
   rig.send(2, {0, 1}, 0);
   rig.send(1, {0}, 100'000);
   rig.engine.run();
@@ -215,8 +210,7 @@ TYPED_TEST(Timing, EmptyMessageTakesTheLatencyOnly) {
 /// What happens at one instant happens in the order in which it was started; where rates are shared,
 /// deliveries come after timers.
 TYPED_TEST(Timing, ADeliveryAmongTimers) {
-  const Network network = one_link(50);
-  Rig<TypeParam> rig(network);
+  Rig<TypeParam> rig(one_link(50));
   std::vector<std::uint64_t> order;
   rig.then = [&](const Delivery& delivery) { order.push_back(delivery.tag); };
   rig.at_timer = [&](std::uint64_t tag) { order.push_back(tag); };
@@ -231,8 +225,7 @@ TYPED_TEST(Timing, ADeliveryAmongTimers) {
 // ---------------------------------------------------------------- max-min fair
 
 TEST(FlowTiming, InstantsAreRoundedToTheNearestPicosecond) {
-  const Network network = one_link(3, 0.0000014);
-  FlowRig rig(network);
+  FlowRig rig(one_link(3, 0.0000014));
   rig.send(1, {0}, 1);
   rig.at(10 * kNanosecond, [&] { rig.send(2, {0}, 2); });
   rig.engine.run();
@@ -242,8 +235,7 @@ TEST(FlowTiming, InstantsAreRoundedToTheNearestPicosecond) {
 }
 
 TEST(FlowTiming, SharedLink) {
-  const Network network = one_link(50, 1);
-  FlowRig rig(network);
+  FlowRig rig(one_link(50, 1));
   rig.send(1, {0}, 100'000);
   rig.send(2, {0}, 50'000);
   rig.engine.run();
@@ -253,8 +245,7 @@ TEST(FlowTiming, SharedLink) {
 }
 
 TEST(FlowTiming, ThirdsAddUp) {
-  const Network network = one_link(50);
-  FlowRig rig(network);
+  FlowRig rig(one_link(50));
   for (std::uint64_t tag = 1; tag <= 3; ++tag) rig.send(tag, {0}, 50'000);
   rig.engine.run();
   // 50 / 3 each: 50000 / (50 / 3) = 3000.
@@ -288,8 +279,7 @@ TEST(FlowTiming, RingWithLongWays) {
 TEST(FlowTiming, ALaterTurnWaitsForTheEarlierOne) {
   // 10 bytes per ns.
   for (const double latency_us : {0.0, 1.0}) {
-    const Network network = one_link(10, latency_us);
-    FlowRig rig(network);
+    FlowRig rig(one_link(10, latency_us));
     rig.send_in_turn(1, {0}, 100'000, 0);
     rig.send_in_turn(2, {0}, 100'000, 1);
     rig.send_in_turn(3, {0}, 100'000, 1);
@@ -307,8 +297,7 @@ TEST(FlowTiming, ALaterTurnWaitsForTheEarlierOne) {
 }
 
 TEST(FlowTiming, TheEarlierTurnStopsTheLaterOne) {
-  const Network network = one_link(10, 1);
-  FlowRig rig(network);
+  FlowRig rig(one_link(10, 1));
   rig.send_in_turn(1, {0}, 100'000, 7);
   rig.at(4000 * kNanosecond, [&] { rig.send_in_turn(2, {0}, 30'000, 5); });
   rig.at(4500 * kNanosecond, [&] { rig.send_in_turn(3, {0}, 10'000, 6); });
@@ -320,8 +309,7 @@ TEST(FlowTiming, TheEarlierTurnStopsTheLaterOne) {
 
 TEST(FlowTiming, SimultaneousTurnsAreInOrderWhateverComesFirst) {
   for (const bool backwards : {false, true}) {
-    const Network network = one_link(10, 1);
-    FlowRig rig(network);
+    FlowRig rig(one_link(10, 1));
     for (std::uint32_t i = 0; i < 3; ++i) {
       const std::uint32_t turn = backwards ? 2 - i : i;
       rig.send_in_turn(turn, {0}, 10'000, turn);
@@ -377,8 +365,7 @@ TEST(FlowTiming, AJoinerElsewhereChangesNothing) {
 
 TEST(FlowTiming, AnEndSpeedsOthersUp) {
   // Link 0 of 20, link 1 of 50. Message 1 on link 0, 2 on both, 3 on link 1.
-  const Network network = chain({{20, 0}, {50, 0}});
-  FlowRig rig(network);
+  FlowRig rig(chain({{20, 0}, {50, 0}}));
   rig.send(1, {0}, 100'000);
   rig.send(2, {0, 1}, 200'000);
   rig.send(3, {1}, 800'000);
@@ -393,8 +380,7 @@ TEST(FlowTiming, AnEndSpeedsOthersUp) {
 
 TEST(FlowTiming, BottlenecksAtThreeLevels) {
   // Links 0, 1, 2 of 12, 30, 100; message 1 over all, 2 and 3 over 1 and 2, 4 over 2.
-  const Network network = chain({{12, 0}, {30, 0}, {100, 0}});
-  FlowRig rig(network);
+  FlowRig rig(chain({{12, 0}, {30, 0}, {100, 0}}));
   rig.send(0, {0}, 60'000);
   rig.send(1, {0, 1, 2}, 60'000);
   rig.send(2, {1, 2}, 120'000);
@@ -424,8 +410,7 @@ TEST(FlowTiming, ADomainThatIsCrossedTwiceIsUsedTwice) {
 }
 
 TEST(FlowTiming, RateCap) {
-  const Network network = one_link(50);
-  FlowRig rig(network);
+  FlowRig rig(one_link(50));
   rig.send(1, {0}, 100'000, 10);
   rig.send(2, {0}, 500'000);
   rig.send(3, {0}, 80'000, 30);  // never reaches its cap while 2 is there
@@ -438,8 +423,7 @@ TEST(FlowTiming, RateCap) {
 }
 
 TEST(FlowTiming, AMessageThatEndsInTheInstantOfItsStart) {
-  const Network network = one_link(1e9);
-  FlowRig rig(network);
+  FlowRig rig(one_link(1e9));
   rig.then = [&](const Delivery& delivery) {
     if (delivery.tag < 5) rig.send(delivery.tag + 1, {0}, 1);
   };
@@ -469,8 +453,7 @@ TEST(FlowTiming, SimultaneousDeliveriesComeInTheOrderOfStarts) {
 }
 
 TEST(FlowTiming, ALinkIsFreeWhileItsMessageIsOnItsWay) {
-  const Network network = one_link(50, 10);
-  FlowRig rig(network);
+  FlowRig rig(one_link(50, 10));
   rig.send(1, {0}, 100'000);  // has left at 2000
   rig.at(5'000 * kNanosecond, [&] {
     EXPECT_EQ(rig.engine.usage(0).bytes, 100'000u);
@@ -484,8 +467,7 @@ TEST(FlowTiming, ALinkIsFreeWhileItsMessageIsOnItsWay) {
 }
 
 TEST(FlowTiming, SeveralLeaveBeforeTheNextComes) {
-  const Network network = one_link(50, 10);
-  FlowRig rig(network);
+  FlowRig rig(one_link(50, 10));
   rig.send(1, {0}, 50'000);   // at 25 until 2000
   rig.send(2, {0}, 150'000);  // 100'000 left then: until 4000
   rig.at(3'000 * kNanosecond, [&] {
@@ -504,8 +486,7 @@ TEST(FlowTiming, SeveralLeaveBeforeTheNextComes) {
 TEST(FlowTiming, ACrowdOnOneLink) {
   // The i-th of 20 is 1000 i bytes: when i - 1 have left, the others need 20 ns (21 - i) for the
   // next 1000 each.
-  const Network network = one_link(50, 1);
-  FlowRig rig(network);
+  FlowRig rig(one_link(50, 1));
   for (std::uint64_t i = 1; i <= 20; ++i) rig.send(i, {0}, 1000 * i);
   rig.engine.run();
   Picoseconds sent = 0;
@@ -517,8 +498,7 @@ TEST(FlowTiming, ACrowdOnOneLink) {
 }
 
 TEST(FlowTiming, ComputationBetweenMessages) {
-  const Network network = one_link(50, 1);
-  FlowRig rig(network);
+  FlowRig rig(one_link(50, 1));
   rig.then = [&](const Delivery& delivery) {
     if (delivery.tag == 1) rig.engine.call_at(rig.engine.now() + 700 * kNanosecond, 7);
   };
@@ -531,8 +511,7 @@ TEST(FlowTiming, ComputationBetweenMessages) {
 }
 
 TEST(FlowTiming, TimersRingInTheOrderInWhichTheyWereSet) {
-  const Network network = one_link(50, 1);
-  FlowRig rig(network);
+  FlowRig rig(one_link(50, 1));
   for (const auto& [ns, tag] : {std::pair{5, 1}, {5, 2}, {7, 3}, {7, 4}, {5, 5}, {5, 6}, {7, 7}}) {
     rig.engine.call_at(ns * kNanosecond, static_cast<std::uint64_t>(tag));
   }
@@ -544,8 +523,7 @@ TEST(FlowTiming, TimersRingInTheOrderInWhichTheyWereSet) {
 }
 
 TEST(FlowTiming, ATimerMayBeSetAgainWhenAllOfNowHaveRung) {
-  const Network network = one_link(50, 1);
-  FlowRig rig(network);
+  FlowRig rig(one_link(50, 1));
   rig.then = [&](const Delivery&) {
     rig.engine.call_at(rig.engine.now(), 2);  // deliveries come after timers
   };
@@ -558,8 +536,7 @@ TEST(FlowTiming, ATimerMayBeSetAgainWhenAllOfNowHaveRung) {
 TEST(FlowTiming, TimersThatAreCancelledDoNotRing) {
   for (const int cancelled : {0, 1, 2, 3}) {
     SCOPED_TRACE(cancelled);
-    const Network network = one_link(50, 1);
-    FlowRig rig(network);
+    FlowRig rig(one_link(50, 1));
     std::vector<std::uint64_t> expected;
     std::vector<TimerId> timers;
     for (int i = 0; i < 4; ++i) {
@@ -577,8 +554,7 @@ TEST(FlowTiming, TimersThatAreCancelledDoNotRing) {
 }
 
 TEST(FlowTiming, RunsUpToALimitAndOn) {
-  const Network network = one_link(50, 1);
-  FlowRig rig(network);
+  FlowRig rig(one_link(50, 1));
   rig.send(1, {0}, 100'000);
   rig.engine.run(1999 * kNanosecond);
   EXPECT_EQ(rig.deliveries.size(), 0u);
@@ -615,8 +591,7 @@ TEST(FlowTiming, AFasterLinkMayMakeAllOfItLater) {
 /// A message shares with 10,000 others, one after the other; every one ends at a rounded instant.
 TEST(FlowTiming, ErrorsStayBelowHalfAPicosecondPerInstant) {
   constexpr int kJoiners = 10'000;
-  const Network network = one_link(30);
-  FlowRig rig(network);
+  FlowRig rig(one_link(30));
   rig.send(0, {0}, 25'000ull * kJoiners);
   for (int i = 0; i < kJoiners; ++i) {
     rig.at(i * 1000 * kNanosecond, [&rig] { rig.send(1, {0}, 5000); });
@@ -630,8 +605,7 @@ TEST(FlowTiming, ErrorsStayBelowHalfAPicosecondPerInstant) {
 // ---------------------------------------------------------------- one message at a time
 
 TEST(FifoTiming, SharedLinkServesInOrder) {
-  const Network network = one_link(50, 1);
-  FifoRig rig(network);
+  FifoRig rig(one_link(50, 1));
   rig.send(1, {0}, 100'000);
   rig.send(2, {0}, 50'000);
   rig.send(3, {0}, 0);
@@ -647,8 +621,7 @@ TEST(FifoTiming, SharedLinkServesInOrder) {
 }
 
 TEST(FifoTiming, AFastLinkWaitsForTheTail) {
-  const Network network = chain({{25, 1}, {50, 0.5}});
-  FifoRig rig(network);
+  FifoRig rig(chain({{25, 1}, {50, 0.5}}));
   rig.send(1, {0, 1}, 100'000);
   rig.at(1500 * kNanosecond, [&] { rig.send(2, {1}, 50'000); });
   rig.engine.run();
@@ -675,8 +648,7 @@ TEST(FifoTiming, ArrivalAtALinkIsWhatCounts) {
 }
 
 TEST(FifoTiming, RateCapKeepsTheLinkLonger) {
-  const Network network = one_link(50);
-  FifoRig rig(network);
+  FifoRig rig(one_link(50));
   rig.send(1, {0}, 100'000, 10);
   rig.send(2, {0}, 50'000, 80);
   rig.engine.run();
@@ -685,8 +657,7 @@ TEST(FifoTiming, RateCapKeepsTheLinkLonger) {
 }
 
 TEST(FifoTiming, AQueueDoesNotDrift) {
-  const Network network = one_link(3);
-  FifoRig rig(network);
+  FifoRig rig(one_link(3));
   for (std::uint64_t tag = 0; tag < 30'000; ++tag) rig.send(tag, {0}, 1);
   rig.engine.run();
   // n / 3 ns each, rounded once: not n times 333 ps.
@@ -697,8 +668,7 @@ TEST(FifoTiming, AQueueDoesNotDrift) {
 }
 
 TEST(FifoTiming, UsageLeavesOutWhatIsStillToBeServed) {
-  const Network network = one_link(50, 1);
-  FifoRig rig(network);
+  FifoRig rig(one_link(50, 1));
   rig.send(1, {0}, 100'000);
   rig.send(2, {0}, 100'000);
   rig.at(1500 * kNanosecond, [&] { EXPECT_EQ(rig.engine.usage(0).busy, 1500 * kNanosecond); });

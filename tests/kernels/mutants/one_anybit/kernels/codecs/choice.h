@@ -5,6 +5,8 @@
 
 #include "kernels/codecs/anybit.h"
 #include "kernels/codecs/format_kernels.h"
+#include "kernels/codecs/message_scale.h"
+#include "kernels/codecs/two_pass.h"
 #include "kernels/runtime/status.h"
 
 namespace arlab::kernels {
@@ -30,6 +32,18 @@ inline Result<CodecChoice> choose_codec(const std::string& name) {
   return Status::error(name);
 }
 
+inline bool needs_statistics(const CodecChoice&) { return false; }
+template <class F>
+void with_two_pass(const CodecChoice&, DType, F&&) {}
+template <class F>
+bool with_message_scale(const CodecChoice&, DType, F&&) {
+  return false;
+}
+
+template <class F>
+hipError_t with_codec_or_message_scale(const CodecChoice& choice, DType dtype, F&& f) {
+  return with_codec(choice, dtype, f);
+}
 template <class F>
 hipError_t with_codec(const CodecChoice&, DType, F&& f) {
   f(AnyBit<Fp16, FixedAnyBit<8, 7, Spikes::exact>>(), Fp16());

@@ -88,7 +88,9 @@ std::optional<CodecChoice> choose(const Codec& codec) {
 
 Result<CodecChoice> choose_codec(const std::string& name) {
   try {
-    if (const std::optional<CodecChoice> choice = choose(*find_codec(name))) return *choice;
+    const CodecPtr codec = find_codec(name);
+    if (const std::optional<CodecChoice> choice = choose(*codec)) return *choice;
+    if (FormatChoice kernels = kernels_on_host(codec)) return CodecChoice(std::move(kernels));
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "kernels/codecs/device_codec.h"
+#include "reference/codecs/codec.h"
 #include "reference/dtype.h"
 
 namespace arlab::kernels {
@@ -29,6 +31,8 @@ class FormatKernels {
   virtual hipError_t decode_add(DType dtype, const std::uint8_t* wire, std::size_t elements,
                                 void* sum, hipStream_t stream) const = 0;
   virtual hipError_t run(const ProgramCall& call, DType dtype, hipStream_t stream) const = 0;
+  /// Once kernels have ended: what a codec that works on the host has thrown since this was asked last; else empty.
+  virtual std::string failure() const { return {}; }
 };
 using FormatChoice = std::shared_ptr<const FormatKernels>;
 
@@ -37,6 +41,10 @@ FormatChoice find_format_kernels(std::string_view name);
 
 /// The kernels of an any-bit format that rounds stochastically.
 FormatChoice stochastic_anybit_kernels(const AnyBitParameters& parameters);
+
+/// Of emulated GPUs, kernels that have a codec itself encode their tiles; null for one that does not work on tiles, and on
+/// GPUs.
+FormatChoice kernels_on_host(const CodecPtr& codec);
 
 /// Makes kernels known at run time, to find_format_kernels(). kernels_of_format.h has what finds
 /// them for a format of one's own. Thread-safe.

@@ -7,6 +7,10 @@
 #include "kernels/codecs/kernels_of_format.h"
 #include "reference/codecs/formats/formats.h"
 
+#if defined(__HIP_PLATFORM_HOST__)
+#include "kernels/codecs/host_codec.h"
+#endif
+
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
@@ -43,6 +47,13 @@ FormatChoice find_format_kernels(std::string_view name) {
 
 FormatChoice stochastic_anybit_kernels(const AnyBitParameters& parameters) {
   return std::make_shared<ProgramKernels<StochasticAnyBit, AnyBitParameters>>(parameters);
+}
+
+FormatChoice kernels_on_host([[maybe_unused]] const CodecPtr& codec) {
+#if defined(__HIP_PLATFORM_HOST__)
+  if (HostCodec::can(*codec)) return std::make_shared<HostCodecKernels>(codec);
+#endif
+  return nullptr;
 }
 
 void register_format_kernels(std::function<FormatChoice(std::string_view name)> find) {

@@ -11,7 +11,7 @@ inline namespace ARLAB_PLATFORM {
 
 /// Programs are all that there is, of a device codec that is made of its parameters.
 template <template <class> class Device, class Parameters>
-class ProgramKernels final : public FormatKernels {
+class ProgramKernels : public FormatKernels {
  public:
   explicit ProgramKernels(const Parameters& parameters) : parameters_(parameters) {}
 

@@ -224,6 +224,10 @@ Status Communicator::check() {
                               "the state of a communicator cannot be read");
     if (!status.ok()) return status;
   }
+  for (const Prepared& prepared : prepared_) {
+    const std::string failure = prepared.call->failure();
+    if (!failure.empty()) return Status::error(failure);
+  }
   const std::uint32_t reason = words[0] != 0 ? words[0] : words[1];
   if (reason == 0) return {};
   const int rank = GiveUpReason::rank(reason);

@@ -182,10 +182,11 @@ class GroupOnDevices : public Group {
       const Status ended = status_of(hipStreamSynchronize(member.stream), "a kernel failed");
       if (status.ok()) status = ended;
     }
-    for (std::size_t rank = 0; rank < members_.size() && status.ok(); ++rank) {
+    for (std::size_t rank = 0; rank < members_.size(); ++rank) {
       Member& member = members_[rank];
       (void)hipSetDevice(member.device);
-      status = check(rank);
+      const Status checked = check(rank);
+      if (status.ok()) status = checked;
       if (status.ok()) {
         status = copy_out(outputs.subspan(rank * bytes, bytes), result_of(member, call) + offset);
       }
@@ -567,6 +568,9 @@ class DevicePlatform final : public Platform {
     if (status.ok()) status = copy_in(target.data(), to);
     if (status.ok()) status = launch(choice.value(), source.data(), target.data());
     if (status.ok()) status = status_of(hipDeviceSynchronize(), "a kernel failed");
+    const FormatKernels* kernels = format_kernels(choice.value());
+    const std::string failure = kernels == nullptr ? "" : kernels->failure();
+    if (status.ok() && !failure.empty()) status = Status::error(failure);
     if (status.ok()) status = copy_out(to, target.data());
     return status;
   }

@@ -70,7 +70,8 @@ Status run_together(const CollectiveRequest& request, std::span<const RankCall> 
     if (status.ok()) status = ended;
   }
   for (const RankCall& call : ranks) {
-    if (status.ok()) status = call.rank->check();
+    const Status checked = call.rank->check();
+    if (status.ok()) status = checked;
   }
   return status;
 }

@@ -484,6 +484,19 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
   }
 }
 
+std::string PreparedCall::failure() const {
+  std::vector<CodecChoice> codecs;
+  if (const auto* programs = std::get_if<OnePass>(&kernels_)) codecs = {programs->codec};
+  if (const auto* two_pass = std::get_if<TwoPass>(&kernels_)) codecs = two_pass->codecs;
+  for (const CodecChoice& codec : codecs) {
+    const FormatKernels* kernels = format_kernels(codec);
+    if (std::string failure = kernels == nullptr ? "" : kernels->failure(); !failure.empty()) {
+      return failure;
+    }
+  }
+  return {};
+}
+
 std::string PreparedCall::explanation() const {
   if (const auto* tuned = std::get_if<Tuned>(&kernels_)) {
     return fmt::format("{}: {} ({})", tuned->rule->kernel, tuned->rule->when,

@@ -36,6 +36,9 @@ class PreparedCall {
   /// Whether a codec has random numbers, so that the call is to be counted (launch_count_call()).
   bool is_counted() const { return is_counted_; }
 
+  /// Once kernels have ended: what a codec that works on the host has thrown (FormatKernels::failure()).
+  std::string failure() const;
+
   /// Enqueues this rank's part.
   Status launch(const void* input, void* output, hipStream_t stream) const;
 

@@ -725,3 +725,70 @@ def test_mistakes_of_shared_codecs(wrong, message):
 
     with pytest.raises(arlab.ArgumentError, match=message):
         arlab.codec("wrong-shared", shared=True, **wrong)(Wrong)
+
+
+# ---------------------------------------------------------------- codecs in Python on emulated GPUs
+
+
+def absmax(block, fails=lambda: None):
+    class AbsMax:
+        def encode(self, blocks):
+            fails()
+            x = blocks.astype(np.float32)
+            scale = np.maximum(abs(x).max(1, keepdims=True), 1e-30) / 127
+            return np.concatenate([np.rint(x / scale).astype(np.int8).view(np.uint8), scale.view(np.uint8)], 1)
+
+        def decode(self, wire):
+            return wire[:, :block].view(np.int8) * wire[:, block:].copy().view(np.float32)
+
+    return AbsMax
+
+
+@pytest.mark.parametrize("algorithm", ["one_shot", "two_shot", "ring", "tree"])
+def test_a_codec_in_python_runs_on_emulated_gpus(algorithm):
+    arlab.codec("own-absmax-g64", block=64, dtypes=("fp16", "fp32"))(absmax(64))
+    assert "own-absmax-g64" in arlab.codecs("host")
+    for dtype, elements in ((np.float16, 5003), (np.float32, 4096)):
+        x = tensors(3, elements, dtype)
+        assert np.array_equal(arlab.encode(x[0], "own-absmax-g64", platform="host"), arlab.encode(x[0], "own-absmax-g64"))
+        group = arlab.Group([0, 1, 2])
+        outputs = group.all_reduce(list(x), algorithm=algorithm, codec="own-absmax-g64", out=[np.empty_like(each) for each in x])
+        assert np.array_equal(outputs, arlab.all_reduce(x, algorithm=algorithm, codec="own-absmax-g64").outputs)
+
+
+def test_random_numbers_of_a_codec_in_python_on_emulated_gpus():
+    @arlab.codec("own-dither-g8", block=8, dtypes=("fp32",))
+    class Dither:
+        def encode(self, blocks, context):
+            return np.floor(blocks * 16 + context.random(blocks.shape)).astype(np.int8).view(np.uint8)
+
+        def decode(self, wire):
+            return wire.view(np.int8) / np.float32(16)
+
+    x = tensors(2, 6000)
+    group = arlab.Group([0, 1])
+    group.set_rounding(seed=3, call=5)
+    outputs = group.all_reduce(list(x), codec="own-dither-g8", out=[np.empty_like(each) for each in x])
+    assert np.array_equal(outputs, arlab.all_reduce(x, codec="own-dither-g8", rounding_seed=3, call=5).outputs)
+
+
+def test_what_a_codec_in_python_raises_on_an_emulated_gpu_is_said():
+    broken = []
+
+    def fails():
+        if broken:
+            raise RuntimeError("out of luck")
+
+    arlab.codec("own-broken-g64", block=64, dtypes=("fp32",))(absmax(64, fails))
+    x = tensors(2, 4096)
+    group = arlab.Group([0, 1])
+    broken.append(True)
+    said = "codec own-broken-g64: encode of .* raised RuntimeError: out of luck"
+    for call in (lambda: group.all_reduce(list(x), codec="own-broken-g64"), lambda: arlab.encode(x[0], "own-broken-g64", platform="host")):
+        with pytest.raises(arlab.Error, match=said):
+            call()
+    broken.clear()
+    group.all_reduce(list(tensors(2, 4096)), codec="own-broken-g64")
+    arlab.codec("own-g24", block=24, dtypes=("fp32",))(absmax(24))
+    with pytest.raises(arlab.Error, match="codec own-g24 has no kernels"):  # its blocks do not fill a tile
+        group.all_reduce(list(tensors(2, 4096)), codec="own-g24")

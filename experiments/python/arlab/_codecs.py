@@ -301,6 +301,8 @@ def codec(
     An `encode(self, blocks, context)` is told where its blocks stand (`Context`): context.random(blocks.shape) are random numbers
     that are the same in every order; rank, step, chunk and call say what is encoded.
 
+    On emulated GPUs (platform "host") it runs where device code would, if its blocks divide 2048 elements.
+
     Every block is encoded by itself, all in one call: bits must not depend on which blocks share a call. Of a block with a
     NaN or an infinity, a NaN or an infinity must remain. `arlab.check_codec(name)` checks that, and more.
 

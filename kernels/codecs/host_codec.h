@@ -1,0 +1,170 @@
+// Codecs that the reference knows and kernels do not, one in Python for example, on emulated GPUs: where the device code of
+// other codecs would run, a block puts its tile together and has the codec itself encode it. So schedules and protocols are
+// checked with it; to be included by the kernels of emulated GPUs only.
+#pragma once
+
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "kernels/codecs/kernels_of_format.h"
+#include "reference/codecs/codec.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+/// The codec, and what it threw when a kernel asked it last.
+class HostCodec {
+ public:
+  /// What a thread has of a tile's wire: 64 bits per element.
+  static constexpr std::size_t kBytesPerThread = 8 * kPerThread;
+
+  explicit HostCodec(CodecPtr codec) : codec_(std::move(codec)) {}
+
+  /// Whether it works on tiles: blocks that fill them, and wires that follow each other as those of tiles do.
+  static bool can(const Codec& codec) {
+    const CodecInfo& info = codec.info();
+    return !info.is_of_reference_only() && info.least_call_elements != 0 &&
+           info.splits_at_alignment && kTile % info.alignment == 0 &&
+           std::ranges::all_of(info.dtypes, [&](DType dtype) {
+             return codec.wire_bytes(dtype, kTile) <= kBytesPerThread * kThreads;
+           });
+  }
+
+  const Codec& codec() const { return *codec_; }
+
+  /// Calls f on a thread of its own: it may need more stack than an emulated thread has.
+  template <class F>
+  void call(F f) const {
+    std::thread([&] {
+      try {
+        f(*codec_);
+      } catch (const std::exception& error) {
+        const std::scoped_lock lock(mutex_);
+        if (failure_.empty()) failure_ = error.what();
+      }
+    }).join();
+  }
+
+  /// What it threw since this was asked last; empty if nothing.
+  std::string failure() const {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(failure_, {});
+  }
+
+ private:
+  CodecPtr codec_;
+  mutable std::mutex mutex_;
+  mutable std::string failure_;
+};
+
+template <class Element>
+struct OnHost {
+  using Bits = typename Element::Bits;
+  static constexpr Tuning kTuning = {};
+  static constexpr bool kClampsFp16Sums = false;
+
+  const HostCodec* host;
+
+  explicit OnHost(const HostCodec* codec) : host(codec) {}
+
+  /// A thread's part of a tile's wire.
+  struct Encoded {
+    std::uint8_t bytes[HostCodec::kBytesPerThread];
+  };
+
+  std::size_t wire_bytes(std::size_t elements) const {
+    return host->codec().wire_bytes(Element::kDType, elements);
+  }
+
+  Encoded encode(const Pack8<Element>& x, Position at, const EncodeContext& context) const {
+    ARLAB_SHARED_ARRAY(Memory, memory, 1);
+    const Part part(*this, at);
+    store_elements<Element>(memory[0].elements + thread_index() * kPerThread, x, at.count());
+    __syncthreads();
+    if (thread_index() == 0) {
+      host->call([&](const Codec& codec) {
+        codec.encode(Element::kDType, elements_in(memory[0], part), wire_in(memory[0], part),
+                     nullptr, context.at(part.first));
+      });
+    }
+    __syncthreads();
+    Encoded encoded;
+    std::copy_n(memory[0].wire + part.begin, part.size(), encoded.bytes);
+    __syncthreads();
+    return encoded;
+  }
+
+  Pack8<Element> decode(const Encoded& encoded, Position at) const {
+    ARLAB_SHARED_ARRAY(Memory, memory, 1);
+    const Part part(*this, at);
+    std::copy_n(encoded.bytes, part.size(), memory[0].wire + part.begin);
+    __syncthreads();
+    if (thread_index() == 0) {
+      host->call([&](const Codec& codec) {
+        codec.decode(Element::kDType, wire_in(memory[0], part), elements_in(memory[0], part));
+      });
+    }
+    __syncthreads();
+    const Pack8<Element> x =
+        load_elements<Element>(memory[0].elements + thread_index() * kPerThread, at.count());
+    __syncthreads();
+    return x;
+  }
+
+  void store(const Encoded& encoded, std::uint8_t* wire, Position at) const {
+    const Part part(*this, at);
+    std::copy_n(encoded.bytes, part.size(), wire + part.wire_begin + part.begin);
+  }
+  Encoded load(const std::uint8_t* wire, Position at) const {
+    const Part part(*this, at);
+    Encoded encoded;
+    std::copy_n(wire + part.wire_begin + part.begin, part.size(), encoded.bytes);
+    return encoded;
+  }
+
+ private:
+  struct Memory {
+    Bits elements[kTile];
+    alignas(16) std::uint8_t wire[HostCodec::kBytesPerThread * kThreads];
+  };
+
+  /// Where the block's tile is in the message, and the thread's part in its wire.
+  struct Part {
+    std::size_t first;       ///< element of the message where the tile begins
+    std::size_t elements;    ///< of the tile
+    std::size_t wire_begin;  ///< where its wire begins
+    std::size_t wire_size;
+    std::size_t begin;  ///< of the thread's part
+    std::size_t end;
+
+    Part(const OnHost& codec, Position at)
+        : first(at.first - thread_index() * kPerThread),
+          elements(at.elements <= first ? 0 : std::min(at.elements - first, kTile)),
+          wire_begin(codec.wire_bytes(first)),
+          wire_size(codec.wire_bytes(elements)),
+          begin(std::min(wire_size, thread_index() * HostCodec::kBytesPerThread)),
+          end(std::min(wire_size, begin + HostCodec::kBytesPerThread)) {}
+    std::size_t size() const { return end - begin; }
+  };
+
+  static std::span<std::byte> elements_in(Memory& memory, const Part& part) {
+    return {reinterpret_cast<std::byte*>(memory.elements), part.elements * sizeof(Bits)};
+  }
+  static std::span<std::byte> wire_in(Memory& memory, const Part& part) {
+    return {reinterpret_cast<std::byte*>(memory.wire), part.wire_size};
+  }
+};
+
+class HostCodecKernels final : public ProgramKernels<OnHost, const HostCodec*> {
+ public:
+  explicit HostCodecKernels(CodecPtr codec)
+      : ProgramKernels<OnHost, const HostCodec*>(&codec_), codec_(std::move(codec)) {}
+  std::string failure() const override { return codec_.failure(); }
+
+ private:
+  HostCodec codec_;
+};
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -120,8 +120,11 @@ struct ScheduleRequestOf {
       if (!ranks) fail("--algorithm needs --ranks, from 1 to {}", kMaxWorldSize);
       if (elements.empty()) fail("--algorithm needs --elements, the count per rank");
       const std::uint64_t count = parse_count(elements, "--elements");
-      return result_of(
-          make_schedule(options.algorithm, options.request(*ranks, count, chosen_alignment())));
+      Schedule made =
+          make_schedule(options.algorithm, options.request(*ranks, count, chosen_alignment()));
+      const CodecPtr outer = codec.empty() ? nullptr : find_codec(codec);
+      if (outer != nullptr && agreement_of(made, *outer)) made.agreement = "one_shot";
+      return result_of(std::move(made));
     }
     options.require_no_algorithm_options();
     const WrittenSchedule written = read_schedule(options.schedule_file);
@@ -184,6 +187,10 @@ struct ScheduleRequestOf {
                     !alike                    ? "not applicable: ranks end with different data"
                     : checked.ranks_identical ? "proved: all ranks compute the same expression"
                                               : checked.divergence}}};
+    if (!s.agreement.empty()) {
+      result.figures.push_back({"agreement", s.agreement,
+                                "by which ranks agree on scales that they share, before step 0"});
+    }
     const Json more = {{"group_size", group_size},
                        {"volume",
                         {{"total", volume.total},

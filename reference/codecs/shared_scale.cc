@@ -182,9 +182,15 @@ CodecFamily shared_scale_codecs() {
           .find = [](std::string_view name) -> CodecPtr {
             std::string_view rest = name;
             if (!take(rest, "shared-int")) return nullptr;
+            const auto fail_in = [&]() -> CodecPtr {
+              fail(
+                  "codec '{}': allowed is shared-int<w>-g<G> with w from 4 to 16, and G a power of "
+                  "two from 8 to 4096, or tensor",
+                  name);
+            };
             SharedIntegers format;
             const auto bits = number_of_digits(take_digits(rest));
-            if (!bits || *bits < 4 || *bits > 16 || !take(rest, "-g")) return nullptr;
+            if (!bits || *bits < 4 || *bits > 16 || !take(rest, "-g")) return fail_in();
             format.bits = static_cast<unsigned>(*bits);
             if (rest == "tensor") {
               return std::make_shared<SharedCodec>(std::string(name), format);
@@ -192,7 +198,7 @@ CodecFamily shared_scale_codecs() {
             const auto group = number_of_digits(take_digits(rest));
             if (!rest.empty() || !group || *group < 8 || *group > 4096 ||
                 !std::has_single_bit(*group)) {
-              return nullptr;
+              return fail_in();
             }
             format.group = *group;
             return std::make_shared<SharedCodec>(std::string(name), format);

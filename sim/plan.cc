@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "reference/codecs/registry.h"
 #include "reference/collectives/executor.h"
 #include "reference/wide_count.h"
 #include "sim/network/engine.h"
@@ -115,7 +116,7 @@ constexpr std::uint32_t kNone = UINT32_MAX;
 class Planner {
  public:
   Planner(const Schedule& schedule, const Codecs& codecs, DType dtype)
-      : s_(schedule), has_inner_(codecs.differ()) {
+      : s_(schedule), has_inner_(codecs.differ()), sums_of_codes_(sums_of_codes(schedule, codecs)) {
     plan_.collective = s_.collective;
     plan_.algorithm = s_.algorithm;
     plan_.world_size = s_.world_size;
@@ -140,6 +141,11 @@ class Planner {
       plan_.inner_cost = codecs.inner().info().cost;
       plan_.inner_wire_bytes_per_element = per_element(codecs.inner());
       of_chunks(codecs.inner(), inner_wire_bytes_);
+    }
+    if (const auto agreement = agreement_of(s_, codecs)) {
+      const CodecPtr plain = find_codec("fp32");
+      plan_.agreement =
+          std::make_shared<const Plan>(arlab::plan_of(*agreement, *plain, DType::fp32));
     }
     made_by_.assign(s_.ops.size(), kNone);
     const auto sends = std::count_if(s_.ops.begin(), s_.ops.end(),
@@ -176,8 +182,11 @@ class Planner {
 
   bool is_send(ValueId id) const { return s_.ops[id].kind == OpKind::send; }
   bool is_encoded(ValueId id) const {
-    return id != kOwnInput && (id == kElsewhere || s_.ops[id].kind != OpKind::reduce);
+    return id != kOwnInput &&
+           (id == kElsewhere || s_.ops[id].kind != OpKind::reduce || sums_of_codes_[id]);
   }
+  /// A sum that is made and sent on without a codec's work.
+  bool is_sum_of_codes(ValueId id) const { return is_op(id) && sums_of_codes_[id].has_value(); }
   static bool is_op(ValueId id) { return id != kOwnInput && id != kElsewhere; }
   /// Whether the inner codec encodes or has encoded it, where that is another one.
   bool is_inner(ValueId id) const {
@@ -367,15 +376,21 @@ class Planner {
       for (const ValueId operand : s_.operands(op)) {
         const bool is_own = is_op(operand) && operand >= begin_;  // in registers
         if (!is_own) stage.loaded += elements;
-        if (!is_encoded(operand)) continue;
+        if (sums_of_codes_[i]) {
+          if (operand == kOwnInput) stage.encoded += elements;
+          continue;
+        }
+        if (!is_encoded(operand) || (op.kind == OpKind::encode && is_sum_of_codes(operand)))
+          continue;
         stage.decoded += elements;
         if (is_inner(operand)) stage.inner.decoded += elements;
         if (is_own) continue;
         stage.received += elements;
         if (is_inner(operand)) stage.inner.received += elements;
       }
-      if (op.kind == OpKind::encode) stage.encoded += elements;
-      if (op.kind == OpKind::encode && is_inner(i)) stage.inner.encoded += elements;
+      const bool encodes = op.kind == OpKind::encode && !is_sum_of_codes(op.source);
+      if (encodes) stage.encoded += elements;
+      if (encodes && is_inner(i)) stage.inner.encoded += elements;
       if (op.kind == OpKind::reduce) {
         stage.added += elements * (op.addend_count - (op.start == Start::first ? 1 : 0));
       }
@@ -565,7 +580,8 @@ class Planner {
   }
 
   const Schedule& s_;
-  const bool has_inner_;  ///< another codec than the outer one
+  const bool has_inner_;                                       ///< another codec than the outer one
+  const std::vector<std::optional<CodecRole>> sums_of_codes_;  ///< by op
   Plan plan_;
   std::vector<std::uint64_t> wire_bytes_;        ///< by chunk
   std::vector<std::uint64_t> inner_wire_bytes_;  ///< likewise

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -122,6 +123,9 @@ struct Plan {
   std::vector<PlannedMessage> messages;
   std::vector<StageId> consumers;
   std::vector<StageId> dependents;
+
+  /// Of codecs whose scales all ranks share: the all-reduce that ends before this plan begins; else null.
+  std::shared_ptr<const Plan> agreement = nullptr;
 
   bool folded() const { return ranks_per_rank > 1; }
   /// Whether only rank 0 is listed.

@@ -30,6 +30,7 @@ struct LatencyBreakdown {
   double contention_us = 0;       ///< stores of the sender that get in each other's way
   double codec_us = 0;            ///< encode, decode, sums, as far as the wire does not hide them
   double release_us = 0;          ///< releases of tiles, as far as nothing hides them
+  double agreement_us = 0;  ///< an all-reduce of scales that ranks share, before the collective
   bool operator==(const LatencyBreakdown&) const = default;
 };
 

@@ -94,6 +94,17 @@ std::vector<SimulationResult> run(const Plan& plan, const Jobs& jobs, const Topo
   return Run(plan, jobs, topology, fabric, options).results();
 }
 
+/// The collective begins when all ranks have agreed on their scales. Links' utilisation stays that of the collective.
+void put_behind(const SimulationResult& agreement, SimulationResult& result) {
+  const double share = result.latency_us / (result.latency_us + agreement.latency_us);
+  result.breakdown.agreement_us = agreement.latency_us;
+  result.wire_bytes += agreement.wire_bytes;
+  result.latency += agreement.latency;
+  result.latency_us += agreement.latency_us;
+  result.algbw_gb_per_s *= share;
+  result.busbw_gb_per_s *= share;
+}
+
 SimulationResult simulate_plan(const Plan& plan, const Topology& topology,
                                const SimulateOptions& options) {
   require_valid(topology, topology.name);
@@ -118,12 +129,25 @@ SimulationResult simulate_plan(const Plan& plan, const Topology& topology,
   Jobs jobs(topology);
   const Job& job = jobs.add(plan, implementation_of(plan, topology, options));
   const bool beside = job.kernel().steps_side_by_side() > 0;
-  return run(beside ? side_by_side(plan) : plan, jobs, topology, options).front();
+  SimulationResult result =
+      run(beside ? side_by_side(plan) : plan, jobs, topology, options).front();
+  if (plan.agreement != nullptr) {
+    SimulateOptions alone = options;
+    alone.trace = nullptr;
+    put_behind(simulate_plan(*plan.agreement, topology, alone), result);
+  }
+  return result;
 }
 
 void require_placeable(const PlacedPlan& placed, const Topology& topology) {
   const Plan& plan = placed.plan;
   require_room(plan.world_size, plan.algorithm, topology);
+  if (plan.agreement != nullptr) {
+    fail(
+        "codec {}: ranks that share scales agree on them first, which is simulated for a "
+        "collective by itself only",
+        plan.codec);
+  }
   if (plan.lists_one_rank() || placed.ranks.size() != plan.world_size) {
     throw std::logic_error("simulate_together: the plan lists one rank, or has other ranks");
   }

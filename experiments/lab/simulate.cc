@@ -462,8 +462,12 @@ Result Simulation::result(bool with_interval) const {
   }
   add({{"algbw_gb_per_s", r.algbw_gb_per_s, "10^9 bytes/s: payload / latency"},
        {"busbw_gb_per_s", r.busbw_gb_per_s,
-        fmt::format("as nccl-tests: algbw x {}", bus_factor_words(r.collective))},
-       {"launch_us", r.breakdown.launch_us, "of the latency: kernel launch, delay of a straggler"},
+        fmt::format("as nccl-tests: algbw x {}", bus_factor_words(r.collective))}});
+  if (r.breakdown.agreement_us > 0) {
+    add({{"agreement_us", r.breakdown.agreement_us,
+          "of the latency: ranks agree on scales that they share"}});
+  }
+  add({{"launch_us", r.breakdown.launch_us, "of the latency: kernel launch, delay of a straggler"},
        {"synchronisation_us", r.breakdown.synchronisation_us,
         "of the latency: flags and link latency"},
        {"wire_us", r.breakdown.wire_us, "of the latency: links at their bandwidth"},
@@ -492,7 +496,8 @@ Result Simulation::result(bool with_interval) const {
   }
   result.shown_figures = words_in(
       "topology algorithm codec inner_codec ranks bytes latency_us latency_us_low "
-      "latency_us_high latency_us_tail busbw_gb_per_s bottleneck implementation runs p50_us p99_us max_us "
+      "latency_us_high latency_us_tail busbw_gb_per_s bottleneck implementation runs p50_us p99_us "
+      "max_us "
       "trace timeline provenance");
   return result;
 }

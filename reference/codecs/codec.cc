@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 #include "reference/codecs/native_sum.h"
@@ -136,6 +137,32 @@ void Codec::encode(DType dtype, std::span<const std::byte> payload, std::span<st
   }
 }
 
+std::size_t Codec::statistics_of(std::size_t elements) const {
+  if (!info_.shares_scales || elements == 0) return 0;
+  return info_.block == kWholeTensor ? 1 : (elements - 1) / info_.block + 1;
+}
+
+void Codec::measure(DType dtype, std::span<const std::byte> payload,
+                    std::span<float> statistics) const {
+  const std::size_t elements =
+      check_spans(dtype, payload, wire_bytes(dtype, payload.size() / size_of(dtype)));
+  if (statistics.size() != statistics_of(elements)) {
+    fail("codec {}: {} numbers are measured of {} elements, not {}", info_.name,
+         statistics_of(elements), elements, statistics.size());
+  }
+  if (!statistics.empty()) do_measure(dtype, payload, statistics);
+}
+
+void Codec::add_codes(DType dtype, std::size_t elements, std::span<const std::byte> wire,
+                      std::span<std::byte> sum) const {
+  const std::size_t expected = wire_bytes(dtype, elements);
+  if (!info_.adds_codes || wire.size() != expected || sum.size() != expected) {
+    fail("codec {}: wires of {} and {} bytes of {} elements cannot be added", info_.name,
+         wire.size(), sum.size(), elements);
+  }
+  do_add_codes(dtype, elements, wire, sum);
+}
+
 void Codec::decode(DType dtype, std::span<const std::byte> wire,
                    std::span<std::byte> payload) const {
   if (check_spans(dtype, payload, wire.size()) == 0) return;
@@ -152,6 +179,16 @@ void Codec::do_encode_in(const EncodeContext& /*context*/, DType dtype,
                          std::span<const std::byte> payload, std::span<std::byte> wire,
                          EncodeCounts& counts) const {
   do_encode(dtype, payload, wire, counts);
+}
+
+void Codec::do_measure(DType /*dtype*/, std::span<const std::byte> /*payload*/,
+                       std::span<float> /*statistics*/) const {
+  throw std::logic_error("codec " + info_.name + " says that it shares scales, and measures none");
+}
+
+void Codec::do_add_codes(DType /*dtype*/, std::size_t /*elements*/,
+                         std::span<const std::byte> /*wire*/, std::span<std::byte> /*sum*/) const {
+  throw std::logic_error("codec " + info_.name + " says that it adds codes, and does not");
 }
 
 void Codec::do_encode_uncounted(DType dtype, std::span<const std::byte> payload,

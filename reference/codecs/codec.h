@@ -70,8 +70,14 @@ struct CodecInfo {
   /// what lies behind the length is 0.
   bool has_variable_wire = false;
 
-  /// Whether only the reference has it: kernels carry nothing from call to call, and have slots of one length.
-  bool is_of_reference_only() const { return has_state || has_variable_wire; }
+  /// Whether all ranks encode a chunk by the same numbers, of which each has measured its own: before a sum is made, they agree on
+  /// the largest (agreement_of()). There is one per block, or per message where that is the block.
+  bool shares_scales = false;
+  /// Whether wires that were encoded by the same numbers can be added without decoding them.
+  bool adds_codes = false;
+
+  /// Whether only the reference has it: kernels agree on nothing before they encode, carry nothing from call to call, and have slots of one length.
+  bool is_of_reference_only() const { return has_state || has_variable_wire || shares_scales; }
 
   /// Dtypes in which no finite tensor decodes to an infinity: SPEC.md, "Saturation".
   std::vector<DType> saturating = {};
@@ -116,6 +122,15 @@ class Codec {
   /// What of a wire is sent: all of it, or as much as its length says. Throws InvalidInput for a length that cannot be.
   std::span<const std::byte> sent_of(std::span<const std::byte> wire) const;
 
+  /// How many numbers measure() finds in a message; 0 for codecs that share nothing.
+  std::size_t statistics_of(std::size_t elements) const;
+  /// What ranks agree on (EncodeContext::shared), of this message.
+  void measure(DType dtype, std::span<const std::byte> payload, std::span<float> statistics) const;
+  /// Of codecs that add codes: sum becomes the wire of what both wires stand for. Both were encoded by the same numbers; else
+  /// throws InvalidInput.
+  void add_codes(DType dtype, std::size_t elements, std::span<const std::byte> wire,
+                 std::span<std::byte> sum) const;
+
   /// The largest element count whose wire is exactly `bytes` long; throws if there is none, or any may have it.
   std::size_t elements_of_wire(DType dtype, std::size_t bytes) const;
 
@@ -149,6 +164,12 @@ class Codec {
                                    std::span<std::byte> wire) const;
   virtual void do_decode_add(DType dtype, std::span<const std::byte> wire,
                              std::span<std::byte> sum) const;
+
+  // Of codecs that share scales, and that add codes.
+  virtual void do_measure(DType dtype, std::span<const std::byte> payload,
+                          std::span<float> statistics) const;
+  virtual void do_add_codes(DType dtype, std::size_t elements, std::span<const std::byte> wire,
+                            std::span<std::byte> sum) const;
 
   /// Of a wire of variable length that says less than is needed.
   [[noreturn]] void fail_early(std::size_t bytes) const;

@@ -18,6 +18,9 @@ struct EncodeContext {
   /// Of codecs that have one: a number per element of the message, 0 before the first call, which the encoder changes. Empty
   /// where nobody keeps it: it is then as before the first call.
   std::span<float> state = {};
+  /// Of codecs that share scales: what all ranks have measured of the message, the largest each (Codec::measure). Empty: nobody
+  /// else was asked, and it is what the message itself has.
+  std::span<const float> shared = {};
 
   /// The context of the message's elements from `first` on.
   EncodeContext at(std::uint64_t first) const {

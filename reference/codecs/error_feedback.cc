@@ -23,6 +23,7 @@ class ErrorFeedback final : public Codec {
     info.name.insert(0, "ef-");
     info.summary += ", error feedback";
     info.has_state = true;
+    info.shares_scales = info.adds_codes = false;
     // It decodes what it has encoded; one addition before, one subtraction behind.
     info.cost.encode_ops_per_element += info.cost.decode_ops_per_element + 2;
     return info;
@@ -39,6 +40,7 @@ class ErrorFeedback final : public Codec {
                     std::span<std::byte> wire, EncodeCounts& counts) const override {
     EncodeContext of_inner = context;
     of_inner.state = {};
+    of_inner.shared = {};
     const std::span<float> carried = context.state;
     std::vector<std::byte> sums(payload.begin(), payload.end());
     for (std::size_t i = 0; i < carried.size(); ++i) {

@@ -197,6 +197,7 @@ class RansCodec final : public Codec {
     info.name.insert(0, "rans-");
     info.summary += ", its wire entropy-coded";
     info.has_variable_wire = true;
+    info.shares_scales = info.adds_codes = false;
     // Per byte of the inner wire: a table, a division, a product, an addition, what leaves the state.
     info.cost.encode_ops_per_element += 12;
     info.cost.decode_ops_per_element += 10;

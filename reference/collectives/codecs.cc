@@ -10,6 +10,7 @@
 
 #include "reference/codecs/name_parts.h"
 #include "reference/codecs/registry.h"
+#include "reference/collectives/check.h"
 #include "reference/words.h"
 
 namespace arlab {
@@ -31,6 +32,52 @@ void require_inner_codec(const Schedule& schedule) {
   const bool uses = std::any_of(schedule.ops.begin(), schedule.ops.end(),
                                 [](const Op& op) { return op.codec == CodecRole::inner; });
   if (!uses) fail("schedule '{}' encodes nothing with an inner codec", schedule.algorithm);
+}
+
+std::optional<Schedule> agreement_of(const Schedule& schedule, const Codecs& codecs) {
+  std::uint64_t numbers = 0;
+  for (const Codec* codec : {&codecs.outer(), codecs.differ() ? &codecs.inner() : nullptr}) {
+    if (codec == nullptr || !codec->info().shares_scales || !adds(schedule.collective)) continue;
+    for (const Chunk& chunk : schedule.chunks) numbers += codec->statistics_of(chunk.size());
+  }
+  if (numbers == 0) return std::nullopt;
+  const std::string algorithm = schedule.agreement.empty() ? "one_shot" : schedule.agreement;
+  Schedule agreement =
+      make_schedule(algorithm, {.world_size = schedule.world_size, .elements = numbers});
+  if (agreement.collective != Collective::all_reduce || !check(agreement).ranks_identical) {
+    fail(
+        "schedule '{}': after {} ranks do not agree: needed is an all-reduce that leaves all with "
+        "the same",
+        schedule.algorithm, quote(algorithm));
+  }
+  return agreement;
+}
+
+std::vector<std::optional<CodecRole>> sums_of_codes(const Schedule& schedule,
+                                                    const Codecs& codecs) {
+  std::vector<std::optional<CodecRole>> sums(schedule.ops.size());
+  const bool any = codecs.outer().info().adds_codes || codecs.inner().info().adds_codes;
+  if (!any || !adds(schedule.collective)) return sums;
+  const auto role_of = [&](ValueId id) -> std::optional<CodecRole> {
+    if (id == kElsewhere) return CodecRole::outer;
+    const Op& op = schedule.ops[id];
+    if (op.kind == OpKind::reduce) return sums[id];
+    return codecs.differ() ? op.codec : CodecRole::outer;
+  };
+  for (ValueId id = 0; id < schedule.ops.size(); ++id) {
+    const Op& op = schedule.ops[id];
+    if (op.kind != OpKind::reduce) continue;
+    std::optional<CodecRole> of_all;
+    bool alike = true;
+    for (const ValueId addend : schedule.operands(op)) {
+      if (addend == kOwnInput) continue;
+      const std::optional<CodecRole> role = role_of(addend);
+      alike = alike && role && of_all.value_or(*role) == *role;
+      of_all = role;
+    }
+    if (alike && of_all && codecs.of(*of_all).info().adds_codes) sums[id] = of_all;
+  }
+  return sums;
 }
 
 namespace {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "reference/codecs/codec.h"
 #include "reference/collectives/algorithm.h"
@@ -50,6 +52,16 @@ void require_inner_codec(const Schedule& schedule);
 /// Throws InvalidInput where there is no such message, or no other.
 void place_inner_codec(Schedule& schedule, std::string_view place);
 bool is_place_of_messages(std::string_view place);
+
+/// Where the codecs of a sum share scales: the all-reduce of maxima, of fp32 numbers as they are, by which all ranks agree on what
+/// they have measured of the chunks, in their order. It is proved, and comes before step 0. Nothing where there is nothing to
+/// agree on. Throws InvalidInput where Schedule::agreement is no all-reduce after which all ranks have the same.
+std::optional<Schedule> agreement_of(const Schedule& schedule, const Codecs& codecs);
+
+/// Of every op, if it is a sum that is made without decoding, of what codec's codes it is: all that is added are wires of one codec
+/// that adds codes, or such sums, or the rank's own input, which is then encoded for it whatever the algorithm's `own` says. What
+/// is made of such a sum is as a wire of the codec; encoding it changes nothing.
+std::vector<std::optional<CodecRole>> sums_of_codes(const Schedule& schedule, const Codecs& codecs);
 
 /// Takes codecs apart that a text names by where they are: "rs=bf16,ag=fp8-e4m3-g128", "outer=qr-q4,inner=fp16",
 /// "step0=bf16,else=qr-q4", "below65536=bf16,else=qr-q4". What is returned is the outer codec's name, and the inner codec is

@@ -34,12 +34,14 @@ struct ExecutionPlan {
   std::vector<ChunkPlan> chunks;
   std::vector<ValuePlan> values;  // by ValueId
   std::vector<std::uint32_t> encodings;
+  std::vector<std::optional<CodecRole>> sums_of_codes;
 };
 
-ExecutionPlan make_execution_plan(const Schedule& s) {
+ExecutionPlan make_execution_plan(const Schedule& s, const Codecs& codecs) {
   ExecutionPlan plan;
   plan.values.resize(s.ops.size());
   plan.encodings = encodings_of(s);
+  plan.sums_of_codes = sums_of_codes(s, codecs);
   for (const Chunk& chunk : s.chunks) plan.chunks.push_back({chunk, {}, {}});
   for (ValueId id = 0; id < s.ops.size(); ++id) {
     const Op& op = s.ops[id];
@@ -120,6 +122,7 @@ class TileExecutor {
     }
     decoded_.resize(std::max(decoded_.size(), raw_bytes_));
     decoded_value_ = kOwnInput;
+    for (std::vector<float>& shared : shared_) shared.clear();
     for (Buffer& tile_of_rank : produced_) tile_of_rank.clear();
     slots_.resize(std::max(slots_.size(), chunk.ops.size()));
     uses_left_.resize(slots_.size());
@@ -143,21 +146,40 @@ class TileExecutor {
   const ExecuteCounts& counts() const { return counts_; }
 
  private:
-  /// Where the tile of an encode op stands.
-  EncodeContext context_of(ValueId id) const {
+  /// Where the tile stands that a rank encodes.
+  EncodeContext context_at(CodecRole codec, Rank rank, std::uint32_t step, ChunkId chunk) {
+    agree(codec);
+    return {.seed = options_.seed,
+            .call = options_.call,
+            .rank = rank,
+            .world_size = schedule_.world_size,
+            .step = step,
+            .chunk = chunk,
+            .position = tile_.begin,
+            .shared = shared_[index_of(codec)]};
+  }
+  EncodeContext context_of(ValueId id) {
     const Op& op = schedule_.ops[id];
-    EncodeContext context{.seed = options_.seed,
-                          .call = options_.call,
-                          .rank = op.rank,
-                          .world_size = schedule_.world_size,
-                          .step = plan_.encodings[id] - 1,
-                          .chunk = op.chunk,
-                          .position = tile_.begin};
+    EncodeContext context = context_at(op.codec, op.rank, plan_.encodings[id] - 1, op.chunk);
     if (options_.state != nullptr && !options_.state->numbers[id].empty()) {
       context.state = std::span(options_.state->numbers[id])
                           .subspan(tile_.begin - schedule_.chunks[op.chunk].begin, tile_.size());
     }
     return context;
+  }
+
+  /// What all ranks agree on before they encode the tile, once.
+  void agree(CodecRole role) {
+    const Codec& codec = codecs_.of(role);
+    std::vector<float>& agreed = shared_[index_of(role)];
+    if (!codec.info().shares_scales || !adds(schedule_.collective) || !agreed.empty()) return;
+    agreed.assign(codec.statistics_of(tile_.size()), 0);
+    std::vector<float> own(agreed.size());
+    for (Rank rank = 0; rank < schedule_.world_size; ++rank) {
+      codec.measure(dtype_, raw_of(rank, kOwnInput), own);
+      std::ranges::transform(own, agreed, agreed.begin(),
+                             [](float a, float b) { return a > b ? a : b; });
+    }
   }
 
   using Buffer = std::vector<std::byte>;
@@ -186,14 +208,19 @@ class TileExecutor {
     std::span<const std::byte> bytes;
   };
 
-  /// The wire of an encoded value; nothing for an own input or a sum.
+  bool is_sum_of_codes(ValueId id) const {
+    return id != kOwnInput && plan_.sums_of_codes[plan_.values[id].root].has_value();
+  }
+
+  /// The wire of an encoded value, or of a sum of codes; nothing for an own input or another sum.
   std::optional<Wire> wire_of(ValueId id) const {
     if (id == kOwnInput) return std::nullopt;
     const ValueId root = plan_.values[id].root;
     const Op& op = schedule_.ops[root];
-    if (op.kind == OpKind::reduce) return std::nullopt;
-    return Wire{codecs_.of(op.codec),
-                {slots_[plan_.values[root].slot].data(), wire_bytes_[index_of(op.codec)]}};
+    if (op.kind == OpKind::reduce && !plan_.sums_of_codes[root]) return std::nullopt;
+    const CodecRole role = plan_.sums_of_codes[root].value_or(op.codec);
+    return Wire{codecs_.of(role),
+                {slots_[plan_.values[root].slot].data(), wire_bytes_[index_of(role)]}};
   }
 
   /// The elements of a value that is on `rank`: its own input, a sum, or decoded wire bytes.
@@ -226,9 +253,16 @@ class TileExecutor {
     const Op& op = schedule_.ops[id];
     const Codec& codec = codecs_.of(op.codec);
     const std::span<std::byte> wire = new_value(id, wire_bytes_[index_of(op.codec)]);
+    if (const auto sum = wire_of(op.source); is_sum_of_codes(op.source) && &sum->codec == &codec) {
+      std::ranges::copy(sum->bytes, wire.begin());  // encoded by the same numbers
+      counts_.sent_bytes += WideCount{plan_.values[id].sends} * wire.size();
+      release(op.source);
+      return;
+    }
+    const EncodeContext context = context_of(id);
     const std::span<const std::byte> raw = raw_of(op.rank, op.source);
     EncodeCounts counts;
-    codec.encode(dtype_, raw, wire, options_.count ? &counts : nullptr, context_of(id));
+    codec.encode(dtype_, raw, wire, options_.count ? &counts : nullptr, context);
     counts_.encoded += tile_.size();
     counts_.sent_bytes += WideCount{plan_.values[id].sends} * codec.sent_of(wire).size();
     if (options_.count) {
@@ -254,10 +288,35 @@ class TileExecutor {
     return !any_wire && outer;
   }
 
+  void add_codes(ValueId id, CodecRole role) {
+    const Codec& codec = codecs_.of(role);
+    const Op& op = schedule_.ops[id];
+    const std::span<std::byte> sum = new_value(id, wire_bytes_[index_of(role)]);
+    own_wire_.resize(sum.size());
+    bool started = false;
+    for (const ValueId addend : schedule_.operands(op)) {
+      std::span<const std::byte> wire = own_wire_;
+      if (addend == kOwnInput) {
+        const EncodeContext context = context_at(role, op.rank, 0, op.chunk);
+        codec.encode(dtype_, raw_of(op.rank, addend), own_wire_, nullptr, context);
+      } else {
+        wire = wire_of(addend)->bytes;
+      }
+      if (started) {
+        codec.add_codes(dtype_, tile_.size(), wire, sum);
+      } else {
+        std::ranges::copy(wire, sum.begin());
+      }
+      started = true;
+      release(addend);
+    }
+  }
+
   void reduce(ValueId id) {
     const Op& op = schedule_.ops[id];
-    const std::span<std::byte> sum = new_value(id, raw_bytes_);
     const std::span<const ValueId> addends = schedule_.operands(op);
+    if (const auto role = plan_.sums_of_codes[id]) return add_codes(id, *role);
+    const std::span<std::byte> sum = new_value(id, raw_bytes_);
     const bool clamp = clamps(addends);
     if (options_.accumulate == Accumulate::fp32) {
       sum_fp32_.assign(tile_.size(), op.start == Start::zero ? 0.0F : -0.0F);  // -0 + x is x
@@ -298,7 +357,10 @@ class TileExecutor {
   Chunk tile_;
   std::size_t raw_bytes_ = 0;
   std::size_t wire_bytes_[2] = {};  // by codec
-  std::vector<Buffer> slots_;       // values of the chunk that are still to be read
+  std::vector<float>
+      shared_[2];  // likewise: what ranks have agreed on, of codecs that share scales
+  Buffer own_wire_;
+  std::vector<Buffer> slots_;  // values of the chunk that are still to be read
   std::vector<std::uint32_t> uses_left_;
   std::vector<Buffer> free_;
   Buffer decoded_;
@@ -361,6 +423,11 @@ std::vector<Tile> make_tiles(const Schedule& schedule, const Codecs& codecs, std
   return tiles;
 }
 
+/// Of an agreement, in which numbers travel as fp32.
+WideCount sent_bytes_of(const Schedule& agreement) {
+  return WideCount{volume_of(agreement, agreement.world_size).total_elements} * sizeof(float);
+}
+
 /// The state as it is before a call; a new one is all zeros. Throws InvalidInput when it is of another collective.
 CodecState state_before(const CodecState& given, const Schedule& schedule, const Codecs& codecs,
                         DType dtype) {
@@ -391,7 +458,7 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
     state = state_before(*options.state, schedule, codecs, inputs.dtype);
     options.state = &state;
   }
-  const ExecutionPlan plan = make_execution_plan(schedule);
+  const ExecutionPlan plan = make_execution_plan(schedule, codecs);
   const std::vector<Tile> tiles =
       make_tiles(schedule, codecs,
                  std::max({options.tile_elements, codecs.outer().info().least_call_elements,
@@ -419,6 +486,9 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
     counts.clamped += executor.counts().clamped;
     counts.flushed += executor.counts().flushed;
     counts.sent_bytes += executor.counts().sent_bytes;
+  }
+  if (const auto agreement = agreement_of(schedule, codecs)) {
+    counts.sent_bytes += sent_bytes_of(*agreement);
   }
   if (options.state != nullptr) *given_options.state = std::move(state);
   return counts;
@@ -494,6 +564,9 @@ WireVolume wire_volume(const Schedule& schedule, const Codecs& codecs, DType dty
   for (const StepVolume& step : steps) {
     volume.bits_of_step.push_back(8 * static_cast<double>(step.bytes) /
                                   std::max(1.0, static_cast<double>(step.elements)));
+  }
+  if (const auto agreement = agreement_of(schedule, codecs)) {
+    volume.bytes += sent_bytes_of(*agreement);
   }
   const WideCount elements = volume.elements != 0 ? volume.elements : schedule.elements;
   const WideCount bytes =

@@ -135,6 +135,9 @@ struct Schedule {
   std::uint64_t elements = 0;  ///< per rank
   /// Chunk boundaries are multiples of it, counted from the start of the slot, or the slot's end.
   std::uint64_t alignment = 1;
+  /// The all-reduce by which ranks agree on scales that they share, before step 0: an algorithm's name; empty: one_shot. See
+  /// agreement_of().
+  std::string agreement = {};
   std::vector<Chunk> chunks;
   std::vector<Op> ops;
   std::vector<ValueId> addends;

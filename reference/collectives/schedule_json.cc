@@ -31,6 +31,7 @@ Json head_to_json(const Schedule& schedule, ChunksAs chunks = ChunksAs::elements
                {"collective", name_of(schedule.collective)},
                {"algorithm", schedule.algorithm},
                {"world_size", schedule.world_size}};
+  if (!schedule.agreement.empty()) head["agreement"] = schedule.agreement;
   if (chunks == ChunksAs::fractions) return head;
   head["elements"] = schedule.elements;
   head["alignment"] = schedule.alignment;
@@ -443,14 +444,15 @@ WrittenSchedule::Fraction fraction_from_json(const Input& object, const std::str
 WrittenSchedule written_schedule_from_json(std::string_view json_text) {
   const Input json = parse(json_text);
   allow(json, "",
-        {"schema", "collective", "algorithm", "world_size", "elements", "alignment", "chunks",
-         "ops", "outputs", "group_size", "volume", "check"});
+        {"schema", "collective", "algorithm", "world_size", "elements", "alignment", "agreement",
+         "chunks", "ops", "outputs", "group_size", "volume", "check"});
   one_of(json, "", "schema", {kScheduleSchema});
   WrittenSchedule written;
   Schedule& schedule = written.schedule_;
   schedule.collective = collective_from_json(json);
   schedule.algorithm = text(json, "", "algorithm");
   schedule.world_size = integer<Rank>(json, "", "world_size");
+  if (json.contains("agreement")) schedule.agreement = text(json, "", "agreement");
   const Input& chunks = array(json, "", "chunks");
   const bool any_size =
       !json.contains("elements") && !json.contains("alignment") && !chunks.empty();
@@ -545,6 +547,7 @@ Schedule WrittenSchedule::at(std::uint64_t elements, std::uint64_t alignment) co
   result.world_size = schedule_.world_size;
   result.elements = elements;
   result.alignment = alignment;
+  result.agreement = schedule_.agreement;
   // What names an op that is left out is left out, too, or wrong, as check() will say.
   constexpr ChunkId kLeftOut = std::numeric_limits<ChunkId>::max();
   std::vector<ChunkId> chunk_id(fractions_.size(), kLeftOut);

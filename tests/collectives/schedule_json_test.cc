@@ -329,7 +329,8 @@ TEST(MalformedJson, NamesTheWordThatIsNotKnown) {
 TEST(MalformedJson, NamesTheKeyThatIsNotKnownOrStandsTwice) {
   EXPECT_EQ(with("/wordl_size", 4),
             "schedule: unknown key 'wordl_size'; allowed are schema, collective, algorithm, "
-            "world_size, elements, alignment, chunks, ops, outputs, group_size, volume, check");
+            "world_size, elements, alignment, agreement, chunks, ops, outputs, group_size, volume, "
+            "check");
   EXPECT_EQ(with("/chunks/0/size", 4),
             "schedule: chunks[0]: unknown key 'size'; allowed are begin, end");
   EXPECT_EQ(with("/ops/0/to", 1),

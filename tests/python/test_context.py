@@ -2,6 +2,7 @@
 codecs of one call."""
 
 import copy
+import json
 import pickle
 import re
 import sys
@@ -598,3 +599,129 @@ def test_bad_codecs_of_messages(options, message):
     with pytest.raises(arlab.ArgumentError, match=message) as error:
         own_message_codec(**options)
     assert "\n" not in str(error.value)
+
+
+# ---------------------------------------------------------------- scales that ranks share, sums of codes
+
+
+def ceil_bfloat16(x):
+    bits = np.float32(x).view(np.uint32)
+    return (((bits >> 16) + ((bits & 0xFFFF) != 0)).astype(np.uint32) << 16).view(np.float32)
+
+
+def sum_of_codes(x, bits, group):
+    """SPEC.md, "Shared scales (shared-int)", of finite [ranks, elements] in float32."""
+    ranks, elements = x.shape
+    most = 2 ** (bits - 1) - 1
+    blocks = np.pad(x, ((0, 0), (0, -elements % group))).reshape(ranks, -1, group)
+    scale = ceil_bfloat16(abs(blocks).max((0, 2), keepdims=True) / np.float32(most // ranks))
+    codes = np.clip(np.rint(np.divide(blocks, scale, out=np.zeros_like(blocks), where=scale > 0)), -most, most)
+    return (codes.sum(0).astype(np.float32) * scale[0]).reshape(-1)[:elements]
+
+
+@pytest.mark.parametrize("bits, group", [(8, 32), (5, 8), (12, 128), (16, 4096)])
+def test_sums_of_codes_have_one_rounding_and_no_order(bits, group):
+    for ranks in (2, 3, 8):
+        x = tensors(ranks, 20011)
+        x[:, 64:128] = 0
+        x[0, 7] = 3e30
+        expected = sum_of_codes(x, bits, group)
+        for algorithm in ("one_shot", "two_shot", "ring", "hierarchical", "tree", arlab.Ring(own="encoded", forward="reencoded")):
+            if ranks == 3 and algorithm == "hierarchical":
+                continue
+            for threads in (1, 2):
+                answer = arlab.all_reduce(x, algorithm=algorithm, codec=f"shared-int{bits}-g{group}", threads=threads)
+                assert np.array_equal(answer.outputs, np.tile(expected, (ranks, 1))), algorithm
+
+
+def test_shared_scales_of_messages_and_of_what_is_not_finite():
+    x = tensors(4, 4096)
+    assert np.array_equal(arlab.all_reduce(x, algorithm="one_shot", codec="shared-int16-gtensor").outputs[3], sum_of_codes(x, 16, 4096))
+    x[2, 100] = np.inf
+    x[1, 300] = np.nan
+    outputs = arlab.all_reduce(x, codec="shared-int8-g32").outputs
+    assert np.isnan(outputs[:, 96:128]).all() and np.isnan(outputs[:, 288:320]).all()
+    assert np.isfinite(np.delete(outputs, np.r_[96:128, 288:320], axis=1)).all()
+
+
+def test_what_ranks_agree_on_travels_too():
+    sent = arlab.all_reduce(tensors(4, 65536), codec="shared-int8-g128")
+    plain = arlab.all_reduce(tensors(4, 65536), codec="int8-g128-sym")
+    assert sent.wire_bytes - plain.wire_bytes == 4 * 3 * 512 * 4  # fp32 of 512 blocks, from each of 4 ranks to 3 others
+    how = dict(topology="h200-4", bytes="64M", algorithm="ring")
+    took, without = (arlab.simulate(codec=codec, **how) for codec in ("shared-int8-g128", "int8-g128-sym"))
+    agreement = took.breakdown["agreement"]
+    assert agreement > 0 and "agreement" not in without.breakdown and np.isclose(sum(took.breakdown.values()), took.latency_us)
+    assert took.latency_us - agreement < without.latency_us  # no codec at a hop
+    with pytest.raises(arlab.ArgumentError, match="share scales agree on them first, which is simulated for a collective by itself only"):
+        arlab.simulate(codec="shared-int8-g128", placement="1,0,3,2", **how)
+
+
+def test_the_agreement_is_a_step_of_the_schedule():
+    schedule = json.loads(arlab.schedule("ring", 4, 4096, codec="shared-int8-g128").to_json())
+    x = tensors(4, 4096)
+    for agreement, volume in ((None, 12), ("one_shot", 12), ("ring", 6)):
+        own = {**schedule, **({"agreement": agreement} if agreement else {})}
+        read = arlab.Schedule.from_json(json.dumps(own))
+        assert json.loads(read.to_json()) == own
+        answer = arlab.all_reduce(x, algorithm=read, codec="shared-int8-g128")
+        assert np.array_equal(answer.outputs[0], sum_of_codes(x, 8, 128))
+        assert answer.wire_bytes == 6 * 4096 + 6 * 32 * 2 + volume * 32 * 4
+    for wrong, message in (("two_shots", "unknown algorithm 'two_shots'"), ("all_gather", "ranks do not agree")):
+        with pytest.raises(arlab.ArgumentError, match=message):
+            arlab.all_reduce(x, algorithm=arlab.Schedule.from_json(json.dumps({**schedule, "agreement": wrong})), codec="shared-int8-g128")
+
+
+def test_a_codec_of_shared_scales_in_python():
+    """The cell of the notebook: what shared-int16-g32 is, in Python."""
+
+    @arlab.codec("own-shared-g32", block=32, dtypes=("fp32",), shared=True)
+    class Shared:
+        def measure(self, blocks):
+            return abs(blocks).max(1)
+
+        def encode(self, blocks, largest, context):
+            scale = ceil_bfloat16(largest[:, None] / np.float32(32767 // context.world_size))
+            codes = np.rint(np.divide(blocks, scale, out=np.zeros_like(blocks), where=scale > 0)).astype(np.int16)
+            return np.concatenate([codes.view(np.uint8), scale.view(np.uint8)], 1)
+
+        def decode(self, wire):
+            return wire[:, :64].copy().view(np.int16) * wire[:, 64:].copy().view(np.float32)
+
+        def add(self, wire, other):
+            codes = wire[:, :64].copy().view(np.int16) + other[:, :64].copy().view(np.int16)
+            return np.concatenate([codes.view(np.uint8), wire[:, 64:]], 1)
+
+    x = tensors(4, 5000)
+    for algorithm in ("ring", "two_shot"):
+        assert np.array_equal(arlab.all_reduce(x, algorithm=algorithm, codec="own-shared-g32").outputs[1], sum_of_codes(x, 16, 32))
+    info = arlab.codec_info("own-shared-g32")
+    assert info["shares_scales"] and info["adds_codes"] and info["ops_are_estimates"]
+    assert 2 < info["encode_ops_per_element"] < 8 and 1 <= info["decode_ops_per_element"] < 4
+    del Shared.add
+    arlab.codec("own-shared-g32", block=32, dtypes=("fp32",), shared=True)(Shared)
+    assert not arlab.codec_info("own-shared-g32")["adds_codes"]
+    decoded = arlab.all_reduce(x, algorithm="two_shot", codec="own-shared-g32").outputs[1]
+    assert np.array_equal(decoded, sum_of_codes(x, 16, 32))  # sums in fp32 are exact, and codes by the same scale
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (dict(block=32), r"shared=True: needed is a measure\(blocks\)"),
+        (dict(block=32, wire_bytes=lambda n: n), "needed is block=None"),
+    ],
+)
+def test_mistakes_of_shared_codecs(wrong, message):
+    class Wrong:
+        if "wire_bytes" in wrong:
+            measure = max
+
+        def encode(self, blocks, statistics):
+            return blocks.view(np.uint8)
+
+        def decode(self, wire):
+            return wire
+
+    with pytest.raises(arlab.ArgumentError, match=message):
+        arlab.codec("wrong-shared", shared=True, **wrong)(Wrong)

@@ -66,27 +66,27 @@ class Copy:
         return wire.view(np.float16)
 
 
-@arlab.codec("slow", block=32, dtypes=("fp16",))
+@arlab.codec("slow", block=32, dtypes=("fp16",), encode_ops=1, decode_ops=1)  # not tried with numbers when it is defined
 class Slow(Copy):
     def act(self):
         time.sleep(float((FOLDER / "slow").read_text()))
 
 
-@arlab.codec("raises", block=32, dtypes=("fp16",))
+@arlab.codec("raises", block=32, dtypes=("fp16",), encode_ops=1, decode_ops=1)  # not tried with numbers when it is defined
 class Raises(Copy):
     def act(self):
         if (FOLDER / "raises").exists():
             raise RuntimeError("as it was told")
 
 
-@arlab.codec("dies", block=32, dtypes=("fp16",))
+@arlab.codec("dies", block=32, dtypes=("fp16",), encode_ops=1, decode_ops=1)  # not tried with numbers when it is defined
 class Dies(Copy):
     def act(self):
         if (FOLDER / "dies").exists():
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-@arlab.codec("dies_once", block=32, dtypes=("fp16",))
+@arlab.codec("dies_once", block=32, dtypes=("fp16",), encode_ops=1, decode_ops=1)  # not tried with numbers when it is defined
 class DiesOnce(Copy):
     def act(self):
         try:

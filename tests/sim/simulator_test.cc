@@ -650,6 +650,39 @@ TEST(Simulator, TheSameCodecTwiceIsOne) {
   }
 }
 
+/// Of codes that are added, only a rank's input is encoded, and only what it ends with is decoded.
+TEST(Simulator, SumsOfCodesTakeNoCodecAtAHop) {
+  const CodecPtr codec = find_codec("shared-int8-g32");
+  for (const char* algorithm : {"ring", "two_shot", "tree"}) {
+    SCOPED_TRACE(algorithm);
+    const Schedule s =
+        make_schedule(algorithm, {.world_size = 4, .elements = 4096, .alignment = 32});
+    const Plan plan = plan_of(s, *codec, DType::fp16);
+    std::uint64_t encoded = 0;
+    std::uint64_t decoded = 0;
+    for (const Stage& stage : plan.stages) {
+      encoded += stage.encoded;
+      decoded += stage.decoded;
+    }
+    for (const PlannedMessage& message : plan.messages) decoded += message.output_elements;
+    EXPECT_EQ(encoded, 4u * 4096);
+    EXPECT_EQ(decoded, 4u * 4096);
+    ASSERT_NE(plan.agreement, nullptr);
+    EXPECT_EQ(plan.agreement->elements, 4096u / 32);
+    const Topology t = find_topology("h200-4");
+    Plan alone = plan;
+    alone.agreement = nullptr;
+    const double together =
+        simulate({alone, t}).latency_us + simulate({*plan.agreement, t}).latency_us;
+    EXPECT_NEAR(simulate({plan, t}).latency_us, together, 1e-9);
+  }
+  EXPECT_EQ(
+      plan_of(make_schedule("all_gather", {.world_size = 4, .elements = 4096, .alignment = 32}),
+              *codec, DType::fp16)
+          .agreement,
+      nullptr);
+}
+
 // ---------------------------------------------------------------- what the result says
 
 TEST(Simulator, SaysWhatLinksCarried) {

@@ -32,8 +32,11 @@ def codecs(platform: str | None = None) -> Names:
 
 def codec_info(name: str) -> dict[str, Any]:
     """What is known of a codec without running it: block and alignment in elements (None: the whole message), dtypes,
-    operations per element, source."""
-    return _arlab.codec_info(name)
+    operations per element (of codecs in Python maybe estimates), source."""
+    about = _arlab.codec_info(name)
+    own = OWN.get(name, (None, {}))[1]
+    about["ops_are_estimates"] = any(key in own and own[key] is None for key in ("encode_ops", "decode_ops"))
+    return about
 
 
 def wire_bytes(codec: str, dtype: Any, elements: int) -> int:
@@ -254,12 +257,13 @@ def codec(
     *,
     block: int | None,
     dtypes: Sequence[str] = ("fp16", "bf16", "fp32"),
-    encode_ops: float = 1,
-    decode_ops: float = 1,
+    encode_ops: float | None = None,
+    decode_ops: float | None = None,
     saturating: Sequence[str] = (),
     state: bool = False,
     wire_bytes: Callable[[int], int] | None = None,
     variable: bool = False,
+    shared: bool = False,
     summary: str = "",
     source: str = "Python",
 ) -> Callable[[Class], Class]:
@@ -281,12 +285,16 @@ def codec(
             `wire_bytes`: where a message may be cut; None if nowhere, as something is found of the whole of it.
         dtypes: of the payloads that it takes.
         encode_ops, decode_ops: operations per element, which simulations turn into time: multiply, add, compare, shift and
-            convert count one each.
+            convert count one each. By default an estimate: what NumPy's functions do with random numbers (codec_info() says so).
         state: whether something is carried from call to call: the `state` of encode's Context, float32 of the blocks' shape.
         wire_bytes: bytes of a message of so many elements. The functions then get whole messages: encode(message) of shape
             [elements], decode(wire, elements); with measure(message), encode(message, statistics).
         variable: whether the data decide how long a wire is; wire_bytes is then the most, encode returns what is needed, and decode
             gets that. Bytes and times of the reference and of `reduce` are those that were sent.
+        shared: whether all ranks encode by the same numbers, the largest that any of them has measured: measure(blocks) is
+            float32 [n], one for each block (of a whole message: one number), and encode(blocks, statistics) has what was agreed.
+            With add(wire, other) of the shape of the wires, sums are made of codes, without decoding: context.world_size says
+            for how many ranks there must be room.
         saturating: dtypes in which it promises that no finite tensor decodes to an infinity; `arlab.check_codec` holds it to that.
         summary, source: for `arlab.codecs().table`.
 
@@ -301,34 +309,44 @@ def codec(
 
     def define(own: Class) -> Class:
         made = own() if isinstance(own, type) else own
-        uses_context = _takes_context(made, wire_bytes is not None)
+        uses_context = _takes_context(made, 2 if shared or (wire_bytes is not None and hasattr(made, "measure")) else 1)
         if state and not uses_context:
             raise ArgumentError(f"codec {name}: state=True: needed is an encode(blocks, context), whose context has the state")
+        if shared and not hasattr(made, "measure"):
+            raise ArgumentError(f"codec {name}: shared=True: needed is a measure(blocks), float32 [n]")
         given = [str(d) for d in dtypes]
         adapter: _Adapter
         if wire_bytes is not None:
-            adapter = _MessageAdapter(name, made, block, given, uses_context, state, wire_bytes, variable)
+            adapter = _MessageAdapter(name, made, block, given, uses_context, state, shared, wire_bytes, variable)
         else:
-            adapter = _Adapter(name, made, block or 0, given, uses_context, state)
+            adapter = _Adapter(name, made, block or 0, given, uses_context, state, shared)
+        named = (encode_ops, decode_ops)
+        counted = adapter.operations() if None in named else named
+        ops = [estimate if given is None else given for given, estimate in zip(named, counted)]
         _arlab.register_codec(
             name, summary or ((own.__doc__ or "").strip() or name or "?").splitlines()[0], source, block,
             list(adapter.wire_bytes.items()), [dtype_name(dtype, f"codec {name}: saturating") for dtype in saturating],
-            encode_ops, decode_ops, uses_context, state, variable, getattr(adapter, "of_message", None),
+            *ops, uses_context or shared, state, variable, adapter.of_message if wire_bytes is not None else None,
+            adapter.measure if shared else None, adapter.add if shared and hasattr(made, "add") else None,
             adapter.encode, adapter.decode,
         )  # fmt: skip
         OWN[name] = own, {
             "block": block, "dtypes": dtypes, "encode_ops": encode_ops, "decode_ops": decode_ops, "summary": summary,
-            "source": source, "state": state, "wire_bytes": wire_bytes, "variable": variable,
+            "source": source, "state": state, "wire_bytes": wire_bytes, "variable": variable, "shared": shared,
         }  # fmt: skip
         return own
 
     name_of_own(name, "a codec")
     for what, ops in (("encode_ops", encode_ops), ("decode_ops", decode_ops)):
+        if ops is None:
+            continue
         if not isinstance(ops, (int, float, np.integer, np.floating)) or not 0 <= ops <= sys.float_info.max:
             raise ArgumentError(f"codec {name}: {what} is {ascii(ops)}: allowed is a number from 0 on")
     if (block is not None or wire_bytes is None) and (not isinstance(block, int) or isinstance(block, bool) or block < 1):
         of_message = "; or None, with wire_bytes=, for a codec of whole messages" if block is None else ""
         raise ArgumentError(f"codec {name}: block is {ascii(block)}: allowed is an integer from 1 on{of_message}")
+    if shared and wire_bytes is not None and block is not None:
+        raise ArgumentError(f"codec {name}: shared=True: whole messages have one number that is shared: needed is block=None")
     if variable and wire_bytes is None:
         raise ArgumentError(f"codec {name}: variable=True: needed is wire_bytes=, the most that a message of so many elements takes")
     for what, named in (("dtypes", dtypes), ("saturating", saturating)):
@@ -337,9 +355,8 @@ def codec(
     return define
 
 
-def _takes_context(own: Any, is_of_messages: bool) -> bool:
-    """Whether encode takes a Context behind the blocks, or behind the statistics of a message."""
-    others = 2 if is_of_messages and hasattr(own, "measure") else 1
+def _takes_context(own: Any, others: int) -> bool:
+    """Whether encode takes a Context behind so many others: the blocks, and maybe statistics."""
     try:
         kinds = [each.kind for each in inspect.signature(own.encode).parameters.values()]
     except (TypeError, ValueError, AttributeError):  # what has no signature is called with blocks
@@ -347,11 +364,35 @@ def _takes_context(own: Any, is_of_messages: bool) -> bool:
     return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds) > others
 
 
+class _Counted(np.ndarray):
+    """An array that counts what NumPy's functions do with it."""
+
+    operations = 0
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
+        _Counted.operations += max(np.size(each) for each in inputs)
+        plain = [np.asarray(each) if isinstance(each, _Counted) else each for each in inputs]
+        if "out" in named:
+            named["out"] = tuple(np.asarray(each) for each in named["out"])
+        named = {key: np.asarray(each) if isinstance(each, _Counted) else each for key, each in named.items()}
+        made = getattr(ufunc, method)(*plain, **named)
+        return made.view(_Counted) if isinstance(made, np.ndarray) else made
+
+    def astype(self, *dtype: Any, **named: Any) -> Any:
+        _Counted.operations += self.size
+        return super().astype(*dtype, **named)
+
+
 class _Adapter:
     """A codec in Python as C++ calls it: with bytes that are there, and bytes that are to be written."""
 
-    def __init__(self, name: str, own: OwnCodec, block: int, dtypes: list[str], uses_context: bool, has_state: bool):
-        self.name, self.own, self.block, self.uses_context = name, own, block, uses_context
+    block_wires = True  # [blocks, bytes]; else a wire is one row
+    counting = False
+
+    def __init__(
+        self, name: str, own: OwnCodec, block: int, dtypes: list[str], uses_context: bool, has_state: bool, shared: bool
+    ):  # fmt: skip
+        self.name, self.own, self.block, self.uses_context, self.shared = name, own, block, uses_context, shared
         if not dtypes:
             raise ArgumentError(f"codec {name}: it takes no dtype")
         self.types = {dtype_name(dtype, f"codec {name}: dtype"): numpy_dtype(dtype) for dtype in dtypes}
@@ -365,7 +406,9 @@ class _Adapter:
             # Two sizes, so that a function that only works for one block is found here.
             for blocks in (1, 3):
                 state = np.zeros((blocks, block), np.float32) if has_state else None
-                wire = self._called("encode", self._zeros(blocks, kind), dtype, Context(state=state))
+                zeros = self._zeros(blocks, kind)
+                statistics = self._measured(zeros, dtype) if self.shared else None
+                wire = self._called("encode", zeros, dtype, Context(state=state), statistics)
                 if wire.dtype != np.uint8 or wire.ndim != 2 or len(wire) != blocks or wire.shape[1] == 0:
                     raise ArgumentError(
                         f"codec {name}: encode of {blocks} x {block} {dtype} gave {_kind(wire)}: needed is uint8 of shape"
@@ -377,6 +420,33 @@ class _Adapter:
                         " for another: needed is the same number always"
                     )
                 self._decoded(wire, dtype)
+                if self.shared and hasattr(self.own, "add"):
+                    self.add(dtype, wire.reshape(-1), wire.reshape(-1).copy())
+
+    def operations(self) -> tuple[float, float]:
+        """Operations per element of encode and of decode, counted on random numbers; 1 where a codec does not take arrays that
+        count."""
+        dtype, kind = next(iter(self.types.items()))
+        elements = self.block * max(1, 1024 // self.block)
+        numbers = np.random.default_rng(0).standard_normal(elements).astype(kind).view(np.uint8)
+        size = -(-elements // self.block) * self.wire_bytes[dtype] if self.block_wires else self.of_message(dtype, elements)
+        wire = np.zeros(size, np.uint8)
+        statistics = self._measured(self._blocks(dtype, numbers), dtype) if self.shared else None
+        counts = []
+        self.counting = True
+        try:
+            for function in (lambda: self.encode(dtype, numbers, wire, (), None, statistics), lambda: self.decode(dtype, wire, numbers)):
+                _Counted.operations = 0
+                function()
+                counts.append(_Counted.operations / elements)
+        except ArgumentError:
+            return 1, 1
+        finally:
+            self.counting = False
+        return counts[0], counts[1]
+
+    def of_message(self, dtype: str, elements: int) -> int:
+        raise NotImplementedError
 
     def _zeros(self, blocks: int, kind: np.dtype) -> np.ndarray:
         try:
@@ -384,13 +454,24 @@ class _Adapter:
         except (MemoryError, ValueError):  # the latter where they cannot be addressed
             raise ArgumentError(f"codec {self.name}: block is {self.block}: not enough memory for {blocks} of them") from None
 
-    def _called(self, function: str, argument: np.ndarray, dtype: str, context: Context | None = None) -> np.ndarray:
-        arguments = (argument, context) if self.uses_context and context else (argument,)
+    def _measured(self, blocks: np.ndarray, dtype: str) -> np.ndarray:
+        measured = self._called("measure", blocks, dtype)
+        count = len(blocks) if blocks.ndim == 2 else 1
+        if measured.size != count or measured.dtype.kind not in "fiu":
+            raise ArgumentError(f"codec {self.name}: measure of {count} blocks of {dtype} gave {_kind(measured)}: needed is float32 ({count},)")
+        return measured.astype(np.float32).reshape(count)
+
+    def _called(
+        self, function: str, argument: np.ndarray, dtype: str, context: Context | None = None, statistics: np.ndarray | None = None
+    ) -> np.ndarray:
+        arguments = [argument, *([] if statistics is None else [statistics]), *([context] if self.uses_context and context else [])]
         # Overflow and the like are what codecs are tested with.
         with np.errstate(all="ignore"):
             return np.asarray(self._answer(function, f"{len(argument)} blocks of {dtype}", *arguments))
 
     def _answer(self, function: str, of: str, *arguments: Any) -> Any:
+        if self.counting:
+            arguments = tuple(each.view(_Counted) if isinstance(each, np.ndarray) else each for each in arguments)
         try:
             return getattr(self.own, function)(*arguments)
         except Exception as error:
@@ -408,18 +489,36 @@ class _Adapter:
             return values.astype(self.types[dtype], copy=False)
 
     # Arrays that C++ made are copied: a codec may keep what it is given.
-    def encode(
-        self, dtype: str, payload: np.ndarray, wire: np.ndarray, numbers: tuple[int, ...] = (), carried: np.ndarray | None = None
-    ) -> None:
+    def _blocks(self, dtype: str, payload: np.ndarray) -> np.ndarray:
         elements = payload.view(self.types[dtype])
         blocks = np.zeros((-(-elements.size // self.block), self.block), self.types[dtype])
         blocks.reshape(-1)[: elements.size] = elements
+        return blocks
+
+    def measure(self, dtype: str, payload: np.ndarray, statistics: np.ndarray) -> None:
+        statistics[...] = self._measured(self._blocks(dtype, payload), dtype)
+
+    def add(self, dtype: str, wire: np.ndarray, total: np.ndarray) -> None:
+        shape = (-1, self.wire_bytes[dtype]) if self.block_wires else (-1,)
+        given = [each.reshape(shape).copy() for each in (wire, total)]
+        with np.errstate(all="ignore"):
+            made = np.asarray(self._answer("add", f"wires of {dtype}", *given))
+        if made.dtype != np.uint8 or made.shape != given[0].shape:
+            raise ArgumentError(f"codec {self.name}: add gave {_kind(made)}: needed is uint8 of shape {given[0].shape}")
+        total[...] = made.reshape(-1)
+
+    def encode(
+        self, dtype: str, payload: np.ndarray, wire: np.ndarray, numbers: tuple[int, ...] = (), carried: np.ndarray | None = None,
+        statistics: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        elements = payload.view(self.types[dtype])
+        blocks = self._blocks(dtype, payload)
         context = Context(*numbers)
         if carried is not None:
             state = np.zeros(blocks.shape, np.float32)
             state.reshape(-1)[: elements.size] = carried
             context = replace(context, state=state)
-        made = self._called("encode", blocks, dtype, context)
+        made = self._called("encode", blocks, dtype, context, None if statistics is None else statistics.copy())
         expected = (len(blocks), self.wire_bytes[dtype])
         if made.dtype != np.uint8 or made.shape != expected:
             raise ArgumentError(
@@ -442,14 +541,15 @@ class _Adapter:
 class _MessageAdapter(_Adapter):
     """A codec of whole messages."""
 
+    block_wires = False
     LENGTH = 8  # bytes, with which a wire of variable length begins
 
     def __init__(
-        self, name: str, own: Any, block: int | None, dtypes: list[str], uses_context: bool, has_state: bool,
+        self, name: str, own: Any, block: int | None, dtypes: list[str], uses_context: bool, has_state: bool, shared: bool,
         wire_bytes: Callable[[int], int], variable: bool,
     ):  # fmt: skip
         self.bytes_of, self.variable = wire_bytes, variable
-        super().__init__(name, own, block or 1, dtypes, uses_context, has_state)
+        super().__init__(name, own, block or 1, dtypes, uses_context, has_state, shared)
 
     def _try(self, has_state: bool) -> None:
         for dtype, kind in self.types.items():
@@ -458,7 +558,8 @@ class _MessageAdapter(_Adapter):
                 wire = np.zeros(self.of_message(dtype, elements), np.uint8)
                 payload = np.zeros(elements, kind)
                 carried = np.zeros(elements, np.float32) if has_state else None
-                self.encode(dtype, payload.view(np.uint8), wire, (), carried)
+                statistics = self._measured(payload, dtype) if self.shared else None
+                self.encode(dtype, payload.view(np.uint8), wire, (), carried, statistics)
                 self.decode(dtype, wire, payload.view(np.uint8))
 
     def of_message(self, dtype: str, elements: int) -> int:
@@ -470,14 +571,20 @@ class _MessageAdapter(_Adapter):
             raise ArgumentError(f"codec {self.name}: wire_bytes({elements}) is {count}: allowed are 1 to {64 * elements + (1 << 20)}")
         return count + (self.LENGTH if self.variable else 0)
 
+    def _blocks(self, dtype: str, payload: np.ndarray) -> np.ndarray:
+        return payload.view(self.types[dtype]).copy()
+
     def encode(
-        self, dtype: str, payload: np.ndarray, wire: np.ndarray, numbers: tuple[int, ...] = (), carried: np.ndarray | None = None
-    ) -> None:
+        self, dtype: str, payload: np.ndarray, wire: np.ndarray, numbers: tuple[int, ...] = (), carried: np.ndarray | None = None,
+        statistics: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
         message = payload.view(self.types[dtype]).copy()
         context = Context(*numbers) if carried is None else Context(*numbers, state=carried.copy())
         arguments, of = [message], f"{len(message)} {dtype}"
         with np.errstate(all="ignore"):
-            if hasattr(self.own, "measure"):
+            if statistics is not None:
+                arguments.append(statistics.copy())
+            elif hasattr(self.own, "measure"):
                 arguments.append(self._answer("measure", of, message))
             made = np.asarray(self._answer("encode", of, *arguments, *([context] if self.uses_context else [])))
         room = len(wire) - (self.LENGTH if self.variable else 0)

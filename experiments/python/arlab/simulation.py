@@ -74,7 +74,8 @@ class Simulation(Result):
     interval      (low, high) of latency_us: with it, 90 % of times like those that the machine's constants were fitted to;
                   None where its file says nothing of their uncertainty
     sensitivity   a pandas.DataFrame: per cent that the latency grows by for each constant of the machine that grows by 1 %
-    breakdown     where the latency goes: launch, synchronisation, wire, contention, codec, release; they add up to it
+    breakdown     where the latency goes: launch, synchronisation, wire, contention, codec, release, and of scales that
+                  ranks share the agreement; they add up to it
     links         a pandas.DataFrame of what each class of links carried
     collectives   of a workload: a pandas.DataFrame with a row for each, in place of the figures above
     """
@@ -87,8 +88,8 @@ class Simulation(Result):
 
     @property
     def breakdown(self) -> dict[str, float]:
-        parts = ("launch", "synchronisation", "wire", "contention", "codec", "release")
-        return {part: self.data[f"{part}_us"] for part in parts}
+        parts = ("agreement", "launch", "synchronisation", "wire", "contention", "codec", "release")
+        return {part: self.data[f"{part}_us"] for part in parts if f"{part}_us" in self.data}
 
     @functools.cached_property
     def interval(self) -> tuple[float, float] | None:

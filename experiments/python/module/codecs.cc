@@ -22,12 +22,15 @@ class PythonCodec final : public Codec {
   /// `wire_bytes`: of a block, by dtype; or `of_message`, of so many elements of a dtype. The functions take a dtype's name, and two arrays of bytes: what is there and what is to
   /// be written; `encode`, where the codec needs a context, also its numbers and its state.
   PythonCodec(CodecInfo info, std::vector<std::size_t> wire_bytes,
-              std::optional<nb::callable> of_message, nb::callable encode, nb::callable decode)
+              std::optional<nb::callable> of_message, std::optional<nb::callable> measure,
+              std::optional<nb::callable> add, nb::callable encode, nb::callable decode)
       : Codec(std::move(info)),
         wire_bytes_(std::move(wire_bytes)),
         encode_(std::move(encode)),
         decode_(std::move(decode)) {
     if (of_message) of_message_.emplace(std::move(*of_message));
+    if (measure) measure_.emplace(std::move(*measure));
+    if (add) add_.emplace(std::move(*add));
   }
 
  private:
@@ -50,14 +53,26 @@ class PythonCodec final : public Codec {
   void do_encode_in(const EncodeContext& c, DType dtype, std::span<const std::byte> payload,
                     std::span<std::byte> wire, EncodeCounts& /*unknown*/) const override {
     const ContextNumbers numbers(c.seed, c.call, c.rank, c.world_size, c.step, c.chunk, c.position);
+    std::vector<float> statistics(c.shared.begin(), c.shared.end());
+    if (statistics.empty() && info().shares_scales) {
+      statistics.resize(statistics_of(payload.size() / size_of(dtype)));
+      do_measure(dtype, payload, statistics);
+    }
     call_python(encode_, [&](nb::handle python) {
-      nb::object state = nb::none();
-      if (!c.state.empty())
-        state = nb::cast(Numbers(c.state.data(), {c.state.size()}, nb::handle()),
-                         nb::rv_policy::reference);
       python(nb::str(std::string(name_of(dtype)).c_str()), given(payload), written(wire),
-             nb::cast(numbers), state);
+             nb::cast(numbers), numbers_or_none(c.state), numbers_or_none(statistics));
     });
+  }
+  void do_measure(DType dtype, std::span<const std::byte> payload,
+                  std::span<float> statistics) const override {
+    call_python(*measure_, [&](nb::handle python) {
+      python(nb::str(std::string(name_of(dtype)).c_str()), given(payload),
+             numbers_or_none(statistics));
+    });
+  }
+  void do_add_codes(DType dtype, std::size_t, std::span<const std::byte> wire,
+                    std::span<std::byte> sum) const override {
+    call(*add_, dtype, wire, sum);
   }
   void do_decode(DType dtype, std::span<const std::byte> wire,
                  std::span<std::byte> payload) const override {
@@ -69,6 +84,11 @@ class PythonCodec final : public Codec {
     call_python(function, [&](nb::handle python) {
       python(nb::str(std::string(name_of(dtype)).c_str()), given(from), written(to));
     });
+  }
+  static nb::object numbers_or_none(std::span<float> numbers) {
+    if (numbers.empty()) return nb::none();
+    return nb::cast(Numbers(numbers.data(), {numbers.size()}, nb::handle()),
+                    nb::rv_policy::reference);
   }
   static nb::object given(std::span<const std::byte> bytes) {
     const nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>> array(
@@ -82,6 +102,8 @@ class PythonCodec final : public Codec {
 
   std::vector<std::size_t> wire_bytes_;
   std::optional<KeptFunction> of_message_;
+  std::optional<KeptFunction> measure_;
+  std::optional<KeptFunction> add_;
   KeptFunction encode_;
   KeptFunction decode_;
 };
@@ -92,7 +114,9 @@ void register_python_codec(const std::string& name, const std::string& summary,
                            const std::vector<std::string>& saturating, double encode_ops,
                            double decode_ops, bool uses_context, bool has_state, bool is_variable,
                            const std::optional<nb::callable>& of_message,
-                           const nb::callable& encode, const nb::callable& decode) {
+                           const std::optional<nb::callable>& measure,
+                           const std::optional<nb::callable>& add, const nb::callable& encode,
+                           const nb::callable& decode) {
   // What a call of Python and NumPy costs is little beside what they do with so many elements.
   constexpr std::size_t kElementsOfACall = std::size_t{1} << 18;
   CodecInfo info{.name = name,
@@ -105,6 +129,8 @@ void register_python_codec(const std::string& name, const std::string& summary,
                  .uses_context = uses_context,
                  .has_state = has_state,
                  .has_variable_wire = is_variable,
+                 .shares_scales = measure.has_value(),
+                 .adds_codes = add.has_value(),
                  .cost = {.encode_ops_per_element = encode_ops,
                           .decode_ops_per_element = decode_ops,
                           .measures = !block.has_value()},
@@ -116,7 +142,7 @@ void register_python_codec(const std::string& name, const std::string& summary,
     by_dtype.at(static_cast<std::size_t>(info.dtypes.back())) = bytes;
   }
   register_codec(std::make_shared<PythonCodec>(std::move(info), std::move(by_dtype), of_message,
-                                               encode, decode));
+                                               measure, add, encode, decode));
 }
 
 nb::dict info_of(const std::string& codec) {
@@ -138,6 +164,8 @@ nb::dict info_of(const std::string& codec) {
   about["has_variable_wire"] = info.has_variable_wire;
   about["uses_context"] = info.uses_context;
   about["has_state"] = info.has_state;
+  about["shares_scales"] = info.shares_scales;
+  about["adds_codes"] = info.adds_codes;
   about["encode_ops_per_element"] = info.cost.encode_ops_per_element;
   about["decode_ops_per_element"] = info.cost.decode_ops_per_element;
   return about;
@@ -174,7 +202,8 @@ void define_codecs(nb::module_& module) {
              nb::arg("source"), nb::arg("block").none(), nb::arg("wire_bytes"),
              nb::arg("saturating"), nb::arg("encode_ops"), nb::arg("decode_ops"),
              nb::arg("uses_context"), nb::arg("has_state"), nb::arg("is_variable"),
-             nb::arg("of_message").none(), nb::arg("encode"), nb::arg("decode"));
+             nb::arg("of_message").none(), nb::arg("measure").none(), nb::arg("add").none(),
+             nb::arg("encode"), nb::arg("decode"));
   module.def("random_numbers", random_numbers);
   module.def("register_codebook", [](const std::string& name, const std::vector<float>& levels) {
     register_codebook(name, levels);

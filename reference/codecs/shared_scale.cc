@@ -1,0 +1,202 @@
+// shared-int<w>-g<G>, shared-int<w>-gtensor: integers whose scales all ranks have agreed on, so that sums of values are sums of codes.
+// SPEC.md, "Shared scales (shared-int)". Sources: SwitchML (Sapio et al. 2021), THC (Li et al. 2024).
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "reference/codecs/bit_planes.h"
+#include "reference/codecs/name_parts.h"
+#include "reference/codecs/payload_values.h"
+#include "reference/codecs/registry.h"
+#include "reference/codecs/wire_chunks.h"
+#include "reference/formats/bfloat16.h"
+
+namespace arlab {
+namespace {
+
+struct SharedIntegers {
+  unsigned bits = 0;
+  std::size_t group = 0;  ///< 0: the whole message
+
+  std::int32_t largest_code() const { return (1 << (bits - 1)) - 1; }
+  std::size_t block() const { return group == 0 ? kWholeTensor : group; }
+};
+
+/// The scale of a block whose largest magnitude is `largest`, in bf16, rounded up, so that no code is above the limit; a NaN
+/// where the magnitude is not finite.
+std::uint16_t scale_bits(float largest, std::int32_t limit) {
+  const auto bits = std::bit_cast<std::uint32_t>(largest / static_cast<float>(limit));
+  if (!std::isfinite(largest)) return 0x7FC0;
+  return static_cast<std::uint16_t>((bits >> 16) + ((bits & 0xFFFF) != 0 ? 1 : 0));
+}
+
+class SharedCodec final : public Codec {
+ public:
+  SharedCodec(std::string name, SharedIntegers format)
+      : Codec({.name = std::move(name),
+               .summary = fmt::format(
+                   "{}-bit integers, a scale per {} that all ranks share: sums are sums of codes",
+                   format.bits,
+                   format.group == 0 ? "message" : fmt::format("{} elements", format.group)),
+               .source = "after SwitchML, THC",
+               .dtypes = {DType::fp16, DType::bf16, DType::fp32},
+               .block = format.block(),
+               .alignment = format.group == 0 ? 1 : format.group,
+               .splits_at_alignment = format.group != 0,
+               .uses_context = true,
+               .shares_scales = true,
+               .adds_codes = true,
+               .cost = {.encode_ops_per_element = 6, .decode_ops_per_element = 3}}),
+        format_(format) {}
+
+ private:
+  std::size_t do_wire_bytes(DType, std::size_t elements) const override {
+    return code_bytes(elements) + 2 * statistics_of(elements);
+  }
+
+  void do_measure(DType dtype, std::span<const std::byte> payload,
+                  std::span<float> statistics) const override {
+    const std::size_t elements = payload.size() / size_of(dtype);
+    for (std::size_t b = 0; b < statistics.size(); ++b) {
+      float largest = 0;
+      for (std::size_t i = first(b); i < std::min(elements, first(b + 1)); ++i) {
+        const float magnitude = std::abs(load_value(dtype, payload, i));
+        if (!(magnitude <= largest)) largest = std::isnan(magnitude) ? kInfinity : magnitude;
+      }
+      statistics[b] = largest;
+    }
+  }
+
+  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
+                 EncodeCounts& counts) const override {
+    do_encode_in({}, dtype, payload, wire, counts);
+  }
+  void do_encode_in(const EncodeContext& context, DType dtype, std::span<const std::byte> payload,
+                    std::span<std::byte> wire, EncodeCounts& counts) const override {
+    const std::size_t elements = payload.size() / size_of(dtype);
+    std::vector<float> own;
+    std::span<const float> largest = context.shared;
+    if (largest.empty()) {
+      own.resize(statistics_of(elements));
+      do_measure(dtype, payload, own);
+      largest = own;
+    }
+    const std::int32_t most = format_.largest_code();
+    const auto ranks = static_cast<std::int32_t>(
+        std::min<std::uint32_t>(context.world_size, static_cast<std::uint32_t>(most)));
+    std::vector<std::int32_t> codes(elements);
+    std::byte* scales = wire.data() + code_bytes(elements);
+    for (std::size_t b = 0; b < largest.size(); ++b) {
+      const std::uint16_t bits = scale_bits(largest[b], most / ranks);
+      const float scale = bfloat16_to_float(bits);
+      put(scales, bits);
+      for (std::size_t i = first(b); i < std::min(elements, first(b + 1)); ++i) {
+        if (!(scale > 0)) continue;  // all zeros, or not finite
+        const float code = std::nearbyint(load_value(dtype, payload, i) / scale);
+        const float clamped = std::clamp(code, static_cast<float>(-most), static_cast<float>(most));
+        codes[i] = static_cast<std::int32_t>(clamped);
+        counts.clamped += clamped != code ? 1 : 0;
+      }
+    }
+    pack(codes, wire);
+  }
+
+  void do_decode(DType dtype, std::span<const std::byte> wire,
+                 std::span<std::byte> payload) const override {
+    const std::size_t elements = payload.size() / size_of(dtype);
+    std::vector<std::int32_t> codes(elements);
+    unpack(wire, codes);
+    const std::byte* scales = wire.data() + code_bytes(elements);
+    for (std::size_t b = 0; b < statistics_of(elements); ++b) {
+      const float scale = bfloat16_to_float(take<std::uint16_t>(scales));
+      for (std::size_t i = first(b); i < std::min(elements, first(b + 1)); ++i) {
+        store_value(dtype, static_cast<float>(codes[i]) * scale, payload, i);
+      }
+    }
+  }
+
+  void do_add_codes(DType, std::size_t elements, std::span<const std::byte> wire,
+                    std::span<std::byte> sum) const override {
+    if (!std::ranges::equal(wire.subspan(code_bytes(elements)),
+                            sum.subspan(code_bytes(elements)))) {
+      fail("codec {}: wires whose scales differ cannot be added", name());
+    }
+    const std::int32_t most = format_.largest_code();
+    std::vector<std::int32_t> codes(elements);
+    std::vector<std::int32_t> sums(elements);
+    unpack(wire, codes);
+    unpack(sum, sums);
+    for (std::size_t i = 0; i < elements; ++i) {
+      sums[i] = std::clamp(sums[i] + codes[i], -most, most);
+    }
+    pack(sums, sum);
+  }
+
+  /// Of a block; the whole message is block 0.
+  std::size_t first(std::size_t block) const {
+    if (format_.group == 0) return block == 0 ? 0 : SIZE_MAX;
+    return block * format_.group;
+  }
+
+  /// The low eight bits of all codes as planes, then those above.
+  unsigned low_bits() const { return std::min(format_.bits, 8U); }
+  std::size_t code_bytes(std::size_t elements) const {
+    return planes_bytes(elements, low_bits()) + planes_bytes(elements, format_.bits - low_bits());
+  }
+  void pack(std::span<const std::int32_t> codes, std::span<std::byte> wire) const {
+    std::vector<std::uint8_t> part(codes.size());
+    const auto bits_from = [&](unsigned shift, unsigned bits, std::byte* out) {
+      for (std::size_t i = 0; i < codes.size(); ++i) {
+        part[i] = static_cast<std::uint8_t>(codes[i] >> shift & ((1 << bits) - 1));
+      }
+      return pack_planes(part, bits, out);
+    };
+    std::byte* const out = bits_from(0, low_bits(), wire.data());
+    if (format_.bits > 8) bits_from(8, format_.bits - 8, out);
+  }
+  void unpack(std::span<const std::byte> wire, std::span<std::int32_t> codes) const {
+    std::vector<std::uint8_t> part(codes.size());
+    const std::byte* in = unpack_planes(wire.data(), low_bits(), part);
+    std::ranges::copy(part, codes.begin());
+    if (format_.bits > 8) {
+      unpack_planes(in, format_.bits - 8, part);
+      for (std::size_t i = 0; i < codes.size(); ++i) codes[i] |= part[i] << 8;
+    }
+    const std::int32_t sign = 1 << (format_.bits - 1);
+    for (std::int32_t& code : codes) code = (code ^ sign) - sign;
+  }
+
+  static constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  SharedIntegers format_;
+};
+
+}  // namespace
+
+CodecFamily shared_scale_codecs() {
+  return {.pattern = "shared-int<w>-g<G|tensor> (w: 4 to 16, G: powers of two from 8 to 4096)",
+          .listed = {},
+          .find = [](std::string_view name) -> CodecPtr {
+            std::string_view rest = name;
+            if (!take(rest, "shared-int")) return nullptr;
+            SharedIntegers format;
+            const auto bits = number_of_digits(take_digits(rest));
+            if (!bits || *bits < 4 || *bits > 16 || !take(rest, "-g")) return nullptr;
+            format.bits = static_cast<unsigned>(*bits);
+            if (rest == "tensor") {
+              return std::make_shared<SharedCodec>(std::string(name), format);
+            }
+            const auto group = number_of_digits(take_digits(rest));
+            if (!rest.empty() || !group || *group < 8 || *group > 4096 ||
+                !std::has_single_bit(*group)) {
+              return nullptr;
+            }
+            format.group = *group;
+            return std::make_shared<SharedCodec>(std::string(name), format);
+          }};
+}
+
+}  // namespace arlab

@@ -273,8 +273,7 @@ class Check {
     for (int run = 0; run < report_.request.runs; ++run) {
       // All cases, then all again: what a call leaves behind is not what its repetition expects.
       for (std::size_t c = 0; c < cases_.size(); ++c) {
-        const Status status = call(c, run);
-        if (!status.ok()) return status;
+        ARLAB_RETURN_IF_ERROR(call(c, run));
       }
     }
     for (const Case& c : cases_) judge(c);

@@ -43,15 +43,13 @@ class Conformance {
     for (const std::string& name : request_.codecs) {
       const CodecPtr codec = find_codec(name);
       for (const DType dtype : codec->info().dtypes) {
-        Status status = check_codec(*codec, dtype);
-        if (!status.ok()) return status;
+        ARLAB_RETURN_IF_ERROR(check_codec(*codec, dtype));
       }
     }
     std::vector<int> world_sizes = request_.ranks;
     if (request_.schedule) world_sizes = {static_cast<int>(request_.schedule->world_size)};
     for (const int ranks : world_sizes) {
-      Status status = check_ranks(ranks);
-      if (!status.ok()) return status;
+      ARLAB_RETURN_IF_ERROR(check_ranks(ranks));
     }
     return {};
   }
@@ -77,22 +75,21 @@ class Conformance {
                                     .position = (std::uint64_t{1} << 32) - length / 2};
         codec.encode(dtype, input.rank_bytes(0), wire, nullptr, context);
         Bytes got(wire.size(), std::byte{0xA5});
-        Status status = platform_.encode(codec.name(), dtype, input.rank_bytes(0), got, context);
-        if (!status.ok()) return status;
+        ARLAB_RETURN_IF_ERROR(
+            platform_.encode(codec.name(), dtype, input.rank_bytes(0), got, context));
         compare(wire, got, 1, where, encode, kNothingMore);
         encode.compared_elements += length;
 
-        status = check_decoding(codec, dtype, wire, input.rank_bytes(1), where, decode, decode_add);
-        if (!status.ok()) return status;
+        ARLAB_RETURN_IF_ERROR(
+            check_decoding(codec, dtype, wire, input.rank_bytes(1), where, decode, decode_add));
       }
       Bytes foreign(codec.wire_bytes(dtype, length));
       const RandomStream random(request_.seed, length);
       for (std::size_t i = 0; i < foreign.size(); ++i) foreign[i] = std::byte(random.word(i));
       const Tensor sum = make_inputs(kInputs[0], request_.seed, dtype, 1, length);
-      Status status =
-          check_decoding(codec, dtype, foreign, sum.rank_bytes(0),
-                         fmt::format("{} elements of random bytes", length), decode, decode_add);
-      if (!status.ok()) return status;
+      ARLAB_RETURN_IF_ERROR(check_decoding(codec, dtype, foreign, sum.rank_bytes(0),
+                                           fmt::format("{} elements of random bytes", length),
+                                           decode, decode_add));
     }
     for (const ConformanceRow* row : {&encode, &decode, &decode_add}) row_done_(*row);
     return {};
@@ -105,16 +102,14 @@ class Conformance {
     Bytes expected(addend.size());
     Bytes got(addend.size(), std::byte{0xA5});
     codec.decode(dtype, wire, expected);
-    Status status = platform_.decode(codec.name(), dtype, wire, got);
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(platform_.decode(codec.name(), dtype, wire, got));
     compare(expected, got, unit, where, decode, kNothingMore);
     decode.compared_elements += addend.size() / unit;
 
     expected.assign(addend.begin(), addend.end());
     got = expected;
     codec.decode_add(dtype, wire, expected);
-    status = platform_.decode_add(codec.name(), dtype, wire, got);
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(platform_.decode_add(codec.name(), dtype, wire, got));
     compare(expected, got, unit, where, decode_add, [&](Mismatch& mismatch) {
       mismatch.inputs = {bits_at(dtype, addend, mismatch.index)};
     });
@@ -137,8 +132,7 @@ class Conformance {
         for (const DType dtype : codec->info().dtypes) {
           if (!inner->takes(dtype)) continue;
           ConformanceRow row{.subject = algorithm, .codec = name, .dtype = dtype, .ranks = ranks};
-          Status status = check_collective(*group.value(), {*codec, *inner}, row);
-          if (!status.ok()) return status;
+          ARLAB_RETURN_IF_ERROR(check_collective(*group.value(), {*codec, *inner}, row));
           row_done_(row);
         }
       }
@@ -182,8 +176,7 @@ class Conformance {
         Bytes got(expected.size());
         execute(schedule, codecs, row.dtype, inputs.bytes(), expected,
                 {.scalar = true, .seed = seed, .call = calls});
-        Status status = group.run(call, inputs.bytes(), got);
-        if (!status.ok()) return status;
+        ARLAB_RETURN_IF_ERROR(group.run(call, inputs.bytes(), got));
         compare(
             expected, got, size_of(row.dtype),
             fmt::format("{} {} elements per rank{}{}", elements, kInputs[k].name,

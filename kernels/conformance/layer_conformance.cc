@@ -76,14 +76,13 @@ class LayerConformance {
     for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
       for (const char* name : {"int8", "int8-asym", "int8-tensor", "int8-tensor-asym",
                                "int8-tensor-static", "int8-tensor-asym-static"}) {
-        Status status = check_quantize(parse_operand(Operand::activations, name), dtype, shapes);
-        if (!status.ok()) return status;
+        ARLAB_RETURN_IF_ERROR(
+            check_quantize(parse_operand(Operand::activations, name), dtype, shapes));
       }
       for (const char* x : {"int8", "int8-asym"}) {
         for (const char* w : {"int8", "int8-asym"}) {
-          Status status = check_linear(parse_operand(Operand::activations, x),
-                                       parse_operand(Operand::weights, w), dtype, shapes);
-          if (!status.ok()) return status;
+          ARLAB_RETURN_IF_ERROR(check_linear(parse_operand(Operand::activations, x),
+                                             parse_operand(Operand::weights, w), dtype, shapes));
         }
       }
     }
@@ -108,9 +107,8 @@ class LayerConformance {
         const Int8Matrix expected = quantize_int8_scalar(
             {floats.data(), shape.tokens, shape.inputs, shape.inputs}, format, given);
         Int8Matrix got;
-        Status status =
-            platform_.quantize_int8(dtype, values.bytes(), shape.tokens, format, given, got);
-        if (!status.ok()) return status;
+        ARLAB_RETURN_IF_ERROR(
+            platform_.quantize_int8(dtype, values.bytes(), shape.tokens, format, given, got));
         const std::string where =
             fmt::format("{} x {} {}", shape.tokens, shape.inputs,
                         std::string_view(kind).substr(0, std::string_view(kind).find(':')));
@@ -139,8 +137,7 @@ class LayerConformance {
       std::vector<std::byte> expected(y.size() * size_of(dtype));
       for (std::size_t i = 0; i < y.size(); ++i) store_value(dtype, y[i], expected, i);
       std::vector<std::byte> got(expected.size(), std::byte{0xA5});
-      Status status = platform_.linear_int8(x, w, dtype, got);
-      if (!status.ok()) return status;
+      ARLAB_RETURN_IF_ERROR(platform_.linear_int8(x, w, dtype, got));
       compare(expected, got, size_of(dtype), shape.text(), row, kNothingMore);
       row.compared_elements += y.size();
     }

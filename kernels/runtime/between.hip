@@ -93,11 +93,10 @@ Status Between::open(std::span<const RankStream> ranks, const TimingRequest& req
     if (bytes == 0) break;
     void* memory = nullptr;
     (void)hipSetDevice(rank.device);
-    Status status = status_of(hipMalloc(&memory, bytes), "no memory for the work between calls");
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(
+        status_of(hipMalloc(&memory, bytes), "no memory for the work between calls"));
     ranks_.push_back({rank, static_cast<std::uint8_t*>(memory)});
-    status = status_of(hipMemset(memory, 0, bytes), "the work between calls");
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(status_of(hipMemset(memory, 0, bytes), "the work between calls"));
   }
   return {};
 }

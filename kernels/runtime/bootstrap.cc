@@ -161,8 +161,7 @@ std::string readable(std::string_view text) {
 }
 
 Result<std::unique_ptr<Bootstrap>> function_bootstrap(int rank, int ranks, GatherFunction gather) {
-  const Status status = check_rank(rank, ranks);
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(check_rank(rank, ranks));
   if (!gather) return Status::error("a bootstrap needs a function that gathers");
   return std::unique_ptr<Bootstrap>(
       std::make_unique<FunctionBootstrap>(rank, ranks, std::move(gather)));
@@ -186,8 +185,7 @@ Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(std::uint64_t time
   if (!ranks.ok()) return ranks.status();
   const Result<int> rank = integer_from_environment("RANK", 0, ranks.value() - 1);
   if (!rank.ok()) return rank.status();
-  const Status status = check_one_host(ranks.value());
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(check_one_host(ranks.value()));
 
   std::string name = "ranks";
   if (std::getenv("MASTER_PORT") != nullptr) {

@@ -21,10 +21,8 @@ Status enable_peer_access(std::span<const int> devices) {
     for (const int peer : devices) {
       if (peer == device) continue;
       int can = 0;
-      Status status = status_of(hipSetDevice(device), "a device cannot be used");
-      if (!status.ok()) return status;
-      status = status_of(hipDeviceCanAccessPeer(&can, device, peer), "peer access");
-      if (!status.ok()) return status;
+      ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device), "a device cannot be used"));
+      ARLAB_RETURN_IF_ERROR(status_of(hipDeviceCanAccessPeer(&can, device, peer), "peer access"));
       if (can == 0) {
         return Status::error(
             fmt::format("device {} has no peer access to device {}", device, peer));
@@ -44,10 +42,8 @@ Status enable_peer_access(std::span<const int> devices) {
 
 Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> devices,
                                                            const CommunicatorOptions& options) {
-  Status status = check_options(devices.size(), options);
-  if (!status.ok()) return status;
-  status = enable_peer_access(devices);
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(check_options(devices.size(), options));
+  ARLAB_RETURN_IF_ERROR(enable_peer_access(devices));
 
   const Result<int> multiprocessors = multiprocessors_of_each(devices, options);
   if (!multiprocessors.ok()) return multiprocessors.status();
@@ -69,8 +65,7 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     communicators.push_back(Communicator(teams[rank], devices[rank], multiprocessors.value(),
                                          options, memory, statistics[rank]));
-    status = communicators.back().make_streams();
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(communicators.back().make_streams());
   }
   return {std::move(communicators)};
 }
@@ -139,8 +134,8 @@ Communicator::~Communicator() {
 
 Status Communicator::order_after_last_call(hipStream_t stream, bool& capturing) {
   hipStreamCaptureStatus capture = hipStreamCaptureStatusNone;
-  Status status = status_of(hipStreamIsCapturing(stream, &capture), "the stream cannot be used");
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(
+      status_of(hipStreamIsCapturing(stream, &capture), "the stream cannot be used"));
   capturing = capture != hipStreamCaptureStatusNone;
   if (capturing || !called_ || stream == last_stream_) return {};
   return status_of(hipStreamWaitEvent(stream, last_call_, 0), "streams cannot be ordered");
@@ -184,12 +179,10 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
                          hipStream_t stream) {
   const Result<std::shared_ptr<const PreparedCall>> call = prepared(request);
   if (!call.ok()) return call.status();
-  Status status = status_of(hipSetDevice(device_), "a device cannot be used");
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
   bool capturing = false;
-  status = order_after_last_call(stream, capturing);
-  if (!status.ok()) return status;
-  status = launch(*call.value(), input, output, stream);
+  ARLAB_RETURN_IF_ERROR(order_after_last_call(stream, capturing));
+  Status status = launch(*call.value(), input, output, stream);
   if (status.ok() && call.value()->is_counted()) {
     status = status_of(launch_count_call(team_.random_calls, stream), "a kernel cannot be started");
   }
@@ -220,9 +213,8 @@ Status Communicator::check() {
   const std::uint32_t* sources[2] = {
       team_.status, reinterpret_cast<const std::uint32_t*>(team_.buffer[team_.rank])};
   for (int i = 0; i < 2; ++i) {
-    Status status = status_of(hipMemcpy(&words[i], sources[i], 4, hipMemcpyDeviceToHost),
-                              "the state of a communicator cannot be read");
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(status_of(hipMemcpy(&words[i], sources[i], 4, hipMemcpyDeviceToHost),
+                                    "the state of a communicator cannot be read"));
   }
   for (const Prepared& prepared : prepared_) {
     const std::string failure = prepared.call->failure();
@@ -257,11 +249,10 @@ Status Communicator::calls_differ(int rank, int other) const {
   for (const int teller : {rank, other}) {
     CallDescription call{};
     for (;;) {
-      const Status status =
+      ARLAB_RETURN_IF_ERROR(
           status_of(hipMemcpy(&call, team_.buffer[team_.rank] + BufferLayout::call(teller),
                               sizeof(call), hipMemcpyDeviceToHost),
-                    "the state of a communicator cannot be read");
-      if (!status.ok()) return status;
+                    "the state of a communicator cannot be read"));
       const bool is_whole = call.announced != 0 && call.hash == hash_of(call);
       if (is_whole || std::chrono::steady_clock::now() > deadline) {
         error += fmt::format("{} rank {} {}", teller == rank ? "" : ",", teller,

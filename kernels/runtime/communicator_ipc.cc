@@ -194,10 +194,9 @@ Result<std::vector<BufferHandle>> exchange_handles(Bootstrap& bootstrap, void* o
 
 Result<void*> open_buffer(int rank, const BufferHandle& handle, std::size_t) {
   void* memory = nullptr;
-  const Status status =
+  ARLAB_RETURN_IF_ERROR(
       status_of(hipIpcOpenMemHandle(&memory, handle, hipIpcMemLazyEnablePeerAccess),
-                fmt::format("the buffer of rank {} cannot be opened", rank).c_str());
-  if (!status.ok()) return status;
+                fmt::format("the buffer of rank {} cannot be opened", rank).c_str()));
   return memory;
 }
 
@@ -288,8 +287,7 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
   const int ranks = bootstrap.ranks();
   const auto hellos = exchange(bootstrap, make_hello(device, ranks, options));
   if (!hellos.ok()) return hellos.status();
-  Status status = check_hellos(hellos.value());
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(check_hellos(hellos.value()));
 
   const auto memory = std::make_shared<IpcTeamMemory>(rank, device, options.timeout_nanoseconds);
   const Result<int> multiprocessors = multiprocessors_of_each(hellos.value());
@@ -298,14 +296,13 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
   Team team{};
   Offer offer = {};
   const Result<RankMemory> own = make_rank(*memory, rank, device, layout, options, team);
-  status = own.status();
+  Status status = own.status();
   if (status.ok()) status = status_of(hipDeviceSynchronize(), "its device cannot be used");
   if (!status.ok()) offer.error = status.message();
   offer.bytes = buffer_bytes(team.layout);
   const auto offers = exchange(bootstrap, offer);
   if (!offers.ok()) return offers.status();
-  status = check_offers(offers.value(), offer.bytes);
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(check_offers(offers.value(), offer.bytes));
   const auto handles = exchange_handles(bootstrap, own.value().buffer);
   if (!handles.ok()) return handles.status();
 

@@ -87,14 +87,13 @@ class Int8Memory {
             reinterpret_cast<std::int32_t*>(sums_.data())};
   }
   Status write(const Int8Matrix& from) {
-    Status status = require(from.rows, from.columns);
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(require(from.rows, from.columns));
     const std::size_t row_bytes = int8_row_bytes(from.columns);
     std::vector<std::int8_t> codes(from.rows * row_bytes);
     for (std::size_t r = 0; r < from.rows; ++r) {
       std::copy_n(&from.codes[r * from.columns], from.columns, &codes[r * row_bytes]);
     }
-    status = copy_in(codes_.data(), std::as_bytes(std::span(codes)));
+    Status status = copy_in(codes_.data(), std::as_bytes(std::span(codes)));
     if (status.ok()) status = copy_in(scales_.data(), std::as_bytes(std::span(from.scales)));
     if (status.ok()) status = copy_in(sums_.data(), std::as_bytes(std::span(from.sums)));
     return status;
@@ -228,10 +227,9 @@ class GroupOnDevices : public Group {
     for (const int device : devices) {
       members_.emplace_back(device);
       (void)hipSetDevice(device);
-      Status status =
+      ARLAB_RETURN_IF_ERROR(
           status_of(hipStreamCreateWithFlags(&members_.back().stream, hipStreamNonBlocking),
-                    "a stream cannot be made");
-      if (!status.ok()) return status;
+                    "a stream cannot be made"));
     }
     return {};
   }
@@ -285,15 +283,13 @@ class DeviceGroup final : public GroupOnDevices {
   Status enqueue(const GroupCall& call) override {
     for (Communicator& communicator : communicators_) {
       if (!call.random_calls) break;
-      Status status = communicator.set_random_calls(*call.random_calls);
-      if (!status.ok()) return status;
+      ARLAB_RETURN_IF_ERROR(communicator.set_random_calls(*call.random_calls));
     }
     for (std::size_t rank = 0; rank < members().size(); ++rank) {
       Member& member = members()[rank];
-      Status status =
+      ARLAB_RETURN_IF_ERROR(
           communicators_[rank].run(call.collective, member.input.data() + offset_of(call),
-                                   result_of(member, call) + offset_of(call), member.stream);
-      if (!status.ok()) return status;
+                                   result_of(member, call) + offset_of(call), member.stream));
     }
     return {};
   }
@@ -344,9 +340,8 @@ class RankOnDevice final : public RankCommunicator {
 
   Status make_stream() {
     (void)hipSetDevice(device());
-    Status status =
-        status_of(hipStreamCreateWithFlags(&own_, hipStreamNonBlocking), "a stream cannot be made");
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(status_of(hipStreamCreateWithFlags(&own_, hipStreamNonBlocking),
+                                    "a stream cannot be made"));
     return status_of(hipEventCreateWithFlags(&before_, hipEventDisableTiming),
                      "an event cannot be made");
   }
@@ -369,8 +364,7 @@ class RankOnDevice final : public RankCommunicator {
     return communicator_.set_random_calls(calls);
   }
   Status wait(void* stream) override {
-    Status status = status_of(hipSetDevice(device()), "a device cannot be used");
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device()), "a device cannot be used"));
     const auto worked_on = own_ != nullptr ? own_ : static_cast<hipStream_t>(stream);
     return status_of(hipStreamSynchronize(worked_on), "a kernel failed");
   }
@@ -389,16 +383,14 @@ class DevicePlatform final : public Platform {
 
   Result<int> devices() const override {
     int count = 0;
-    const Status status = status_of(hipGetDeviceCount(&count), "no device can be used");
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(status_of(hipGetDeviceCount(&count), "no device can be used"));
     if (count == 0) return Status::error("there is no device");
     return count;
   }
 
   Result<std::string> device_name() const override {
     char name[256] = {};
-    const Status status = status_of(hipDeviceGetName(name, sizeof(name), 0), "no device");
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(status_of(hipDeviceGetName(name, sizeof(name), 0), "no device"));
     return std::string(name);
   }
 
@@ -416,9 +408,8 @@ class DevicePlatform final : public Platform {
     return on_device(
         codec, payload, wire, [&](const CodecChoice& choice, std::byte* from, std::byte* to) {
           const std::size_t groups = groups_of_message(choice, elements);
-          Status status =
-              statistics.require(statistics_of(choice, elements, groups) * sizeof(Statistics));
-          if (!status.ok()) return status;
+          ARLAB_RETURN_IF_ERROR(
+              statistics.require(statistics_of(choice, elements, groups) * sizeof(Statistics)));
           return started(launch_encode(choice, dtype, from, elements,
                                        reinterpret_cast<std::uint8_t*>(to), context,
                                        reinterpret_cast<Statistics*>(statistics.data()), nullptr));
@@ -510,8 +501,7 @@ class DevicePlatform final : public Platform {
     std::vector<std::unique_ptr<RankCommunicator>> ranks;
     for (Communicator& communicator : team.value()) {
       auto rank = std::make_unique<RankOnDevice>(std::move(communicator));
-      const Status status = rank->make_stream();
-      if (!status.ok()) return status;
+      ARLAB_RETURN_IF_ERROR(rank->make_stream());
       ranks.push_back(std::move(rank));
     }
     return {std::move(ranks)};
@@ -530,8 +520,7 @@ class DevicePlatform final : public Platform {
     const Result<int> count = devices();
     if (!count.ok()) return count.status();
     auto group = std::make_unique<DeviceGroup>();
-    const Status status = group->open(devices_of_group(ranks), options);
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(group->open(devices_of_group(ranks), options));
     return std::unique_ptr<Group>(std::move(group));
   }
 
@@ -544,8 +533,7 @@ class DevicePlatform final : public Platform {
     std::vector<int> device_of_rank(static_cast<std::size_t>(ranks));
     std::iota(device_of_rank.begin(), device_of_rank.end(), 0);
     auto group = std::make_unique<VendorGroup>();
-    const Status status = group->open(device_of_rank);
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(group->open(device_of_rank));
     return std::unique_ptr<Group>(std::move(group));
   }
 

@@ -561,8 +561,7 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
       call.aligned = call.aligned && is_aligned(input, output);
       const auto launch =
           needs_statistics(programs->codec) ? launch_measured_program : launch_program;
-      Status status = started(launch(call, programs->codec, dtype_, stream));
-      if (!status.ok()) return status;
+      ARLAB_RETURN_IF_ERROR(started(launch(call, programs->codec, dtype_, stream)));
     }
     return {};
   }

@@ -293,8 +293,7 @@ class MeetingPlace {
       std::this_thread::sleep_for(kPause);
     }
     FileDescriptor listener = make_socket();
-    const Status status = remove_old();
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(remove_old());
     if (!listener.is_open() ||
         bind(listener.number(), reinterpret_cast<const sockaddr*>(&address_), sizeof(address_)) !=
             0 ||
@@ -381,8 +380,7 @@ class SocketBootstrap final : public Bootstrap {
   Status join(const std::string& folder, const std::string& name) {
     const auto place = MeetingPlace::open(folder, name);
     if (!place.ok()) return place.status();
-    Status status = connect_to(*place.value());
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(connect_to(*place.value()));
     const Hello hello = {kMagic, kVersion, rank(), ranks()};
     (void)send_bytes(peers_[0], bytes_of(hello), deadline_in(timeout_ms()));
     return hear(Kind::welcome).status();
@@ -447,8 +445,7 @@ class SocketBootstrap final : public Bootstrap {
           return Status::error(fmt::format("rank {} has ended", rank));
         }
       }
-      Status status = hear_visitors(visitors, std::span(wanted).subspan(1));
-      if (!status.ok()) return status;
+      ARLAB_RETURN_IF_ERROR(hear_visitors(visitors, std::span(wanted).subspan(1)));
       if (wanted[0].revents != 0) accept_one(listener, visitors);
     }
     return {};
@@ -484,8 +481,7 @@ class SocketBootstrap final : public Bootstrap {
       const ssize_t got = recv(visitor.socket.number(), rest.data(), rest.size(), MSG_DONTWAIT);
       if (got > 0) visitor.bytes += static_cast<std::size_t>(got);
       if (visitor.bytes == sizeof(Hello)) {
-        Status status = welcome(visitor);
-        if (!status.ok()) return status;
+        ARLAB_RETURN_IF_ERROR(welcome(visitor));
       } else if (got > 0 || (got < 0 && is_to_be_tried_again())) {
         staying.push_back(std::move(visitor));
       }
@@ -701,8 +697,7 @@ Result<std::vector<FileDescriptor>> Bootstrap::do_all_gather_files(int mine) {
     if (said.empty() || said[0] != kListens || slash == std::string::npos) {
       return Status::error("rank 0: " + readable(said.substr(said.empty() ? 0 : 1)));
     }
-    const Status status = bootstrap.join(said.substr(1, slash - 1), said.substr(slash + 1));
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(bootstrap.join(said.substr(1, slash - 1), said.substr(slash + 1)));
     return bootstrap.all_gather_files(mine);
   }
   const Result<std::string> folder = meeting_folder();
@@ -718,8 +713,7 @@ Result<std::vector<FileDescriptor>> Bootstrap::do_all_gather_files(int mine) {
                                                : kFails + status.message());
   if (!status.ok()) return status;
   if (!parts.ok()) return parts.status();
-  status = bootstrap.wait_for_all(*std::move(listener));
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(bootstrap.wait_for_all(*std::move(listener)));
   return bootstrap.all_gather_files(mine);
 }
 

@@ -25,6 +25,10 @@ class [[nodiscard]] Status {
   std::optional<std::string> message_;
 };
 
+/// Ends the function with what went wrong, if something did.
+#define ARLAB_RETURN_IF_ERROR(...) \
+  if (::arlab::kernels::Status went = (__VA_ARGS__); !went.ok()) return went
+
 /// A value, or why there is none.
 template <class T>
 class [[nodiscard]] Result {

@@ -34,14 +34,13 @@ class TeamMemory {
   /// Memory of a device that its peers may write to and read flags from; zero at first.
   Result<std::uint8_t*> allocate(int device, std::size_t bytes) {
     void* memory = nullptr;
-    Status status = status_of(hipSetDevice(device), "a device cannot be used");
-    if (!status.ok()) return status;
-    status = status_of(hipExtMallocWithFlags(&memory, bytes, hipDeviceMallocFinegrained),
-                       "no memory for a communication buffer");
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device), "a device cannot be used"));
+    ARLAB_RETURN_IF_ERROR(
+        status_of(hipExtMallocWithFlags(&memory, bytes, hipDeviceMallocFinegrained),
+                  "no memory for a communication buffer"));
     allocations_.push_back({device, memory});
-    status = status_of(hipMemset(memory, 0, bytes), "a communication buffer cannot be cleared");
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(
+        status_of(hipMemset(memory, 0, bytes), "a communication buffer cannot be cleared"));
     return static_cast<std::uint8_t*>(memory);
   }
 
@@ -89,10 +88,9 @@ inline Status check_options(std::size_t ranks, const CommunicatorOptions& option
 
 inline Result<int> multiprocessors_of(int device) {
   int count = 0;
-  const Status status =
+  ARLAB_RETURN_IF_ERROR(
       status_of(hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, device),
-                "a device cannot be used");
-  if (!status.ok()) return status;
+                "a device cannot be used"));
   return count;
 }
 
@@ -189,29 +187,23 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   const Result<std::uint8_t*> statistics =
       memory.allocate(device, options.two_pass_groups * sizeof(Statistics));
   if (!statistics.ok()) return statistics.status();
-  Status status = fill_words(buffer.value() + layout.flag(0, 0), blocks * kMaxRanks,
-                             options.first_epoch & 0xFF);
-  if (!status.ok()) return status;
-  status = fill_words(own.value(), blocks, options.first_epoch);
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(fill_words(buffer.value() + layout.flag(0, 0), blocks * kMaxRanks,
+                                   options.first_epoch & 0xFF));
+  ARLAB_RETURN_IF_ERROR(fill_words(own.value(), blocks, options.first_epoch));
   std::uint8_t* sentinel_words = own.value() + sentinel_words_at;
   for (const SentinelSlots& slots : {one_shot_sentinel, two_shot_sentinel}) {
     if (slots.count != 0) {
-      status = fill_words(buffer.value() + slots.slots_at(), (slots.end() - slots.slots_at()) / 4,
-                          kEmpty);
-      if (!status.ok()) return status;
-      status = fill_words(sentinel_words + offsetof(SentinelWords, next_item), 1,
-                          slots.window_of(options.first_epoch));
-      if (!status.ok()) return status;
+      ARLAB_RETURN_IF_ERROR(fill_words(buffer.value() + slots.slots_at(),
+                                       (slots.end() - slots.slots_at()) / 4, kEmpty));
+      ARLAB_RETURN_IF_ERROR(fill_words(sentinel_words + offsetof(SentinelWords, next_item), 1,
+                                       slots.window_of(options.first_epoch)));
     }
     sentinel_words += sizeof(SentinelWords);
   }
   const LamportSlots lamport = lamport_slots_of(layout);
-  status = fill_words(buffer.value() + lamport.slots_at(), (lamport.end() - lamport.slots_at()) / 4,
-                      kEmpty);
-  if (!status.ok()) return status;
-  status = fill_words(own.value() + lamport_calls_at, blocks, options.first_epoch);
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(fill_words(buffer.value() + lamport.slots_at(),
+                                   (lamport.end() - lamport.slots_at()) / 4, kEmpty));
+  ARLAB_RETURN_IF_ERROR(fill_words(own.value() + lamport_calls_at, blocks, options.first_epoch));
   team.rank = rank;
   team.layout = layout;
   team.epochs = reinterpret_cast<std::uint32_t*>(own.value());

@@ -109,8 +109,7 @@ Result<std::unique_ptr<VendorLibrary>> VendorLibrary::open(std::span<const int> 
                                      reason != nullptr ? reason : "no reason given"));
   }
   auto loaded = std::make_unique<LoadedLibrary>(library);
-  const Status status = loaded->open_for(devices);
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(loaded->open_for(devices));
   return std::unique_ptr<VendorLibrary>(std::move(loaded));
 }
 

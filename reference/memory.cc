@@ -14,14 +14,14 @@
 namespace arlab {
 namespace {
 
-namespace fs = std::filesystem;
+// Paths are texts: what joins those of std::filesystem does not survive it where there is no memory (libstdc++ 12).
 
 std::uint64_t less(std::uint64_t all, std::uint64_t used) { return all - std::min(all, used); }
 
 std::uint64_t page_bytes() { return static_cast<std::uint64_t>(sysconf(_SC_PAGE_SIZE)); }
 
 /// The first word of a file, if it is a number ("max" is none).
-std::optional<std::uint64_t> number_in(const fs::path& path) {
+std::optional<std::uint64_t> number_in(const std::string& path) {
   std::ifstream file(path);
   std::uint64_t number = 0;
   if (!(file >> number)) return std::nullopt;
@@ -29,7 +29,7 @@ std::optional<std::uint64_t> number_in(const fs::path& path) {
 }
 
 /// The number behind a word at the start of a line.
-std::optional<std::uint64_t> number_behind(const fs::path& path, std::string_view word) {
+std::optional<std::uint64_t> number_behind(const std::string& path, std::string_view word) {
   std::ifstream file(path);
   std::string line;
   while (std::getline(file, line)) {
@@ -41,9 +41,9 @@ std::optional<std::uint64_t> number_behind(const fs::path& path, std::string_vie
   return std::nullopt;
 }
 
-std::uint64_t free_in_machine(const fs::path& root) {
+std::uint64_t free_in_machine(const std::string& root) {
   constexpr std::uint64_t kKiB = 1024;
-  const fs::path meminfo = root / "proc/meminfo";
+  const std::string meminfo = root + "/proc/meminfo";
   const auto available = number_behind(meminfo, "MemAvailable:");
   if (available) return (*available + number_behind(meminfo, "SwapFree:").value_or(0)) * kKiB;
   const long pages = sysconf(_SC_PHYS_PAGES);
@@ -64,24 +64,25 @@ constexpr CgroupFiles kVersion2 = {"sys/fs/cgroup", "memory.max", "memory.curren
 
 /// What is left in a cgroup and in those around it. Inside of a container its path may be that of
 /// the host; the container's own cgroup is then what is mounted.
-std::uint64_t left_in_cgroup(const fs::path& root, const CgroupFiles& files, fs::path path) {
+std::uint64_t left_in_cgroup(const std::string& root, const CgroupFiles& files, std::string path) {
   std::uint64_t left = UINT64_MAX;
-  path = path.relative_path();
-  for (bool last = false; !last; path = path.parent_path()) {
+  for (bool last = false; !last;) {
     last = path.empty();
-    const fs::path folder = root / files.mount / path;
-    const auto limit = number_in(folder / files.limit);
-    const auto used = number_in(folder / files.used);
+    const std::string folder = root + "/" + files.mount + "/" + path + "/";
+    const std::size_t parent = path.rfind('/');
+    path.resize(parent == std::string::npos ? 0 : parent);
+    const auto limit = number_in(folder + files.limit);
+    const auto used = number_in(folder + files.used);
     if (!limit || !used) continue;
-    const std::uint64_t cache = number_behind(folder / "memory.stat", files.cache).value_or(0);
+    const std::uint64_t cache = number_behind(folder + "memory.stat", files.cache).value_or(0);
     left = std::min(left, less(*limit, less(*used, cache)));
   }
   return left;
 }
 
-std::uint64_t left_in_cgroups(const fs::path& root) {
+std::uint64_t left_in_cgroups(const std::string& root) {
   std::uint64_t left = UINT64_MAX;
-  std::ifstream file(root / "proc/self/cgroup");
+  std::ifstream file(root + "/proc/self/cgroup");
   std::string line;  // number:controllers:path
   while (std::getline(file, line)) {
     const std::size_t first = line.find(':');
@@ -97,16 +98,16 @@ std::uint64_t left_in_cgroups(const fs::path& root) {
   return left;
 }
 
-std::uint64_t left_of_address_space(const fs::path& root) {
+std::uint64_t left_of_address_space(const std::string& root) {
   rlimit limit = {};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
-  const std::uint64_t pages = number_in(root / "proc/self/statm").value_or(0);
+  const std::uint64_t pages = number_in(root + "/proc/self/statm").value_or(0);
   return less(limit.rlim_cur, pages * page_bytes());
 }
 
 }  // namespace
 
-std::uint64_t available_memory(const std::filesystem::path& root) {
+std::uint64_t available_memory(const std::string& root) {
   return std::min({free_in_machine(root), left_in_cgroups(root), left_of_address_space(root)});
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -11,8 +10,8 @@ namespace arlab {
 
 /// Bytes that this process can still take: what the machine has free or can free, what its cgroups
 /// (v1 and v2) leave of their limits, and what the limit of its address space (ulimit -v) leaves.
-/// `root`: where proc and sys are.
-std::uint64_t available_memory(const std::filesystem::path& root = "/");
+/// `root`: where proc and sys are, if not in the root.
+std::uint64_t available_memory(const std::string& root = {});
 
 /// An amount as it stands in messages: "1.5 GiB", "20 MiB".
 std::string memory_text(std::uint64_t bytes);

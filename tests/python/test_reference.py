@@ -662,8 +662,8 @@ def test_what_callbacks_raise_arrives(kind, tmp_path):
         raised.append(kind("as it was told"))
         raise raised[-1]
 
-    arlab.codec("raises", block=8, dtypes=("fp16",))(Wrong(encode=later(Wrong().encode, raises)))
-    arlab.codec("raises-later", block=8, dtypes=("fp16",))(Wrong(decode=later(Wrong().decode, raises)))
+    arlab.codec("raises", block=8, dtypes=("fp16",), encode_ops=1, decode_ops=1)(Wrong(encode=later(Wrong().encode, raises)))
+    arlab.codec("raises-later", block=8, dtypes=("fp16",), encode_ops=1, decode_ops=1)(Wrong(decode=later(Wrong().decode, raises)))
     arlab.algorithm("raises")(raises)
     x = values((2, 64000))
     for call in (
@@ -723,7 +723,7 @@ def test_whatever_a_codec_raises_its_name_is_said(error, said):
     def raises(_):
         raise error
 
-    arlab.codec("raises", block=8, dtypes=("fp16",))(Wrong(encode=later(Wrong().encode, raises)))
+    arlab.codec("raises", block=8, dtypes=("fp16",), encode_ops=1, decode_ops=1)(Wrong(encode=later(Wrong().encode, raises)))
     with pytest.raises(arlab.ArgumentError) as caught:
         arlab.encode(values(640), "raises")
     assert "codec raises: encode of 80 blocks of fp16" in str(caught.value) and said in str(caught.value)

@@ -234,13 +234,20 @@ std::vector<ModelFormats::Pair> ModelFormats::pairs() const {
 std::unique_ptr<models::QuantizedLayers> ModelFormats::layers(const Pair& pair,
                                                               const ModelText& text,
                                                               unsigned threads) const {
+  std::vector<std::vector<models::TokenId>> chunks;
+  if (pair.activations.given) chunks = text.chunks_of_file(calibration);
+  return quantized_layers(text.network(), pair, chunks, threads);
+}
+
+std::unique_ptr<models::QuantizedLayers> quantized_layers(
+    const models::Llama& network, const ModelFormats::Pair& pair,
+    const std::vector<std::vector<models::TokenId>>& calibration, unsigned threads) {
   if (pair.weights == OperandFormat() && pair.activations == OperandFormat()) return nullptr;
   std::vector<Extremes> extremes;
   if (pair.activations.given) {
-    extremes = models::input_extremes(text.network(), text.chunks_of_file(calibration), threads,
-                                      [] { write_progress(""); });
+    extremes = models::input_extremes(network, calibration, threads, [] { write_progress(""); });
   }
-  return std::make_unique<models::QuantizedLayers>(text.network(), pair.weights, pair.activations,
+  return std::make_unique<models::QuantizedLayers>(network, pair.weights, pair.activations,
                                                    extremes, threads);
 }
 

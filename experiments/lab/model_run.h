@@ -96,6 +96,11 @@ struct ModelFormats {
 
 std::vector<BoundField> fields(ModelFormats& formats);
 
+/// How layers multiply in these formats; null where both are as they come. `calibration`: tokens that static scales are from.
+std::unique_ptr<models::QuantizedLayers> quantized_layers(
+    const models::Llama& network, const ModelFormats::Pair& pair,
+    const std::vector<std::vector<models::TokenId>>& calibration, unsigned threads);
+
 /// --ranks: 2 or more. Throws InvalidInput.
 Rank parse_ranks(const std::string& text);
 

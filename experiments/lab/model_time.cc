@@ -61,9 +61,6 @@ struct ModelTimeRequest {
   }
 
   InferenceStep make_step(const Topology& t) const {
-    if (combine != "none" && combine != "quantized") {
-      fail("--combine is {}: allowed are none, quantized", quote(combine));
-    }
     return {.phase = member_named(phase, "--phase", std::span<const Phase>(kPhases)),
             .batch = batch.value_or(1),
             .tokens = tokens.value_or(1024),
@@ -145,18 +142,20 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
       field("tokens", &r.tokens, "Of each prompt; in decode those that are there already", "1024")
           .from(1, kMostTokens),
       field("batch", &r.batch, "Sequences", "1").from(1, kMostBatch),
-      field("phase", &r.phase, "prefill or decode", "prefill"),
+      field("phase", &r.phase, "What is timed").among({"prefill", "decode"}),
       field("algorithm", &r.algorithm, "Of all-reduces", "two_shot; with --library ring"),
       field("codec", &r.codec, "Codec (see arlab list codecs)", "the dtype"),
       field("dtype", &r.dtype, "fp16 or bf16", "bf16"),
       field("library", &r.library,
             "As NCCL or RCCL run the collectives; codecs fp16 and bf16 only"),
       field("overlap", &r.overlap,
-            "none, or batches: half of the batch calculates while the other communicates", "none"),
+            "With batches, half of the batch calculates while the other communicates")
+          .among({"none", "batches"}),
       field("combine", &r.combine,
-            "Mixture of experts: quantized uses the codec on the way back, too", "none"),
-      field("kernels", &r.kernels, "fused as in engines for inference, or separate as in PyTorch",
-            "fused"),
+            "Mixture of experts, where quantized uses the codec on the way back, too")
+          .among({"none", "quantized"}),
+      field("kernels", &r.kernels, "As in engines for inference, or in PyTorch")
+          .among({"fused", "separate"}),
       field("no_attention", &r.no_attention,
             "Leave attention out, as experiments/gpu/bench_torch_layers.py does"),
       field("trace", &r.trace, "Write the timeline of a layer to this .json, for ui.perfetto.dev")};

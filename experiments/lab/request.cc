@@ -24,11 +24,9 @@ Json canonical_json(const std::vector<BoundField>& fields,
 }
 
 const std::vector<Question>& questions() {
-  static const std::vector<Question> all = [] {
-    std::vector<Question> made;
-    for (Question (*const make)() : kQuestions) made.push_back(make());
-    return made;
-  }();
+#define ARLAB_MAKE(name) name##_question(),
+  static const std::vector<Question> all = {ARLAB_QUESTIONS(ARLAB_MAKE)};
+#undef ARLAB_MAKE
   return all;
 }
 

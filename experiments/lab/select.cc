@@ -7,9 +7,9 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <set>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include "experiments/lab/files.h"
@@ -405,7 +405,8 @@ struct SelectRequest {
     if (asks_models()) {
       result.shown_figures.emplace_back(max_kl ? "max_kl" : "max_perplexity_ratio");
       result.shown_figures.emplace_back("mean_kl");
-      if (selector.best_at(payload)->model.of != "") result.shown_figures.emplace_back("mean_kl_of");
+      if (selector.best_at(payload)->model.of != "")
+        result.shown_figures.emplace_back("mean_kl_of");
     }
     if (min_sqnr) {
       result.figures.push_back(
@@ -697,15 +698,10 @@ struct SelectRequest {
 
   /// Of an algorithm and a codec, whatever the options.
   static std::size_t pairs_of(const auto& candidates) {
-    std::set<std::tuple<const Algorithm*, std::string, bool>> pairs;
-    for (const auto& each : candidates) {
-      const Candidate& c = candidate(each);
-      pairs.emplace(c.algorithm, c.codec_name, c.library);
-    }
-    return pairs.size();
+    std::set<std::string> names;
+    for (const Candidate& c : candidates) names.insert(c.name());
+    return names.size();
   }
-  static const Candidate& candidate(const Candidate& c) { return c; }
-  static const Candidate& candidate(const Candidate* c) { return *c; }
 
   // ---- tables
 
@@ -767,7 +763,9 @@ struct SelectRequest {
          {"max_perplexity_ratio", max_perplexity_ratio,
           "to the uncompressed language model; the budget"},
          {"candidate_count", pairs_of(all), "algorithms x codecs, a vendor's library if known"},
-         {"within_budget", pairs_of(allowed)},
+         {"within_budget",
+          pairs_of(allowed | std::views::transform(
+                                 [](const Candidate* c) -> const Candidate& { return *c; }))},
          {"bytes", payload, "payload of one rank, for the next lines and the Pareto front"},
          {"algorithm", best.algorithm->name, "fastest within the budget"},
          {"codec", best.codec_name},

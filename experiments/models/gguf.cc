@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -22,22 +23,9 @@ using Json = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little);
 
-// What the format calls types of values.
-enum : std::uint32_t {
-  kUint8 = 0,
-  kInt8 = 1,
-  kUint16 = 2,
-  kInt16 = 3,
-  kUint32 = 4,
-  kInt32 = 5,
-  kFloat32 = 6,
-  kBool = 7,
-  kString = 8,
-  kArray = 9,
-  kUint64 = 10,
-  kInt64 = 11,
-  kFloat64 = 12,
-};
+// Of the types of values, numbers by themselves stand in kNumbers.
+constexpr std::uint32_t kString = 8;
+constexpr std::uint32_t kArray = 9;
 
 constexpr std::size_t kMostAxes = 4;
 /// A key and an empty text, or a name, an axis, a type and an offset: what an entry takes at least.
@@ -90,26 +78,32 @@ class Reader {
   std::uint64_t size_;
 };
 
-std::size_t bytes_of_type(std::uint32_t type) {
-  switch (type) {
-    case kUint8:
-    case kInt8:
-    case kBool:
-      return 1;
-    case kUint16:
-    case kInt16:
-      return 2;
-    case kUint32:
-    case kInt32:
-    case kFloat32:
-      return 4;
-    case kUint64:
-    case kInt64:
-    case kFloat64:
-      return 8;
-    default:
-      return 0;
-  }
+/// A type of numbers, by the number that the format has for it.
+struct NumberType {
+  std::size_t bytes = 0;  ///< 0: there is none
+  Json (*read)(Reader& in) = nullptr;
+};
+
+template <class T>
+constexpr NumberType kOf = {sizeof(T), [](Reader& in) -> Json { return in.read<T>(); }};
+
+constexpr NumberType kBool = {1, [](Reader& in) -> Json { return in.read<std::uint8_t>() != 0; }};
+constexpr NumberType kNumbers[] = {kOf<std::uint8_t>,
+                                   kOf<std::int8_t>,
+                                   kOf<std::uint16_t>,
+                                   kOf<std::int16_t>,
+                                   kOf<std::uint32_t>,
+                                   kOf<std::int32_t>,
+                                   kOf<float>,
+                                   kBool,
+                                   {},
+                                   {},
+                                   kOf<std::uint64_t>,
+                                   kOf<std::int64_t>,
+                                   kOf<double>};
+
+NumberType number_type(std::uint32_t type) {
+  return type < std::size(kNumbers) ? kNumbers[type] : NumberType{};
 }
 
 Json read_array(Reader& in, const std::string& what) {
@@ -122,7 +116,7 @@ Json read_array(Reader& in, const std::string& what) {
     for (std::uint64_t i = 0; i < count; ++i) texts.push_back(in.text(what));
     return texts;
   }
-  const std::size_t each = bytes_of_type(type);
+  const std::size_t each = number_type(type).bytes;
   if (each == 0) fail("{}: {} is an array of type {}, which is not known", in.name(), what, type);
   in.require_entries(count, each, what);
   in.skip(count * each, what);
@@ -130,36 +124,11 @@ Json read_array(Reader& in, const std::string& what) {
 }
 
 Json read_value(Reader& in, std::uint32_t type, const std::string& what) {
-  switch (type) {
-    case kUint8:
-      return in.read<std::uint8_t>();
-    case kInt8:
-      return in.read<std::int8_t>();
-    case kUint16:
-      return in.read<std::uint16_t>();
-    case kInt16:
-      return in.read<std::int16_t>();
-    case kUint32:
-      return in.read<std::uint32_t>();
-    case kInt32:
-      return in.read<std::int32_t>();
-    case kBool:
-      return in.read<std::uint8_t>() != 0;
-    case kUint64:
-      return in.read<std::uint64_t>();
-    case kInt64:
-      return in.read<std::int64_t>();
-    case kFloat32:
-      return in.read<float>();
-    case kFloat64:
-      return in.read<double>();
-    case kString:
-      return in.text(what);
-    case kArray:
-      return read_array(in, what);
-    default:
-      fail("{}: {} is of type {}, which is not known", in.name(), what, type);
-  }
+  if (type == kString) return in.text(what);
+  if (type == kArray) return read_array(in, what);
+  const NumberType number = number_type(type);
+  if (number.bytes == 0) fail("{}: {} is of type {}, which is not known", in.name(), what, type);
+  return number.read(in);
 }
 
 // ---------------------------------------------------------------- types of tensors

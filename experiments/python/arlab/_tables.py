@@ -63,6 +63,8 @@ class Result:
 
     #: Of these, a line each is shown.
     SHOWN: tuple[str, ...] = ()
+    #: Attributes that are a pandas.DataFrame, and the figure whose rows it has.
+    TABLES: dict[str, str] = {}
 
     def __init__(self, data: dict[str, Any]):
         self.data = data
@@ -77,14 +79,27 @@ class Result:
         tables = [value for value in self.data.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
         return frame(tables[0] if tables else [self.data])
 
+    @property
+    def table(self) -> DataFrame:
+        """Another word for `frame`."""
+        return self.frame
+
+    def _figures_for(self, name: str) -> dict[str, Any]:
+        """Those among which an attribute is."""
+        return self.__dict__.get("data", {})
+
     def __getattr__(self, name: str) -> Any:
-        data = self.__dict__.get("data", {})
+        if name.startswith("_"):
+            raise AttributeError(name)
+        data = self._figures_for(name)
+        if self.TABLES.get(name) in data:
+            return frame(data[self.TABLES[name]])
         if name in data:
             return data[name]
-        raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(data)}")
+        raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join([*self.TABLES, *data])}")
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self.data})
+        return sorted({*super().__dir__(), *self.TABLES, *self.data})
 
     def _lines(self) -> list[tuple[str, str]]:
         return [(name, _text(self.data[name])) for name in self.SHOWN if self.data.get(name) is not None]

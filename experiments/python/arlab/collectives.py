@@ -55,18 +55,8 @@ class Reduction(Result):
         self.outputs = outputs
 
 
-def _run(
-    tensors: Any,
-    algorithm: str | Algorithm | Schedule,
-    options: dict[str, Any],
-    codec: str | None,
-    accumulate: str = "native",
-    threads: int = 0,
-    count: bool = True,
-    rounding_seed: int = 0,
-    call: int = 0,
-    state: CodecState | None = None,
-) -> Reduction:
+def _run(tensors: Any, algorithm: str | Algorithm | Schedule, options: dict[str, Any], codec: str | None, **how: Any) -> Reduction:
+    """`how`: the rest of what all_reduce takes."""
     ranks = tensors_of_ranks(tensors)
     first = ranks[0]
     what, given = asked(algorithm, options)
@@ -79,12 +69,7 @@ def _run(
         elements=first.elements,
         inputs=[memory.address for memory in ranks],
         channels=channels if channels > 1 else 0,
-        accumulate=accumulate,
-        threads=threads,
-        count=count,
-        rounding_seed=rounding_seed,
-        call=call,
-        state=state,
+        **how,
     )
     like = tensors[0] if isinstance(tensors, Sequence) else tensors
     return Reduction(figures, as_given(data, first.dtype, (len(ranks), *first.shape), like))
@@ -121,7 +106,8 @@ def all_reduce(
 
     Raises ArgumentError (a ValueError) for everything that does not fit, before anything is done.
     """
-    return _run(tensors, algorithm, options, codec, accumulate, threads, count, rounding_seed, call, state)
+    how = {"count": count, "rounding_seed": rounding_seed, "call": call, "state": state}
+    return _run(tensors, algorithm, options, codec, accumulate=accumulate, threads=threads, **how)
 
 
 def reduce_scatter(
@@ -131,7 +117,7 @@ def reduce_scatter(
 
     Arguments as for all_reduce; `options` are those of arlab.ReduceScatter.
     """
-    return _run(tensors, "reduce_scatter", options, codec, accumulate, threads)
+    return _run(tensors, "reduce_scatter", options, codec, accumulate=accumulate, threads=threads)
 
 
 def all_gather(tensors: Any, *, codec: str | None = None, threads: int = 0, **options: Any) -> Reduction:

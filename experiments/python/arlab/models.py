@@ -15,7 +15,7 @@ Models whose weights are run are of the Llama type: a .gguf file, or a folder wi
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,8 @@ from arlab._arrays import numpy_dtype
 from arlab._deprecated import renamed
 from arlab._errors import ArgumentError
 from arlab._questions import asks, options_in
-from arlab._tables import Result, ask, frame
+from arlab._tables import Result, ask
 from arlab.schedules import Algorithm, asked
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 __all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign", "layers", "linear", "perplexity", "row_parallel", "time"]
 
@@ -42,16 +39,7 @@ def _asked(question: str, progress: Any, algorithm: Any, given: dict[str, Any]) 
     return ask(question, {"algorithm": algorithm, **given}, progress)
 
 
-class _Rows(Result):
-    """Figures, and rows of them."""
-
-    @property
-    def table(self) -> DataFrame:
-        """A pandas.DataFrame with a row for each; without rows, of the figures."""
-        return self.frame
-
-
-class Perplexity(_Rows):
+class Perplexity(Result):
     """How well a model predicts a text with compressed all-reduces. `table` has a row for each run.
 
     perplexity                 e to the mean loss of all tokens but each chunk's first; perplexity_standard_error, as all errors
@@ -74,7 +62,7 @@ class Perplexity(_Rows):
     )  # fmt: skip
 
 
-class Layers(_Rows):
+class Layers(Result):
     """Layer by layer; `table` has a row for each.
 
     state_sqnr_db, state_token_sqnr_db    of what the layer makes, all layers compressed, against the uncompressed model
@@ -85,7 +73,7 @@ class Layers(_Rows):
     SHOWN = ("model", "text", "tokens", "ranks", "algorithm", "codec", "dtype")
 
 
-class Assignment(_Rows):
+class Assignment(Result):
     """Which codec for which layer: `assignment` is the one with the fewest bits that was found within the budget. `table` has
     all assignments that were run, with `on_front` where no other is better in bits and divergence."""
 
@@ -105,6 +93,7 @@ class ModelTime(Result):
         "model", "topology", "ranks", "phase", "batch", "tokens", "dtype", "algorithm", "codec", "overlap", "ttft_us", "tpot_us",
         "compute_us", "communication_us", "communication_share", "speedup_over_library", "provenance",
     )  # fmt: skip
+    TABLES = {"operations": "operations"}
 
     ttft_us: float | None
     tpot_us: float | None
@@ -112,10 +101,6 @@ class ModelTime(Result):
     communication_us: float
     communication_share: float
     speedup_over_library: float | None
-
-    @property
-    def operations(self) -> DataFrame:
-        return frame(self.data["operations"])
 
 
 @asks("model perplexity", layer_codecs="layer_codec")

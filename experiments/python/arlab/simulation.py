@@ -85,6 +85,7 @@ class Simulation(Result):
         "latency_us", "p50_us", "p99_us", "algbw_gb_per_s", "busbw_gb_per_s", "bottleneck", "wire_bits_per_element",
         "provenance",
     )  # fmt: skip
+    TABLES = {"links": "links", "collectives": "collectives"}
 
     @property
     def breakdown(self) -> dict[str, float]:
@@ -98,14 +99,6 @@ class Simulation(Result):
     @functools.cached_property
     def sensitivity(self) -> DataFrame:
         return frame(self._one().sensitivity())
-
-    @property
-    def links(self) -> DataFrame:
-        return frame(self.data["links"])
-
-    @property
-    def collectives(self) -> DataFrame:
-        return frame(self.data["collectives"])
 
     def __init__(self, algorithm: str | Schedule | None, request: dict[str, Any]):
         self._asked = algorithm, request
@@ -122,13 +115,8 @@ class Simulation(Result):
     def to_dict(self) -> dict[str, Any]:
         return dict(self.data) if self._simulated is None else self._simulated.figures(with_interval=True)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        data = self.to_dict() if name.startswith(("latency_us_", "interval_")) else self.data
-        if name in data:
-            return data[name]
-        raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(data)}")
+    def _figures_for(self, name: str) -> dict[str, Any]:
+        return self.to_dict() if name.startswith(("latency_us_", "interval_")) else self.data
 
     def __reduce__(self) -> Any:
         return Simulation, self._asked
@@ -234,17 +222,11 @@ class Selection(Result):
         "implementation", "latency_us", "token_sqnr_db", "sqnr_db", "error_measured_on", "provenance",
     )  # fmt: skip
 
+    TABLES = {"ranges": "ranges", "pareto": "pareto"}
+
     algorithm: str
     codec: str
     latency_us: float
-
-    @property
-    def ranges(self) -> DataFrame:
-        return frame(self.data["ranges"])
-
-    @property
-    def pareto(self) -> DataFrame:
-        return frame(self.data["pareto"])
 
     @property
     def candidates(self) -> DataFrame:
@@ -337,12 +319,10 @@ class CodecCheck(Result):
 
     SHOWN = ("codec", "passed", "violation")
 
+    TABLES = {"properties": "checks"}
+
     passed: bool
     violation: str | None
-
-    @property
-    def properties(self) -> DataFrame:
-        return frame(self.data["checks"])
 
 
 @renamed(name="codec")

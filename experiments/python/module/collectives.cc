@@ -100,8 +100,8 @@ int program(const std::vector<std::string>& arguments) {
 void define_collectives(nb::module_& module) {
   module.def("run_collective", run, nb::arg("algorithm"), nb::arg("options"), nb::arg("codec"),
              nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("channels"),
-             nb::arg("accumulate"), nb::arg("threads"), nb::arg("count"), nb::arg("rounding_seed"),
-             nb::arg("call"), nb::arg("state").none());
+             nb::arg("accumulate") = "native", nb::arg("threads") = 0, nb::arg("count") = true,
+             nb::arg("rounding_seed") = 0, nb::arg("call") = 0, nb::arg("state") = nb::none());
   nb::class_<CodecState>(module, "CodecState",
                          "What codecs carry from one call of a collective to the next, of all "
                          "ranks; new ones are all zeros.")

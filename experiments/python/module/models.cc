@@ -120,26 +120,6 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> row_parallel(
   return array_of(std::move(outputs));
 }
 
-/// How the layers multiply; null: as they are.
-std::unique_ptr<models::QuantizedLayers> layers_of(const LoadedModel& model,
-                                                   const std::string& weights,
-                                                   const std::string& activations,
-                                                   const std::vector<models::TokenId>& calibration,
-                                                   unsigned threads) {
-  const OperandFormat w = parse_operand(Operand::weights, weights);
-  const OperandFormat x = parse_operand(Operand::activations, activations);
-  if (x.given == calibration.empty()) {
-    fail(
-        "activations {}: tokens for calibration are needed where they end in -static, and only "
-        "there",
-        activations);
-  }
-  if (w == OperandFormat() && x == OperandFormat()) return nullptr;
-  std::vector<Extremes> extremes;
-  if (x.given) extremes = models::input_extremes(model.network, {calibration}, threads, [] {});
-  return std::make_unique<models::QuantizedLayers>(model.network, w, x, extremes, threads);
-}
-
 /// float32: "logits" [tokens, vocabulary], or "states" [layers + 1, tokens, hidden], what each layer
 /// reads and behind them what the last one makes.
 nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> run_model(
@@ -157,8 +137,16 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> run_model(
   {
     const nb::gil_scoped_release others_may_run;
     const auto split = request.split(model, ids.size());
-    const auto linears =
-        layers_of(model, request.weights, request.activations, calibration, threads);
+    const lab::ModelFormats::Pair formats = {
+        parse_operand(Operand::weights, request.weights),
+        parse_operand(Operand::activations, request.activations)};
+    if (formats.activations.given == calibration.empty()) {
+      fail(
+          "activations {}: tokens for calibration are needed where they end in -static, and only "
+          "there",
+          request.activations);
+    }
+    const auto linears = lab::quantized_layers(network, formats, {calibration}, threads);
     const bool logits = what == "logits";
     require_memory(
         2 * sizeof(float) * ids.size() *

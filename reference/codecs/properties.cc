@@ -199,7 +199,7 @@ class Check {
       }
       std::vector<float> after[2] = {before, before};
       Bytes wires[2];
-      for (const std::size_t turn : {0, 1}) {
+      for (const std::size_t turn : {std::size_t{0}, std::size_t{1}}) {
         wires[turn].assign(codec_.wire_bytes(dtype_, elements),
                            turn == 0 ? kOneFilling : kOtherFilling);
         codec_.encode(dtype_, x, wires[turn], nullptr,

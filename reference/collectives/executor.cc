@@ -469,7 +469,7 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
     return options.scalar ? given : accelerated(given);
   };
   const CodecPtr outer = chosen(codecs.outer());
-  const CodecPtr inner = &codecs.inner() == &codecs.outer() ? outer : chosen(codecs.inner());
+  const CodecPtr inner = codecs.differ() ? chosen(codecs.inner()) : outer;
   const unsigned threads = options.threads != 0 ? options.threads : hardware_threads();
   std::vector<TileExecutor> executors;
   executors.reserve(threads);

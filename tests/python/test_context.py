@@ -634,6 +634,14 @@ def test_sums_of_codes_have_one_rounding_and_no_order(bits, group):
                 assert np.array_equal(answer.outputs, np.tile(expected, (ranks, 1))), algorithm
 
 
+def test_the_same_codec_twice_is_one_in_sums_of_codes():
+    x = tensors(8, 65536, np.float16)
+    for algorithm in ("hierarchical", "hierarchical_pipelined"):
+        once = arlab.all_reduce(x, algorithm=algorithm, codec="shared-int14-g32").outputs
+        twice = arlab.all_reduce(x, algorithm=algorithm, codec="shared-int14-g32", inner_codec="shared-int14-g32").outputs
+        assert np.array_equal(once, twice)
+
+
 def test_shared_scales_of_messages_and_of_what_is_not_finite():
     x = tensors(4, 4096)
     assert np.array_equal(arlab.all_reduce(x, algorithm="one_shot", codec="shared-int16-gtensor").outputs[3], sum_of_codes(x, 16, 4096))

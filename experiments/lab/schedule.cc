@@ -123,7 +123,9 @@ struct ScheduleRequestOf {
       Schedule made =
           make_schedule(options.algorithm, options.request(*ranks, count, chosen_alignment()));
       const CodecPtr outer = codec.empty() ? nullptr : find_codec(codec);
-      if (outer != nullptr && agreement_of(made, *outer)) made.agreement = "one_shot";
+      if (outer != nullptr && outer->info().shares_scales && adds(made.collective)) {
+        made.agreement = "one_shot";
+      }
       return result_of(std::move(made));
     }
     options.require_no_algorithm_options();

@@ -75,7 +75,7 @@ std::optional<CodecChoice> choose(const Codec& codec) {
     }
     return LogFmtParameters{{format->bits}, lane_group(format->group)};
   }
-  if (const auto format = parse_nvfp4(name); format && !codec.info().uses_context) {
+  if (const auto format = parse_nvfp4(name)) {
     return NvFp4Blocks{.vllm = format->vllm};
   }
   for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {

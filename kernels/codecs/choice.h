@@ -1,6 +1,7 @@
 // From a codec's name to its device code.
 #pragma once
 
+#include <concepts>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -25,15 +26,22 @@ inline namespace ARLAB_PLATFORM {
 struct PlainChoice {};
 enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 
-/// A codec that there is device code for, with its parameters. Of the last four (two_pass.h), kernels of their own measure
-/// what is encoded.
+/// A codec that there is device code for, with its parameters.
 using CodecChoice =
     std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8, Fp8Blocks<128>,
                  LogFmtParameters, FormatChoice, TwoPassAnyBitParameters, TwoPassHadamardParameters,
                  TwoPassLogFmtParameters, NvFp4Blocks>;
 
-/// Whether a tile can be encoded only when others have been measured: with_two_pass() has such codecs, with_codec() the others.
-inline bool needs_statistics(const CodecChoice& choice) { return choice.index() >= 8; }
+/// Codecs of two_pass.h, whose tiles can be encoded only when others have been measured: with_two_pass() has them, with_codec()
+/// the others.
+template <class Parameters>
+concept NeedsStatistics =
+    std::same_as<Parameters, TwoPassAnyBitParameters> ||
+    std::same_as<Parameters, TwoPassHadamardParameters> ||
+    std::same_as<Parameters, TwoPassLogFmtParameters> || std::same_as<Parameters, NvFp4Blocks>;
+inline bool needs_statistics(const CodecChoice& choice) {
+  return std::visit([]<class P>(const P&) { return NeedsStatistics<P>; }, choice);
+}
 
 /// Where a codec has these, they are all that there is: programs, and no tuned collectives.
 inline const FormatKernels* format_kernels(const CodecChoice& choice) {
@@ -173,18 +181,17 @@ void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {
 /// with_codec() leaves these to kernels of their own.
 template <class F>
 void with_choice(const FormatChoice&, DType, F&&) {}
-template <class F>
-void with_choice(const NvFp4Blocks&, DType, F&&) {}
-template <class Parameters, class F>
-  requires requires(Parameters p) { p.block; } || requires(Parameters p) { p.integers; }
-void with_choice(const Parameters&, DType, F&&) {}
 
 /// Calls f with the device codec and with the dtype's arithmetic, to launch a kernel. The codec
 /// must take the dtype, and not have kernels of its own (FormatKernels, or those of two_pass.h).
 template <class F>
 hipError_t with_codec(const CodecChoice& choice, DType dtype, F&& f) {
   if (format_kernels(choice) != nullptr) return hipErrorInvalidValue;
-  std::visit([&](const auto& chosen) { with_choice(chosen, dtype, f); }, choice);
+  std::visit(
+      [&]<class Parameters>(const Parameters& chosen) {
+        if constexpr (!NeedsStatistics<Parameters>) with_choice(chosen, dtype, f);
+      },
+      choice);
   return hipGetLastError();
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "kernels/collectives/staging_buffer.h"
@@ -485,8 +486,8 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
 }
 
 std::string PreparedCall::failure() const {
-  std::vector<CodecChoice> codecs;
-  if (const auto* programs = std::get_if<OnePass>(&kernels_)) codecs = {programs->codec};
+  std::span<const CodecChoice> codecs;
+  if (const auto* programs = std::get_if<OnePass>(&kernels_)) codecs = {&programs->codec, 1};
   if (const auto* two_pass = std::get_if<TwoPass>(&kernels_)) codecs = two_pass->codecs;
   for (const CodecChoice& codec : codecs) {
     const FormatKernels* kernels = format_kernels(codec);

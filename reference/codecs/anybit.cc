@@ -62,19 +62,19 @@ std::size_t first_maximum(std::span<const float> x) {
   return static_cast<std::size_t>(std::max_element(x.begin(), x.end()) - x.begin());
 }
 
-class AnyBitCodec final : public Codec {
+class AnyBitCodec final : public CodecInContext {
  public:
   AnyBitCodec(std::string name, AnyBitFormat format)
-      : Codec({.name = std::move(name),
-               .summary = summary_of(format),
-               .source = "Flash Communication V2",
-               .dtypes = {DType::fp16, DType::bf16, DType::fp32},
-               .block = anybit_block(format),
-               .alignment = alignment_of(format),
-               .splits_at_alignment = anybit_block(format) != kWholeTensor,
-               .uses_context = format.stochastic,
-               .saturating = {DType::fp16, DType::bf16, DType::fp32},
-               .cost = cost_of(format)}),
+      : CodecInContext({.name = std::move(name),
+                        .summary = summary_of(format),
+                        .source = "Flash Communication V2",
+                        .dtypes = {DType::fp16, DType::bf16, DType::fp32},
+                        .block = anybit_block(format),
+                        .alignment = alignment_of(format),
+                        .splits_at_alignment = anybit_block(format) != kWholeTensor,
+                        .uses_context = format.stochastic,
+                        .saturating = {DType::fp16, DType::bf16, DType::fp32},
+                        .cost = cost_of(format)}),
         format_(format),
         arithmetic_{format.bits, format.symmetric, format.metadata == Metadata::integer_spikes} {}
 
@@ -134,11 +134,6 @@ class AnyBitCodec final : public Codec {
     const std::size_t rest = elements % chunk;
     return elements / chunk * chunk_bytes(dtype, chunk, block) +
            (rest == 0 ? 0 : chunk_bytes(dtype, rest, block));
-  }
-
-  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                 EncodeCounts& counts) const override {
-    do_encode_in({}, dtype, payload, wire, counts);
   }
 
   void do_encode_in(const EncodeContext& context, DType dtype, std::span<const std::byte> payload,

@@ -182,6 +182,20 @@ class Codec {
   CodecInfo info_;
 };
 
+/// A codec with one encoder, which takes a context whether or not the codec needs one: without it, that of a message by itself.
+class CodecInContext : public Codec {
+ public:
+  using Codec::Codec;
+
+ private:
+  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
+                 EncodeCounts& counts) const final {
+    do_encode_in({}, dtype, payload, wire, counts);
+  }
+  void do_encode_in(const EncodeContext& context, DType dtype, std::span<const std::byte> payload,
+                    std::span<std::byte> wire, EncodeCounts& counts) const override = 0;
+};
+
 using CodecPtr = std::shared_ptr<const Codec>;
 
 /// Typed views of a payload span; the element size is the caller's to know.

@@ -13,9 +13,10 @@
 namespace arlab {
 namespace {
 
-class ErrorFeedback final : public Codec {
+class ErrorFeedback final : public CodecInContext {
  public:
-  explicit ErrorFeedback(CodecPtr inner) : Codec(info_of(*inner)), inner_(accelerated(inner)) {}
+  explicit ErrorFeedback(CodecPtr inner)
+      : CodecInContext(info_of(*inner)), inner_(accelerated(inner)) {}
 
  private:
   static CodecInfo info_of(const Codec& inner) {
@@ -32,15 +33,10 @@ class ErrorFeedback final : public Codec {
   std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
     return inner_->wire_bytes(dtype, elements);
   }
-  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                 EncodeCounts& counts) const override {
-    inner_->encode(dtype, payload, wire, &counts);
-  }
   void do_encode_in(const EncodeContext& context, DType dtype, std::span<const std::byte> payload,
                     std::span<std::byte> wire, EncodeCounts& counts) const override {
     EncodeContext of_inner = context;
     of_inner.state = {};
-    of_inner.shared = {};
     const std::span<float> carried = context.state;
     std::vector<std::byte> sums(payload.begin(), payload.end());
     for (std::size_t i = 0; i < carried.size(); ++i) {

@@ -200,10 +200,10 @@ void decode_scaled(const Format& format, DType dtype, std::span<const std::byte>
 }
 
 template <ScaledFormat Format>
-class ScaledCodec final : public Codec {
+class ScaledCodec final : public CodecInContext {
  public:
   ScaledCodec(const std::string& name, const Format& format)
-      : Codec(whole(Format::info(name), format)), format_(format) {}
+      : CodecInContext(whole(Format::info(name), format)), format_(format) {}
 
  private:
   static CodecInfo whole(CodecInfo info, const Format& format) {
@@ -216,10 +216,6 @@ class ScaledCodec final : public Codec {
 
   std::size_t do_wire_bytes(DType, std::size_t elements) const override {
     return scaled_wire_bytes(format_, elements);
-  }
-  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                 EncodeCounts& counts) const override {
-    encode_scaled(format_, dtype, payload, wire, counts);
   }
   void do_encode_in(const EncodeContext& context, DType dtype, std::span<const std::byte> payload,
                     std::span<std::byte> wire, EncodeCounts& counts) const override {

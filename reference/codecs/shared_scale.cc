@@ -34,23 +34,24 @@ std::uint16_t scale_bits(float largest, std::int32_t limit) {
   return static_cast<std::uint16_t>((bits >> 16) + ((bits & 0xFFFF) != 0 ? 1 : 0));
 }
 
-class SharedCodec final : public Codec {
+class SharedCodec final : public CodecInContext {
  public:
   SharedCodec(std::string name, SharedIntegers format)
-      : Codec({.name = std::move(name),
-               .summary = fmt::format(
-                   "{}-bit integers, a scale per {} that all ranks share: sums are sums of codes",
-                   format.bits,
-                   format.group == 0 ? "message" : fmt::format("{} elements", format.group)),
-               .source = "after SwitchML, THC",
-               .dtypes = {DType::fp16, DType::bf16, DType::fp32},
-               .block = format.block(),
-               .alignment = format.group == 0 ? 1 : format.group,
-               .splits_at_alignment = format.group != 0,
-               .uses_context = true,
-               .shares_scales = true,
-               .adds_codes = true,
-               .cost = {.encode_ops_per_element = 6, .decode_ops_per_element = 3}}),
+      : CodecInContext(
+            {.name = std::move(name),
+             .summary = fmt::format(
+                 "{}-bit integers, a scale per {} that all ranks share: sums are sums of codes",
+                 format.bits,
+                 format.group == 0 ? "message" : fmt::format("{} elements", format.group)),
+             .source = "after SwitchML, THC",
+             .dtypes = {DType::fp16, DType::bf16, DType::fp32},
+             .block = format.block(),
+             .alignment = format.group == 0 ? 1 : format.group,
+             .splits_at_alignment = format.group != 0,
+             .uses_context = true,
+             .shares_scales = true,
+             .adds_codes = true,
+             .cost = {.encode_ops_per_element = 6, .decode_ops_per_element = 3}}),
         format_(format) {}
 
  private:
@@ -71,10 +72,6 @@ class SharedCodec final : public Codec {
     }
   }
 
-  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                 EncodeCounts& counts) const override {
-    do_encode_in({}, dtype, payload, wire, counts);
-  }
   void do_encode_in(const EncodeContext& context, DType dtype, std::span<const std::byte> payload,
                     std::span<std::byte> wire, EncodeCounts& counts) const override {
     const std::size_t elements = payload.size() / size_of(dtype);

@@ -184,9 +184,10 @@ std::array<std::uint32_t, 256> starts_of(const Frequencies& frequencies) {
   return starts;
 }
 
-class RansCodec final : public Codec {
+class RansCodec final : public CodecInContext {
  public:
-  explicit RansCodec(CodecPtr inner) : Codec(info_of(*inner)), inner_(accelerated(inner)) {}
+  explicit RansCodec(CodecPtr inner)
+      : CodecInContext(info_of(*inner)), inner_(accelerated(inner)) {}
 
  private:
   enum class Mode : std::uint8_t { as_it_is, coded };
@@ -206,10 +207,6 @@ class RansCodec final : public Codec {
 
   std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {
     return kHeader + inner_->wire_bytes(dtype, elements);
-  }
-  void do_encode(DType dtype, std::span<const std::byte> payload, std::span<std::byte> wire,
-                 EncodeCounts& counts) const override {
-    do_encode_in({}, dtype, payload, wire, counts);
   }
   void do_encode_in(const EncodeContext& context, DType dtype, std::span<const std::byte> payload,
                     std::span<std::byte> wire, EncodeCounts& counts) const override {

@@ -357,8 +357,7 @@ class TileExecutor {
   Chunk tile_;
   std::size_t raw_bytes_ = 0;
   std::size_t wire_bytes_[2] = {};  // by codec
-  std::vector<float>
-      shared_[2];  // likewise: what ranks have agreed on, of codecs that share scales
+  std::vector<float> shared_[2];    // likewise: what ranks have agreed on
   Buffer own_wire_;
   std::vector<Buffer> slots_;  // values of the chunk that are still to be read
   std::vector<std::uint32_t> uses_left_;
@@ -451,6 +450,10 @@ CodecState state_before(const CodecState& given, const Schedule& schedule, const
 
 ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const Inputs& inputs,
                         std::span<std::byte> outputs, const ExecuteOptions& given_options) {
+  ExecuteCounts counts;
+  if (const auto agreement = agreement_of(schedule, codecs)) {
+    counts.sent_bytes += sent_bytes_of(*agreement);
+  }
   // The state is changed when all is well.
   ExecuteOptions options = given_options;
   CodecState state;
@@ -480,15 +483,11 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
     executors[worker].run(plan.chunks[tiles[i].chunk], tiles[i].range);
   });
 
-  ExecuteCounts counts;
   for (const TileExecutor& executor : executors) {
     counts.encoded += executor.counts().encoded;
     counts.clamped += executor.counts().clamped;
     counts.flushed += executor.counts().flushed;
     counts.sent_bytes += executor.counts().sent_bytes;
-  }
-  if (const auto agreement = agreement_of(schedule, codecs)) {
-    counts.sent_bytes += sent_bytes_of(*agreement);
   }
   if (options.state != nullptr) *given_options.state = std::move(state);
   return counts;

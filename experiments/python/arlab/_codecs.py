@@ -580,7 +580,7 @@ class _MessageAdapter(_Adapter):
         self, dtype: str, payload: np.ndarray, wire: np.ndarray, numbers: tuple[int, ...] = (), carried: np.ndarray | None = None,
         statistics: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        message = payload.view(self.types[dtype]).copy()
+        message = self._blocks(dtype, payload)
         context = Context(*numbers) if carried is None else Context(*numbers, state=carried.copy())
         arguments, of = [message], f"{len(message)} {dtype}"
         with np.errstate(all="ignore"):

@@ -204,7 +204,7 @@ def budget() -> str:
 
 def code_objects() -> str:
     """Of collectives with three codecs on bf16."""
-    kernels = ("one_shot_lamport", "two_shot_lamport", "one_shot_small", "two_shot_small", "one_shot", "two_shot")
+    kernels = ("one_shot_lamport", "two_shot_lamport", "one_shot", "two_shot")
     codecs = {"bf16": "Plain<Bf16>", "qr-q4": "QuickReduce<Q4, Bf16>", "int4-g32": "AnyBit<Bf16, FixedAnyBit<4u, 5u, (Spikes)0>>"}
     columns = {
         "vector registers": "vector_registers", "scalar registers": "scalar_registers", "shared memory": "local_bytes",

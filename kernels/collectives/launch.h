@@ -11,10 +11,6 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Codecs that have kernels with flags for small tensors.
-template <class Codec, class Element>
-inline constexpr bool kHasSmallKernels =
-    Codec::kTuning.tuned && (kHasSmallKernelsOf16Bits || sizeof(typename Element::Bits) != 2);
 /// Codecs whose tiles fit Lamport slots.
 template <class Codec, class Element>
 inline constexpr bool kWorksInLamportSlots =
@@ -53,11 +49,9 @@ using LaunchCollective = hipError_t (*)(const Call& call, const CodecChoice& cod
 
 hipError_t launch_one_shot(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_one_shot_lamport(const Call&, const CodecChoice&, DType, hipStream_t);
-hipError_t launch_one_shot_small(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_one_shot_sentinel(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_lamport(const Call&, const CodecChoice&, DType, hipStream_t);
-hipError_t launch_two_shot_small(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_two_shot_sentinel(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_ring(const Call&, const CodecChoice&, DType, hipStream_t);
 hipError_t launch_all_to_all(const Call&, const CodecChoice&, DType, hipStream_t);

@@ -56,16 +56,7 @@ class StagingBuffer {
         }
       }
     } else {
-      copy(to, 0, static_cast<unsigned>(batch.count) * tile_bytes_of<Codec>(call_));
-    }
-  }
-  /// The whole tile that was put as `tile`, to the start of a slot.
-  ARLAB_DEVICE void send_tile(int tile, const Encoded& encoded, std::uint8_t* to) const {
-    if constexpr (Codec::kTuning.stores_directly) {
-      codec_.store(encoded, to, Batch::at());
-    } else {
-      const unsigned bytes = tile_bytes_of<Codec>(call_);
-      copy(to, static_cast<unsigned>(tile) * bytes, bytes);
+      copy(to, static_cast<unsigned>(batch.count) * tile_bytes_of<Codec>(call_));
     }
   }
   /// A tile that was put as number 0.
@@ -74,7 +65,7 @@ class StagingBuffer {
     if constexpr (Codec::kTuning.stores_directly) {
       codec_.store(encoded, to, tile.at());
     } else {
-      copy(to, 0, static_cast<unsigned>(codec_.wire_bytes(tile.elements)));
+      copy(to, static_cast<unsigned>(codec_.wire_bytes(tile.elements)));
     }
   }
   /// The other buffer: it was sent before the last fill().
@@ -85,9 +76,7 @@ class StagingBuffer {
     return reinterpret_cast<std::uint8_t*>(memory_.words[turn_]);
   }
 
-  ARLAB_DEVICE void copy(std::uint8_t* to, unsigned offset, unsigned bytes) const {
-    copy_wire(wire() + offset, to, bytes);
-  }
+  ARLAB_DEVICE void copy(std::uint8_t* to, unsigned bytes) const { copy_wire(wire(), to, bytes); }
 
   const Codec& codec_;
   const AnyCall& call_;

@@ -105,13 +105,6 @@ inline constexpr bool kFixesWidths = true;
 inline constexpr bool kFixesWidths = false;
 #endif
 
-/// Whether small tensors of 16-bit elements have kernels with flags: not where Lamport slots are always there, and faster.
-#if defined(__HIP_PLATFORM_NVIDIA__)
-inline constexpr bool kHasSmallKernelsOf16Bits = false;
-#else
-inline constexpr bool kHasSmallKernelsOf16Bits = true;
-#endif
-
 /// How often a word is looked at before whatever else ends a wait is.
 #if defined(__HIP_PLATFORM_HOST__)
 inline constexpr int kPollsInARow = 1;  // others run when this one gives way

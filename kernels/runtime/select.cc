@@ -40,7 +40,6 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
         if constexpr (requires { codec_of.has_long_groups(); }) {
           traits.is_tuned = codec_of.has_long_groups();
         }
-        traits.small = kHasSmallKernels<Codec, Element>;
         traits.one_shot_sentinel = kOneShotWorksWithSentinels<Codec, Element>;
         traits.two_shot_sentinel = kTwoShotWorksWithSentinels<Codec, Element>;
       });
@@ -56,11 +55,9 @@ LaunchCollective launch_of(const KernelRule& rule) {
       {"one_shot", launch_one_shot},
       {"one_shot_lamport", launch_one_shot_lamport},
       {"one_shot_sentinel", launch_one_shot_sentinel},
-      {"one_shot_small", launch_one_shot_small},
       {"two_shot", launch_two_shot},
       {"two_shot_lamport", launch_two_shot_lamport},
       {"two_shot_sentinel", launch_two_shot_sentinel},
-      {"two_shot_small", launch_two_shot_small},
       {"ring", launch_ring},
       {"all_to_all", launch_all_to_all}};
   for (const auto& [kernel, launch] : kLaunches) {

@@ -61,9 +61,7 @@ bool is_lamport(const KernelCall& call) {
   return call.has_lamport && call.tiles <= call.lamport_blocks && is_one_tile_per_block(call);
 }
 
-bool is_small(const KernelCall& call) { return call.codec.small && is_one_tile_per_block(call); }
-
-constexpr std::array<KernelRule, 10> kRules = {{
+constexpr std::array<KernelRule, 8> kRules = {{
     {"one_shot", "one_shot_lamport", 1, is_lamport,
      "a tuned codec, 16-bit elements, one tile per block at most", "h200_lamport_2026-11-23.csv"},
     {"two_shot", "two_shot_lamport", 2, is_lamport,
@@ -75,9 +73,6 @@ constexpr std::array<KernelRule, 10> kRules = {{
      },
      "2 ranks, a tuned codec, 16-bit elements, more tiles than 1/8 of the blocks",
      "h200_pair_2026-11-22.csv"},
-    {"one_shot", "one_shot_small", 1, is_small,
-     "a tuned codec, one tile per block at most, and no Lamport slots",
-     "h200_versions_2026-11-21.csv"},
     {"one_shot", "one_shot", 1, has_tuned_kernels, "every other codec of choice.h",
      "h200_places_2026-11-22.csv"},
     {"two_shot", "two_shot_sentinel", 2,
@@ -89,9 +84,6 @@ constexpr std::array<KernelRule, 10> kRules = {{
      "bytes "
      "per tile only with more tiles than 1/8 of the blocks",
      "h200_places_2026-11-22.csv", true},
-    {"two_shot", "two_shot_small", 2, is_small,
-     "a tuned codec, one tile per block at most, and no Lamport slots",
-     "h200_versions_2026-11-21.csv"},
     {"two_shot", "two_shot", 2, has_tuned_kernels, "every other codec of choice.h",
      "h200_places_2026-11-22.csv"},
     {"ring", "ring", 1, has_tuned_kernels, "every codec of choice.h",

@@ -27,7 +27,6 @@ struct CodecInKernels {
   bool pads_tiles = false;         ///< the wire of a tile that ends early is that of a whole one
   bool programs_only = false;      ///< no kernel of an algorithm has it
   bool has_message_scale = false;  ///< which kernels find before they encode anything
-  bool small = false;              ///< there are kernels with flags for small tensors
   bool one_shot_sentinel = false;  ///< there is one_shot with sentinel slots
   bool two_shot_sentinel = false;  ///< likewise two_shot
   /// On a multiprocessor, of kernels with Lamport slots, on NVIDIA; other kernels have kKernelBlocks there.
@@ -36,7 +35,7 @@ struct CodecInKernels {
 };
 
 /// What kernels can do with the codec of this name; an abstract one is taken as one that kernels
-/// were made for. `small` is left to the machine.
+/// were made for.
 CodecInKernels codec_in_kernels(std::string_view codec, DType dtype);
 
 /// Wire bytes of a tile, a multiple of 16.

@@ -32,10 +32,7 @@ OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
   if (!call.codec.is_tuned) {  // maybe of the caller's own, with a name that nobody knows
     return is_shot || plan.algorithm == "ring" ? OwnKernel::rounds : OwnKernel::program;
   }
-  // On NVIDIA, small tensors of 16-bit elements have Lamport slots, others flags in rounds.
-  const bool is_16_bit = size_of(plan.dtype) == 2;
-  call.codec.small = !is_16_bit;
-  call.has_lamport = device.small.has_value() && is_16_bit;
+  call.has_lamport = device.small.has_value() && size_of(plan.dtype) == 2;
   call.has_sentinels =
       device.sentinels && plan.world_size <= (is_two_shot ? kTwoShotSentinelRanks : 2);
   call.blocks = static_cast<std::size_t>(device.blocks->resident.value);

@@ -64,7 +64,7 @@ def test_what_a_call_adds_to_other_work(between, tmp_path):
     assert math.isfinite(row["time_us"])  # emulated, a difference may be anything
 
 
-@pytest.mark.parametrize("protocol, kernel", [("flags", "one_shot_small"), ("sentinels", "one_shot_lamport")])
+@pytest.mark.parametrize("protocol, kernel", [("flags", "one_shot"), ("sentinels", "one_shot_lamport")])
 def test_the_protocol_can_be_chosen(protocol, kernel, tmp_path):
     command = f"bench --platform host --explain --ranks 2 --algorithm one_shot --codec bf16 --bytes 4K --protocol {protocol}"
     (choice,) = ok_json(command, tmp_path)["choices"]

@@ -156,7 +156,7 @@ def kernels_of_small_calls(folder, options=""):
 
 
 def test_sentinels_are_taken_once_they_have_passed(tmp_path, monkeypatch):
-    flags, sentinels = ["one_shot_small", "two_shot_small"], ["one_shot_lamport", "two_shot_lamport"]
+    flags, sentinels = ["one_shot", "two_shot"], ["one_shot_lamport", "two_shot_lamport"]
     assert kernels_of_small_calls(tmp_path) == sentinels
     monkeypatch.setenv("ARLAB_SENTINELS_NEED_RECORD", "1")
     monkeypatch.setenv("ARLAB_CACHE", str(tmp_path / "cache"))

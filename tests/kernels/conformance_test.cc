@@ -217,7 +217,7 @@ TEST(Conformance, DoesNotDependOnTheScheduleOfLanes) {
 }
 
 /// A tile of each chunk for every block, at most: one_shot_lamport.hip and two_shot_lamport.hip, or
-/// one_shot_small.hip and two_shot_small.hip.
+/// one_shot.hip and two_shot.hip in one round.
 TEST(Conformance, SmallTensorsWithBothProtocols) {
   emulator::configure({.wave_size = 32, .seed = 1});
   for (const Protocol protocol : {Protocol::sentinels, Protocol::flags}) {

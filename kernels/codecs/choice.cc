@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/codecs/shared_scale.h"
 #include "reference/codecs/anybit_layout.h"
 #include "reference/codecs/formats/logfmt.h"
 #include "reference/codecs/nvfp4.h"
@@ -69,6 +70,7 @@ std::optional<CodecChoice> choose(const Codec& codec) {
     return *format;
   }
   if (FormatChoice kernels = find_format_kernels(name)) return kernels;
+  if (FormatChoice kernels = shared_scale_kernels(name)) return kernels;
   if (const auto format = parse_logfmt(name)) {
     if (!is_group_of_lanes(format->group)) {
       return TwoPassLogFmtParameters{format->bits, format->group};

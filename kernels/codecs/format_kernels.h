@@ -16,6 +16,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 struct ProgramCall;
+class SumsOfCodes;
 struct AnyBitParameters;
 
 /// Launches them; as codec_kernels.h and schedule/run.h say.
@@ -33,6 +34,8 @@ class FormatKernels {
   virtual hipError_t run(const ProgramCall& call, DType dtype, hipStream_t stream) const = 0;
   /// Once kernels have ended: what a codec that works on the host has thrown since this was asked last; else empty.
   virtual std::string failure() const { return {}; }
+  /// Of codecs whose sums are sums of codes, the kernels that make them (shared_scale.h); else null.
+  virtual const SumsOfCodes* sums_of_codes() const { return nullptr; }
 };
 using FormatChoice = std::shared_ptr<const FormatKernels>;
 

@@ -24,7 +24,7 @@ class HostCodec {
   /// Whether it works on tiles: blocks that fill them, and wires that follow each other as those of tiles do.
   static bool can(const Codec& codec) {
     const CodecInfo& info = codec.info();
-    return !info.is_of_reference_only() && info.least_call_elements != 0 &&
+    return !info.is_of_reference_only() && !info.shares_scales && info.least_call_elements != 0 &&
            info.splits_at_alignment && kTile % info.alignment == 0 &&
            std::ranges::all_of(info.dtypes, [&](DType dtype) {
              return codec.wire_bytes(dtype, kTile) <= kBytesPerThread * kThreads;

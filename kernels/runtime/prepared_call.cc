@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "kernels/codecs/shared_scale.h"
 #include "kernels/collectives/staging_buffer.h"
 #include "kernels/runtime/hip_status.h"
 #include "reference/codecs/registry.h"
@@ -434,6 +435,63 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
   return result;
 }
 
+Result<PreparedCall::OfCodes> PreparedCall::of_codes(const CollectiveRequest& request,
+                                                     const Schedule& schedule, const Codecs& codecs,
+                                                     const CodecChoice& choice,
+                                                     const TeamResources& resources) {
+  const SumsOfCodes& kernels = *format_kernels(choice)->sums_of_codes();
+  const SharedIntegers format = kernels.format();
+  const auto ranks = static_cast<std::uint32_t>(resources.team.layout.ranks);
+  if (codecs.differ() || schedule.collective != Collective::all_reduce) {
+    return Status::error(fmt::format(
+        "codec {}: kernels add its codes in all-reduces, and with no other codec in these",
+        request.codec));
+  }
+  if (format.limit(ranks) * static_cast<std::int32_t>(ranks) > format.largest_code()) {
+    return Status::error(
+        fmt::format("codec {}: sums of {} ranks may be beyond its largest code, {}", request.codec,
+                    ranks, format.largest_code()));
+  }
+  const std::optional<Schedule> agreement = agreement_of(schedule, codecs);
+  const std::size_t numbers = agreement ? agreement->elements : 0;
+  const std::size_t most = resources.options.two_pass_groups * sizeof(Statistics) / sizeof(float);
+  if (numbers > most) {
+    return Status::error(fmt::format("{} two-pass groups are too few: codec {} takes {}",
+                                     resources.options.two_pass_groups, request.codec,
+                                     ceil_divide(numbers, sizeof(Statistics) / sizeof(float))));
+  }
+  OfCodes result{choice,
+                 {},
+                 {},
+                 {},
+                 request.elements,
+                 reinterpret_cast<float*>(resources.statistics),
+                 static_cast<int>(ranks)};
+  Result<OnePass> sums =
+      one_pass(request, schedule, choice, format_kernels(choice)->tuning(), resources);
+  if (!sums.ok()) return sums.status();
+  result.sums = std::move(sums.value().calls);
+  bool in_place = sums.value().in_place;
+  if (agreement) {
+    CollectiveRequest of_numbers = request;
+    of_numbers.codec = name_of(DType::fp32);
+    of_numbers.dtype = DType::fp32;
+    Result<OnePass> programs =
+        one_pass(of_numbers, *agreement, choice, kernels.tuning_of_agreement(), resources);
+    if (!programs.ok()) return programs.status();
+    result.algorithm = agreement->algorithm;
+    result.agreement = std::move(programs.value().calls);
+    in_place = in_place && programs.value().in_place;
+  }
+  if (!in_place) {
+    return Status::error(fmt::format(
+        "codec {}: its codes are added where the output will be, and schedule {} reads its input "
+        "again after it has stored there",
+        request.codec, schedule.algorithm));
+  }
+  return result;
+}
+
 Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const CollectiveRequest& asked,
                                                                   const TeamResources& of_team) {
   try {
@@ -462,6 +520,12 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
       choices.push_back(choice.value());
     }
     const CodecChoice& choice = choices.front();
+    for (const CodecChoice& each : choices) {
+      const FormatKernels* format = format_kernels(each);
+      if (format != nullptr && format->sums_of_codes() != nullptr && adds(schedule.collective)) {
+        return keep(of_codes(request, schedule, codecs, each, resources));
+      }
+    }
     const bool measures = needs_statistics(choice);
     // All blocks of a kernel that measures must be on the device at once, as with sentinels.
     if (!codecs.differ() && (!measures || resources.team.layout.sentinels)) {
@@ -510,6 +574,11 @@ std::string PreparedCall::explanation() const {
                        programs->calls.front().program.phases,
                        programs->calls.front().program.steps());
   }
+  if (const auto* of_codes = std::get_if<OfCodes>(&kernels_)) {
+    return fmt::format(
+        "programs of codes: ranks agree on scales by {}, then codes are added; {} kernels",
+        of_codes->algorithm, 3 + of_codes->agreement.size() + of_codes->sums.size());
+  }
   const auto& two_pass = std::get<TwoPass>(kernels_);
   std::size_t kernels = 0;
   bool has_two_codecs = false;
@@ -538,6 +607,24 @@ void take_part(const ElementRange* chunks, std::size_t count, std::size_t begin,
 
 }  // namespace
 
+Status PreparedCall::launch_of_codes(const OfCodes& of, const void* input, void* output,
+                                     hipStream_t stream) const {
+  const SumsOfCodes& kernels = *format_kernels(of.codec)->sums_of_codes();
+  ARLAB_RETURN_IF_ERROR(started(kernels.measure(dtype_, input, of.elements, of.largest, stream)));
+  for (ProgramCall call : of.agreement) {
+    call.input = call.output = of.largest;
+    ARLAB_RETURN_IF_ERROR(started(kernels.agree(call, stream)));
+  }
+  ARLAB_RETURN_IF_ERROR(started(
+      kernels.encode_tensor(dtype_, input, of.elements, of.largest, of.ranks, output, stream)));
+  for (ProgramCall call : of.sums) {
+    call.input = call.output = output;
+    call.aligned = call.aligned && is_aligned(output, output);
+    ARLAB_RETURN_IF_ERROR(started(kernels.add(call, dtype_, stream)));
+  }
+  return started(kernels.decode_tensor(dtype_, output, of.elements, of.largest, of.ranks, stream));
+}
+
 Status PreparedCall::launch(const void* input, void* output, hipStream_t stream) const {
   const auto* programs = std::get_if<OnePass>(&kernels_);
   const auto* two_pass = std::get_if<TwoPass>(&kernels_);
@@ -547,6 +634,9 @@ Status PreparedCall::launch(const void* input, void* output, hipStream_t stream)
     return Status::error(
         "this schedule reads its input again after it has stored there: the output must be another "
         "tensor");
+  }
+  if (const auto* of_codes = std::get_if<OfCodes>(&kernels_)) {
+    return launch_of_codes(*of_codes, input, output, stream);
   }
   if (const auto* tuned = std::get_if<Tuned>(&kernels_)) {
     Call call = tuned->call;

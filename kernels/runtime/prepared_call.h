@@ -75,6 +75,17 @@ class PreparedCall {
     }
   };
 
+  /// An all-reduce whose sums are sums of codes (codecs/shared_scale.h). All programs work in place.
+  struct OfCodes {
+    CodecChoice codec;
+    std::string algorithm;               ///< by which ranks agree on scales
+    std::vector<ProgramCall> agreement;  ///< programs of it
+    std::vector<ProgramCall> sums;       ///< programs of the all-reduce
+    std::size_t elements;
+    float* largest;  ///< of every group
+    int ranks;
+  };
+
   PreparedCall(DType dtype, bool is_counted) : dtype_(dtype), is_counted_(is_counted) {}
 
   static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const KernelRule&,
@@ -86,9 +97,13 @@ class PreparedCall {
   static Result<TwoPass> two_pass(const CollectiveRequest&, const Schedule&, const Codecs&,
                                   std::vector<CodecChoice>, const TeamResources&);
 
+  static Result<OfCodes> of_codes(const CollectiveRequest&, const Schedule&, const Codecs&,
+                                  const CodecChoice&, const TeamResources&);
+  Status launch_of_codes(const OfCodes&, const void* input, void* output, hipStream_t stream) const;
+
   DType dtype_;
   bool is_counted_;
-  std::variant<Tuned, OnePass, TwoPass> kernels_;
+  std::variant<Tuned, OnePass, TwoPass, OfCodes> kernels_;
 };
 
 }  // namespace ARLAB_PLATFORM

@@ -68,6 +68,7 @@ class StepRunner {
       context.seed = call_.seed;
       context.call = *global_pointer(call_.team.random_calls);
       context.rank = static_cast<std::uint32_t>(call_.team.rank);
+      context.world_size = static_cast<std::uint32_t>(call_.team.layout.ranks);
       context.step = step.encodings;
       context.position = tile.begin;
       return codec_.encode(x, tile.at(), context);

@@ -76,8 +76,8 @@ struct CodecInfo {
   /// Whether wires that were encoded by the same numbers can be added without decoding them.
   bool adds_codes = false;
 
-  /// Whether only the reference has it: kernels agree on nothing before they encode, carry nothing from call to call, and have slots of one length.
-  bool is_of_reference_only() const { return has_state || has_variable_wire || shares_scales; }
+  /// Whether only the reference has it: kernels carry nothing from call to call, and have slots of one length.
+  bool is_of_reference_only() const { return has_state || has_variable_wire; }
 
   /// Dtypes in which no finite tensor decodes to an infinity: SPEC.md, "Saturation".
   std::vector<DType> saturating = {};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reference/codecs/bit_planes.h"
+#include "reference/codecs/formats/shared_integers.h"
 #include "reference/codecs/name_parts.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
@@ -18,20 +19,8 @@
 namespace arlab {
 namespace {
 
-struct SharedIntegers {
-  unsigned bits = 0;
-  std::size_t group = 0;  ///< 0: the whole message
-
-  std::int32_t largest_code() const { return (1 << (bits - 1)) - 1; }
-  std::size_t block() const { return group == 0 ? kWholeTensor : group; }
-};
-
-/// The scale of a block whose largest magnitude is `largest`, in bf16, rounded up, so that no code is above the limit; a NaN
-/// where the magnitude is not finite.
-std::uint16_t scale_bits(float largest, std::int32_t limit) {
-  const auto bits = std::bit_cast<std::uint32_t>(largest / static_cast<float>(limit));
-  if (!std::isfinite(largest)) return 0x7FC0;
-  return static_cast<std::uint16_t>((bits >> 16) + ((bits & 0xFFFF) != 0 ? 1 : 0));
+std::size_t block_of(const SharedIntegers& format) {
+  return format.group == 0 ? kWholeTensor : format.group;
 }
 
 class SharedCodec final : public CodecInContext {
@@ -45,7 +34,7 @@ class SharedCodec final : public CodecInContext {
                  format.group == 0 ? "message" : fmt::format("{} elements", format.group)),
              .source = "after SwitchML, THC",
              .dtypes = {DType::fp16, DType::bf16, DType::fp32},
-             .block = format.block(),
+             .block = block_of(format),
              .alignment = format.group == 0 ? 1 : format.group,
              .splits_at_alignment = format.group != 0,
              .uses_context = true,
@@ -83,12 +72,11 @@ class SharedCodec final : public CodecInContext {
       largest = own;
     }
     const std::int32_t most = format_.largest_code();
-    const auto ranks = static_cast<std::int32_t>(
-        std::min<std::uint32_t>(context.world_size, static_cast<std::uint32_t>(most)));
+    const std::int32_t limit = format_.limit(context.world_size);
     std::vector<std::int32_t> codes(elements);
     std::byte* scales = wire.data() + code_bytes(elements);
     for (std::size_t b = 0; b < largest.size(); ++b) {
-      const std::uint16_t bits = scale_bits(largest[b], most / ranks);
+      const std::uint16_t bits = SharedIntegers::scale_bits(largest[b], limit);
       const float scale = bfloat16_to_float(bits);
       put(scales, bits);
       for (std::size_t i = first(b); i < std::min(elements, first(b + 1)); ++i) {
@@ -139,10 +127,8 @@ class SharedCodec final : public CodecInContext {
     return block * format_.group;
   }
 
-  /// The low eight bits of all codes as planes, then those above.
-  unsigned low_bits() const { return std::min(format_.bits, 8U); }
   std::size_t code_bytes(std::size_t elements) const {
-    return planes_bytes(elements, low_bits()) + planes_bytes(elements, format_.bits - low_bits());
+    return planes_bytes(elements, format_.low_bits()) + planes_bytes(elements, format_.high_bits());
   }
   void pack(std::span<const std::int32_t> codes, std::span<std::byte> wire) const {
     std::vector<std::uint8_t> part(codes.size());
@@ -152,15 +138,15 @@ class SharedCodec final : public CodecInContext {
       }
       return pack_planes(part, bits, out);
     };
-    std::byte* const out = bits_from(0, low_bits(), wire.data());
-    if (format_.bits > 8) bits_from(8, format_.bits - 8, out);
+    std::byte* const out = bits_from(0, format_.low_bits(), wire.data());
+    if (format_.high_bits() != 0) bits_from(8, format_.high_bits(), out);
   }
   void unpack(std::span<const std::byte> wire, std::span<std::int32_t> codes) const {
     std::vector<std::uint8_t> part(codes.size());
-    const std::byte* in = unpack_planes(wire.data(), low_bits(), part);
+    const std::byte* in = unpack_planes(wire.data(), format_.low_bits(), part);
     std::ranges::copy(part, codes.begin());
-    if (format_.bits > 8) {
-      unpack_planes(in, format_.bits - 8, part);
+    if (format_.high_bits() != 0) {
+      unpack_planes(in, format_.high_bits(), part);
       for (std::size_t i = 0; i < codes.size(); ++i) codes[i] |= part[i] << 8;
     }
     const std::int32_t sign = 1 << (format_.bits - 1);
@@ -173,32 +159,35 @@ class SharedCodec final : public CodecInContext {
 
 }  // namespace
 
+std::optional<SharedIntegers> parse_shared_integers(std::string_view name) {
+  std::string_view rest = name;
+  if (!take(rest, "shared-int")) return std::nullopt;
+  const auto fail_in = [&] {
+    fail(
+        "codec '{}': allowed is shared-int<w>-g<G> with w from 4 to 16, and G a power of two from "
+        "8 to 4096, or tensor",
+        name);
+  };
+  SharedIntegers format;
+  const auto bits = number_of_digits(take_digits(rest));
+  if (!bits || *bits < 4 || *bits > 16 || !take(rest, "-g")) fail_in();
+  format.bits = static_cast<unsigned>(*bits);
+  if (rest == "tensor") return format;
+  const auto group = number_of_digits(take_digits(rest));
+  if (!rest.empty() || !group || *group < 8 || *group > 4096 || !std::has_single_bit(*group)) {
+    fail_in();
+  }
+  format.group = *group;
+  return format;
+}
+
 CodecFamily shared_scale_codecs() {
   return {.pattern = "shared-int<w>-g<G|tensor> (w: 4 to 16, G: powers of two from 8 to 4096)",
           .listed = {},
           .find = [](std::string_view name) -> CodecPtr {
-            std::string_view rest = name;
-            if (!take(rest, "shared-int")) return nullptr;
-            const auto fail_in = [&]() -> CodecPtr {
-              fail(
-                  "codec '{}': allowed is shared-int<w>-g<G> with w from 4 to 16, and G a power of "
-                  "two from 8 to 4096, or tensor",
-                  name);
-            };
-            SharedIntegers format;
-            const auto bits = number_of_digits(take_digits(rest));
-            if (!bits || *bits < 4 || *bits > 16 || !take(rest, "-g")) return fail_in();
-            format.bits = static_cast<unsigned>(*bits);
-            if (rest == "tensor") {
-              return std::make_shared<SharedCodec>(std::string(name), format);
-            }
-            const auto group = number_of_digits(take_digits(rest));
-            if (!rest.empty() || !group || *group < 8 || *group > 4096 ||
-                !std::has_single_bit(*group)) {
-              return fail_in();
-            }
-            format.group = *group;
-            return std::make_shared<SharedCodec>(std::string(name), format);
+            const std::optional<SharedIntegers> format = parse_shared_integers(name);
+            if (!format) return nullptr;
+            return std::make_shared<SharedCodec>(std::string(name), *format);
           }};
 }
 

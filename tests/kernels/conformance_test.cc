@@ -47,7 +47,8 @@ TEST(Conformance, WireBytesAndDecoding) {
   for (const char* name :
        {"int7-g64", "int8-g8", "int3-g16-sr", "int6-g256-sr-is", "int2-g8-sr-is", "int5-g32-sym",
         "int4-g64-sym-sr", "had-int7-g256", "had-int2-g8-sym", "logfmt8-g128", "logfmt5-g8",
-        "mxfp4-ceil", "mxfp8-e4m3-even", "mxfp6-e2m3-ceil", "mxfp8-e5m2-even"}) {
+        "shared-int4-g8", "shared-int8-g32", "shared-int11-g64", "shared-int16-g256", "mxfp4-ceil",
+        "mxfp8-e4m3-even", "mxfp6-e2m3-ceil", "mxfp8-e5m2-even"}) {
     codecs.push_back(name);
   }
   for (const std::string& name : unusual_codecs()) codecs.push_back(name);
@@ -202,6 +203,48 @@ TEST(Conformance, UnusualCodecsInEveryAlgorithm) {
                       .lengths = ARLAB_SHORT_TESTS ? std::vector<std::size_t>{100}
                                                    : std::vector<std::size_t>{9, 6151},
                       .group = kSmallGroup});
+}
+
+/// Ranks agree on scales first; other collectives take those of each message. Sums of 8 ranks have no room in 4 bits.
+TEST(Conformance, SumsOfCodes) {
+  emulator::configure({.wave_size = 32, .seed = 1});
+  std::vector<std::string> algorithms;
+  for (const Algorithm& algorithm : all_algorithms()) {
+    if (algorithm.collective == Collective::all_reduce || !adds(algorithm.collective)) {
+      algorithms.push_back(algorithm.name);
+    }
+  }
+  ConformanceRequest request{.codecs = {"shared-int8-g32", "shared-int14-g128"},
+                             .algorithms = algorithms,
+                             .ranks = ARLAB_SHORT_TESTS ? std::vector{3} : std::vector{2, 3, 5, 8},
+                             .lengths = ARLAB_SHORT_TESTS
+                                            ? std::vector<std::size_t>{2100}
+                                            : std::vector<std::size_t>{1, 40, 2100, 9001},
+                             .group = kSmallGroup};
+  expect_conformance(request);
+  request.codecs = {"shared-int4-g8"};
+  request.algorithms = {"ring", "one_shot"};
+  request.ranks = {7};
+  request.lengths = {3001};
+  expect_conformance(request);
+
+  const auto refusal = [&](ConformanceRequest refused) {
+    return run_conformance(host(), refused, [](const ConformanceRow&) {}).message();
+  };
+  request.ranks = {8};
+  EXPECT_EQ(refusal(request),
+            "codec shared-int4-g8: sums of 8 ranks may be beyond its largest code, 7");
+  request.ranks = {2};
+  request.algorithms = {"reduce_scatter"};
+  EXPECT_EQ(refusal(request),
+            "codec shared-int4-g8: kernels add its codes in all-reduces, and with no other codec "
+            "in these");
+  request.algorithms = {"two_shot"};
+  request.group.two_pass_groups = 4;
+  EXPECT_EQ(refusal(request), "4 two-pass groups are too few: codec shared-int4-g8 takes 47");
+  request.group = kSmallGroup;
+  request.codecs = {"shared-int8-g512"};
+  EXPECT_EQ(refusal(request), "codec shared-int8-g512 has no kernels");
 }
 
 TEST(Conformance, DoesNotDependOnTheScheduleOfLanes) {

@@ -32,6 +32,8 @@ struct Subject {
   int most_rounds_still = 0;
 
   Subject(const char* codec_name, std::string text) : codec(codec_name), algorithm(text) {
+    // Scales travel as tiles of fp32.
+    if (std::string_view(codec).starts_with("shared-")) options.slot_bytes = 8192;
     const std::size_t slash = text.find('/');
     if (slash == std::string::npos) return;
     algorithm.resize(slash);

@@ -1,4 +1,4 @@
-// Instead of kernels/codecs/choice.h: int8-g128-sr and int4-g32-stoch on fp16 and nothing else.
+// Instead of kernels/codecs/choice.h: int8-g128-sr, int4-g32-stoch and shared-int8-g32 on fp16, and nothing else.
 #pragma once
 
 #include <string>
@@ -6,13 +6,14 @@
 #include "kernels/codecs/anybit.h"
 #include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/message_scale.h"
+#include "kernels/codecs/shared_scale.h"
 #include "kernels/codecs/two_pass.h"
 #include "kernels/runtime/status.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Of int4-g32-stoch, in stochastic_kernels.cc; else null.
+/// Of int4-g32-stoch, in stochastic_kernels.cc, and of shared-int8-g32; else null.
 struct CodecChoice {
   FormatChoice kernels;
 };
@@ -29,6 +30,7 @@ inline Result<CodecChoice> choose_codec(const std::string& name) {
     parameters.group = {5};
     return CodecChoice{stochastic_anybit_kernels(parameters)};
   }
+  if (FormatChoice kernels = shared_scale_kernels(name)) return CodecChoice{kernels};
   return Status::error(name);
 }
 

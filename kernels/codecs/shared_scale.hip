@@ -1,0 +1,122 @@
+#include <memory>
+
+#include "kernels/codecs/kernels_of_format.h"
+#include "kernels/codecs/shared_scale.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+namespace {
+
+template <class Element>
+__global__ void __launch_bounds__(kThreads)
+    measure_kernel(SharedIntegers format, const typename Element::Bits* input, std::size_t elements,
+                   std::uint32_t* largest) {
+  const Position at = position_in(elements);
+  const Pack8<Element> x = load_elements<Element>(input + at.first, at.count());
+  const std::uint32_t found =
+      largest_magnitude(x, at.count(), static_cast<int>(format.group / kPerThread));
+  if (at.count() != 0 && at.first % format.group == 0) largest[at.first / format.group] = found;
+}
+
+ARLAB_DEVICE float scale_at(const SharedIntegers& format, std::int32_t limit, const float* largest,
+                            Position at) {
+  if (at.count() == 0) return 0;
+  return Bf16::to_float(SharedIntegers::scale_bits(largest[at.first / format.group], limit));
+}
+
+template <class Element>
+__global__ void __launch_bounds__(kThreads)
+    encode_tensor_kernel(SharedIntegers format, std::int32_t limit,
+                         const typename Element::Bits* input, std::size_t elements,
+                         const float* largest, typename CodesOf<Element>::Bits* codes) {
+  const Position at = position_in(elements);
+  const Pack8<Element> x = load_elements<Element>(input + at.first, at.count());
+  store_elements<CodesOf<Element>>(
+      codes + at.first, codes_of_elements(x, scale_at(format, limit, largest, at)), at.count());
+}
+
+template <class Element>
+__global__ void __launch_bounds__(kThreads)
+    decode_tensor_kernel(SharedIntegers format, std::int32_t limit, void* tensor,
+                         std::size_t elements, const float* largest) {
+  const Position at = position_in(elements);
+  const auto* codes = static_cast<const typename CodesOf<Element>::Bits*>(tensor) + at.first;
+  const auto x = load_elements<CodesOf<Element>>(codes, at.count());
+  store_elements<Element>(static_cast<typename Element::Bits*>(tensor) + at.first,
+                          elements_of_codes<Element>(x, scale_at(format, limit, largest, at)),
+                          at.count());
+}
+
+class SharedScaleKernels final : public ProgramKernels<SharedAlone, SharedIntegers>,
+                                 public SumsOfCodes {
+ public:
+  explicit SharedScaleKernels(const SharedIntegers& format)
+      : ProgramKernels<SharedAlone, SharedIntegers>(format), format_(format) {}
+
+  const SumsOfCodes* sums_of_codes() const override { return this; }
+  SharedIntegers format() const override { return format_; }
+
+  hipError_t measure(DType dtype, const void* input, std::size_t elements, float* largest,
+                     hipStream_t stream) const override {
+    return of_dtype(dtype, [&]<class Element>(Element) {
+      hipLaunchKernelGGL(HIP_KERNEL_NAME(measure_kernel<Element>), blocks_for(elements),
+                         dim3(kThreads), 0, stream, format_,
+                         static_cast<const typename Element::Bits*>(input), elements,
+                         reinterpret_cast<std::uint32_t*>(largest));
+    });
+  }
+  Tuning tuning_of_agreement() const override { return Plain<Maximum>::kTuning; }
+  hipError_t agree(const ProgramCall& call, hipStream_t stream) const override {
+    launch_program_of(Plain<Maximum>(), Maximum(), call, stream);
+    return hipGetLastError();
+  }
+  hipError_t encode_tensor(DType dtype, const void* input, std::size_t elements,
+                           const float* largest, int ranks, void* codes,
+                           hipStream_t stream) const override {
+    return of_dtype(dtype, [&]<class Element>(Element) {
+      hipLaunchKernelGGL(HIP_KERNEL_NAME(encode_tensor_kernel<Element>), blocks_for(elements),
+                         dim3(kThreads), 0, stream, format_, limit(ranks),
+                         static_cast<const typename Element::Bits*>(input), elements, largest,
+                         static_cast<typename CodesOf<Element>::Bits*>(codes));
+    });
+  }
+  hipError_t add(const ProgramCall& call, DType dtype, hipStream_t stream) const override {
+    if (size_of(dtype) == 2) {
+      launch_program_of(SharedCodes<Codes16>(format_), Codes16(), call, stream);
+    } else {
+      launch_program_of(SharedCodes<Codes32>(format_), Codes32(), call, stream);
+    }
+    return hipGetLastError();
+  }
+  hipError_t decode_tensor(DType dtype, void* codes, std::size_t elements, const float* largest,
+                           int ranks, hipStream_t stream) const override {
+    return of_dtype(dtype, [&]<class Element>(Element) {
+      hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_tensor_kernel<Element>), blocks_for(elements),
+                         dim3(kThreads), 0, stream, format_, limit(ranks), codes, elements,
+                         largest);
+    });
+  }
+
+ private:
+  std::int32_t limit(int ranks) const { return format_.limit(static_cast<std::uint32_t>(ranks)); }
+  template <class F>
+  static hipError_t of_dtype(DType dtype, F f) {
+    if (dtype == DType::fp16) f(Fp16());
+    if (dtype == DType::bf16) f(Bf16());
+    if (dtype == DType::fp32) f(Fp32());
+    return hipGetLastError();
+  }
+
+  SharedIntegers format_;
+};
+
+}  // namespace
+
+FormatChoice shared_scale_kernels(std::string_view name) {
+  const std::optional<SharedIntegers> format = parse_shared_integers(name);
+  if (!format || format->group == 0 || format->group > 256) return nullptr;
+  return std::make_shared<SharedScaleKernels>(*format);
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -680,6 +680,15 @@ def test_the_agreement_is_a_step_of_the_schedule():
             arlab.all_reduce(x, algorithm=arlab.Schedule.from_json(json.dumps({**schedule, "agreement": wrong})), codec="shared-int8-g128")
 
 
+def test_kernels_add_codes():
+    """tests/kernels/ has all algorithms, dtypes and what is refused."""
+    x = tensors(3, 5000)
+    group = arlab.Group([0, 1, 2])
+    for algorithm in ("ring", "two_shot"):
+        outputs = group.all_reduce(list(x), algorithm=algorithm, codec="shared-int9-g64", out=[np.empty_like(each) for each in x])
+        assert np.array_equal(outputs, arlab.all_reduce(x, algorithm=algorithm, codec="shared-int9-g64").outputs)
+
+
 def test_a_codec_of_shared_scales_in_python():
     """The cell of the notebook: what shared-int16-g32 is, in Python."""
 

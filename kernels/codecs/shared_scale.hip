@@ -59,10 +59,9 @@ class SharedScaleKernels final : public ProgramKernels<SharedAlone, SharedIntege
   hipError_t measure(DType dtype, const void* input, std::size_t elements, float* largest,
                      hipStream_t stream) const override {
     return of_dtype(dtype, [&]<class Element>(Element) {
-      hipLaunchKernelGGL(HIP_KERNEL_NAME(measure_kernel<Element>), blocks_for(elements),
-                         dim3(kThreads), 0, stream, format_,
-                         static_cast<const typename Element::Bits*>(input), elements,
-                         reinterpret_cast<std::uint32_t*>(largest));
+      launch_blocks(measure_kernel<Element>, blocks_for(elements), stream, format_,
+                    static_cast<const typename Element::Bits*>(input), elements,
+                    reinterpret_cast<std::uint32_t*>(largest));
     });
   }
   Tuning tuning_of_agreement() const override { return Plain<Maximum>::kTuning; }
@@ -74,10 +73,9 @@ class SharedScaleKernels final : public ProgramKernels<SharedAlone, SharedIntege
                            const float* largest, int ranks, void* codes,
                            hipStream_t stream) const override {
     return of_dtype(dtype, [&]<class Element>(Element) {
-      hipLaunchKernelGGL(HIP_KERNEL_NAME(encode_tensor_kernel<Element>), blocks_for(elements),
-                         dim3(kThreads), 0, stream, format_, limit(ranks),
-                         static_cast<const typename Element::Bits*>(input), elements, largest,
-                         static_cast<typename CodesOf<Element>::Bits*>(codes));
+      launch_blocks(encode_tensor_kernel<Element>, blocks_for(elements), stream, format_,
+                    limit(ranks), static_cast<const typename Element::Bits*>(input), elements,
+                    largest, static_cast<typename CodesOf<Element>::Bits*>(codes));
     });
   }
   hipError_t add(const ProgramCall& call, DType dtype, hipStream_t stream) const override {
@@ -91,9 +89,8 @@ class SharedScaleKernels final : public ProgramKernels<SharedAlone, SharedIntege
   hipError_t decode_tensor(DType dtype, void* codes, std::size_t elements, const float* largest,
                            int ranks, hipStream_t stream) const override {
     return of_dtype(dtype, [&]<class Element>(Element) {
-      hipLaunchKernelGGL(HIP_KERNEL_NAME(decode_tensor_kernel<Element>), blocks_for(elements),
-                         dim3(kThreads), 0, stream, format_, limit(ranks), codes, elements,
-                         largest);
+      launch_blocks(decode_tensor_kernel<Element>, blocks_for(elements), stream, format_,
+                    limit(ranks), codes, elements, largest);
     });
   }
 

@@ -161,13 +161,12 @@ hipError_t launch_statistics(const StatisticsPass& m, const CodecChoice& codec, 
     const std::size_t units = m.groups * parts.count;
     const std::size_t blocks = by_thread ? (units + kThreads - 1) / kThreads : units;
     Statistics* results = parts.count == 1 ? m.statistics : m.statistics + m.groups * messages;
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(statistics_kernel<Codec, Element>),
-                       dim3(static_cast<unsigned>(blocks), messages), dim3(kThreads), 0, stream, c,
-                       m, results, parts.count, parts.elements,
-                       by_thread ? 1U : static_cast<unsigned>(kThreads));
+    launch_blocks(statistics_kernel<Codec, Element>, dim3(static_cast<unsigned>(blocks), messages),
+                  stream, c, m, results, parts.count, parts.elements,
+                  by_thread ? 1U : static_cast<unsigned>(kThreads));
     if (parts.count == 1) return;
-    hipLaunchKernelGGL(merge_kernel, dim3(static_cast<unsigned>(m.groups), messages),
-                       dim3(kThreads), 0, stream, m, results, parts.count);
+    launch_blocks(merge_kernel, dim3(static_cast<unsigned>(m.groups), messages), stream, m, results,
+                  parts.count);
   });
   return hipGetLastError();
 }

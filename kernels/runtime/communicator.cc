@@ -155,6 +155,8 @@ Result<std::shared_ptr<const PreparedCall>> Communicator::prepared(
   Result<std::shared_ptr<const PreparedCall>> call =
       PreparedCall::prepare(request, {team_, options_, multiprocessors_, statistics_});
   if (!call.ok()) return call;
+  ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
+  ARLAB_RETURN_IF_ERROR(call.value()->load());
   constexpr std::size_t kMostPrepared = 64;
   if (prepared_.size() == kMostPrepared) prepared_.erase(prepared_.begin());
   prepared_.push_back({request, file, call.value()});

@@ -607,6 +607,14 @@ void take_part(const ElementRange* chunks, std::size_t count, std::size_t begin,
 
 }  // namespace
 
+Status PreparedCall::load() const {
+  if (std::holds_alternative<Tuned>(kernels_)) return {};  // one kernel, which nothing is behind
+  const LoadsKernels loads;
+  char tensors[2] = {};
+  ARLAB_RETURN_IF_ERROR(launch(&tensors[0], &tensors[1], nullptr));
+  return is_counted_ ? started(launch_count_call(nullptr, nullptr)) : Status();
+}
+
 Status PreparedCall::launch_of_codes(const OfCodes& of, const void* input, void* output,
                                      hipStream_t stream) const {
   const SumsOfCodes& kernels = *format_kernels(of.codec)->sums_of_codes();

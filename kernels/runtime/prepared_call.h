@@ -39,6 +39,10 @@ class PreparedCall {
   /// Once kernels have ended: what a codec that works on the host has thrown (FormatKernels::failure()).
   std::string failure() const;
 
+  /// Loads the kernels of launch() and of launch_count_call() onto the current device. Kernels that follow others in a call must
+  /// be there before these wait for other ranks.
+  Status load() const;
+
   /// Enqueues this rank's part.
   Status launch(const void* input, void* output, hipStream_t stream) const;
 

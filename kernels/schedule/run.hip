@@ -12,7 +12,7 @@ __global__ void count_call_kernel(std::uint32_t* calls) {
 }  // namespace
 
 hipError_t launch_count_call(std::uint32_t* calls, hipStream_t stream) {
-  hipLaunchKernelGGL(count_call_kernel, dim3(1), dim3(kThreads), 0, stream, calls);
+  launch_blocks(count_call_kernel, dim3(1), stream, calls);
   return hipGetLastError();
 }
 

@@ -112,9 +112,8 @@ __global__ void __launch_bounds__(kThreads)
 hipError_t launch_two_pass_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
                                    hipStream_t stream) {
   with_two_pass(codec, dtype, [&]<class Codec, class Element>(const Codec& c, Element) {
-    hipLaunchKernelGGL(HIP_KERNEL_NAME(two_pass_program_kernel<Codec, Element>),
-                       dim3(static_cast<unsigned>(call.blocks)), dim3(kThreads), 0, stream, call,
-                       c);
+    launch_blocks(two_pass_program_kernel<Codec, Element>, dim3(static_cast<unsigned>(call.blocks)),
+                  stream, call, c);
   });
   return hipGetLastError();
 }

@@ -56,6 +56,9 @@ bool is_idle(int device, std::uint64_t after = UINT64_MAX);
 /// The number of the device's last launch so far.
 std::uint64_t last_launch(int device);
 
+/// Whether the kernel was not loaded onto the device; now it is.
+bool load(int device, const void* kernel);
+
 /// The host sees what the device's ended kernels wrote: for ThreadSanitizer.
 void see_ended_kernels(int device);
 

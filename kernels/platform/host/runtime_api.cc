@@ -140,8 +140,10 @@ hipError_t on_device_of(hipStream_t stream, Call call) {
 
 }  // namespace
 
-void enqueue(std::function<void()> body, dim3 grid, dim3 block, hipStream_t stream) {
+void enqueue(const void* kernel, std::function<void()> body, dim3 grid, dim3 block,
+             hipStream_t stream) {
   const hipError_t error = on_device_of(stream, [&](Stream& s) {
+    if (load(s.device, kernel) && settings().loads_lazily) settle(s.device);
     KernelNode node{std::move(body), grid, block};
     if (s.capture != nullptr) {
       s.capture->captured.push_back(
@@ -372,6 +374,12 @@ hipError_t hipGraphDestroy(hipGraph_t graph) {
   return hipSuccess;
 }
 
+hipError_t hipFuncGetAttributes(hipFuncAttributes*, const void* kernel) {
+  return in_turn([&] {
+    if (load(current_device, kernel) && settings().loads_lazily) settle(current_device);
+    return hipSuccess;
+  });
+}
 hipError_t hipGetLastError() { return std::exchange(last_error, hipSuccess); }
 
 namespace {

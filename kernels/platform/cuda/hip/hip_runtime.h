@@ -25,6 +25,7 @@ using hipMemcpyKind = cudaMemcpyKind;
 using hipStreamCaptureMode = cudaStreamCaptureMode;
 using hipStreamCaptureStatus = cudaStreamCaptureStatus;
 using hipIpcMemHandle_t = cudaIpcMemHandle_t;
+using hipFuncAttributes = cudaFuncAttributes;
 
 inline constexpr hipError_t hipSuccess = cudaSuccess;
 inline constexpr hipError_t hipErrorInvalidValue = cudaErrorInvalidValue;
@@ -80,6 +81,7 @@ ARLAB_HIP_IS_CUDA(hipGraphInstantiateWithFlags, cudaGraphInstantiateWithFlags)
 ARLAB_HIP_IS_CUDA(hipGraphLaunch, cudaGraphLaunch)
 ARLAB_HIP_IS_CUDA(hipGraphExecDestroy, cudaGraphExecDestroy)
 ARLAB_HIP_IS_CUDA(hipGraphDestroy, cudaGraphDestroy)
+ARLAB_HIP_IS_CUDA(hipFuncGetAttributes, cudaFuncGetAttributes)
 ARLAB_HIP_IS_CUDA(hipGetLastError, cudaGetLastError)
 #undef ARLAB_HIP_IS_CUDA
 

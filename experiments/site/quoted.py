@@ -30,8 +30,8 @@ FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
 TABLE = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
 SPEEDS = "measured/h200_places_2026-11-22.csv"
 SPEEDS_BF16 = "measured/h200_allreduce_bf16_2026-11-23.csv"
-INSTRUCTIONS = "measured/codec_instructions_2026-11-24.csv"
-TWO_GPUS = "measured/h200_two_gpus_2026-11-26.csv"
+INSTRUCTIONS = "measured/codec_instructions_2026-11-26.csv"
+TWO_GPUS = ("measured/h200_two_gpus_2026-11-26.csv", "measured/h200_two_gpus_2026-11-26b.csv")
 TWO_GPUS_ALLOW = "measured/h200_link_and_memory_bound_2026-11-21.csv"
 CODE_OBJECTS = "measured/gfx942_kernels_2026-11-23.csv"
 H200_ISSUES_PER_US = 132 * 4 * 1980  # an instruction of a warp per cycle on each scheduler of its multiprocessors, at their highest clock
@@ -157,7 +157,7 @@ def _two_gpus(codec: str, size: str, sms: str = "", library: str = "arlab") -> d
     wanted = (library, algorithm, codec, sms, str(number(size)))
     return next(
         row
-        for row in rows(TWO_GPUS)
+        for row in (row for file in TWO_GPUS for row in rows(file))
         if (row["library"].split()[0], row["algorithm"], row["codec"], row["sms"], row["bytes"]) == wanted
     )
 

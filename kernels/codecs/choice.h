@@ -125,9 +125,9 @@ void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
     case AnyBitKind::plain:
       return with_width<AnyBitKind::plain, 8, 2, 3, 4, 5, 6, 7>(parameters, dtype, f);
     case AnyBitKind::symmetric:
-      return with_width<AnyBitKind::symmetric, 0, 4, 8>(parameters, dtype, f);
+      return with_width<AnyBitKind::symmetric, 8, 2, 3, 4, 5, 6, 7>(parameters, dtype, f);
     case AnyBitKind::spiked:
-      return with_width<AnyBitKind::spiked, 0, 2>(parameters, dtype, f);
+      return with_width<AnyBitKind::spiked, 8, 2, 3, 4, 5, 6, 7>(parameters, dtype, f);
     case AnyBitKind::hadamard:
       return with_width<AnyBitKind::hadamard, 0, 4>(parameters, dtype, f);
   }

@@ -79,7 +79,10 @@ struct LogFmt : LogFmtParameters {
     }
   }
   ARLAB_DEVICE static Float8 values_of(LogCodes format, const Encoded& e) {
-    const LogValues values(e.range);
+    return values_of(format, e, LogValues(e.range));
+  }
+  template <class Values>
+  ARLAB_DEVICE static Float8 values_of(LogCodes format, const Encoded& e, const Values& values) {
     Float8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
@@ -184,9 +187,11 @@ struct LogFmt : LogFmtParameters {
     const float hi = approximate_log2(largest);
     const float lo = approximate_log2(least);
     const float error = error_of_log2(hi) + error_of_log2(lo);
-    const float step = (hi - lo) * approximate_reciprocal(static_cast<float>(sign_bit() - 2));
-    const std::uint32_t range = half2_of_floats(lo - error, step - error);
-    const bool is_sure = range == half2_of_floats(lo + error, step + error);
+    const float one_step = approximate_reciprocal(static_cast<float>(sign_bit() - 2));
+    const float step = (hi - lo) * one_step;
+    const float error_of_step = error * one_step + step * 0x1p-21f;
+    const std::uint32_t range = half2_of_floats(lo - error, step - error_of_step);
+    const bool is_sure = range == half2_of_floats(lo + error, step + error_of_step);
     if (!is_sure || !(lo > kLeastLog2) || hi - lo > 31 || bits == 2)
       return range_of_rare(bits, least, largest);
     return {static_cast<std::uint16_t>(range), static_cast<std::uint16_t>(range >> 16)};
@@ -195,33 +200,51 @@ struct LogFmt : LogFmtParameters {
   static constexpr float kLeastLog2 = -120;
   static constexpr float kMostLog2 = 127;
 
-  /// The codes; false where one of them is not sure.
-  ARLAB_DEVICE bool quantize_by_approximation(const Pack8<Element>& payload, Encoded& e) const {
-    const Float8 x = to_floats(payload);
-    const LogValues values = values_of(e.range);
-    const float range = static_cast<float>(sign_bit() - 2) * values.step;
+  /// Where codes are on a logarithmic scale: an element's code is its place, rounded.
+  struct Places {
+    bool exist;    ///< whether approximations are near enough to say so
+    float steps;   ///< in a unit of the logarithm
+    float before;  ///< the place of 1
+    float sure;  ///< no farther from a whole number, a place is rounded as the specification has it
+    ARLAB_DEVICE float of(float x) const {
+      // The logarithm of 0 is an infinity, whose low bits are 0 when it is rounded.
+      return fused_multiply_add(approximate_log2(magnitude_of(x)), steps, before);
+    }
+    /// The code is in the low half.
+    ARLAB_DEVICE static float rounded(float place) { return place + (0x1.8p23f + 1); }
+    ARLAB_DEVICE static float distance(float place, float rounded) {
+      return magnitude_of(place - (rounded - (0x1.8p23f + 1)));
+    }
+  };
+  ARLAB_DEVICE static Places places_of(LogCodes format, const LogValues& values) {
+    const float range = static_cast<float>(format.sign_bit() - 2) * values.step;
     const float most = max_of(magnitude_of(values.lo), magnitude_of(values.lo + range));
+    Places places;
     // Elements are below the first value by the rounding of lo only, and by less than half a step.
-    const bool has_approximations = values.lo > kLeastLog2 && values.lo + range < kMostLog2 &&
-                                    range < 31 && values.step > most * 0x1p-10f;
-    if (!has_approximations) return false;
-    const float steps = approximate_reciprocal(values.step);
+    places.exist = values.lo > kLeastLog2 && values.lo + range < kMostLog2 && range < 31 &&
+                   values.step > most * 0x1p-10f;
+    places.steps = approximate_reciprocal(values.step);
     // A code's boundary to the next is where their mean is.
     const float mean =
         approximate_log2(fused_multiply_add(approximate_exp2(values.step), 0.5f, 0.5f));
-    const float before = 0.5f - (values.lo + mean) * steps;
-    const float sure = 0.5f - (error_of_log2(most) * 2) * steps;
+    places.before = 0.5f - (values.lo + mean) * places.steps;
+    places.sure = 0.5f - (error_of_log2(most) * 2) * places.steps;
+    return places;
+  }
+  /// The codes; false where one of them is not sure.
+  ARLAB_DEVICE bool quantize_by_approximation(const Pack8<Element>& payload, Encoded& e) const {
+    const Float8 x = to_floats(payload);
+    const Places places = places_of({bits}, values_of(e.range));
+    if (!places.exist) return false;
     std::uint32_t code[kPerThread];
     float farthest = 0;  // from a whole number
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      // The logarithm of 0 is an infinity, whose low bits are 0.
-      const float place =
-          fused_multiply_add(approximate_log2(magnitude_of(x.value[i])), steps, before);
-      const float rounded = place + (0x1.8p23f + 1);
+      const float place = places.of(x.value[i]);
+      const float rounded = Places::rounded(place);
       code[i] = float_bits(rounded);
       // For 0 this is a NaN, which is left out.
-      farthest = __builtin_fmaxf(farthest, magnitude_of(place - (rounded - (0x1.8p23f + 1))));
+      farthest = __builtin_fmaxf(farthest, Places::distance(place, rounded));
     }
     std::uint32_t pair[4];
 #pragma unroll
@@ -231,7 +254,7 @@ struct LogFmt : LogFmtParameters {
       pair[i] |= negative >> (16 - bits);
     }
     e.codes = codes_of_pairs(pair);
-    return farthest <= sure;
+    return farthest <= places.sure;
   }
   /// The codes as the specification says.
   ARLAB_DEVICE static Codes8 quantize_all(LogCodes format, const Float8& x, const LogRange& range) {
@@ -247,12 +270,6 @@ struct LogFmt : LogFmtParameters {
   /// As values_of(), rounded; false where that is not sure.
   ARLAB_DEVICE bool decode_by_approximation(const Encoded& e, Pack8<Element>& result) const {
     const LogValues values = values_of(e.range);
-    const float last =
-        fused_multiply_add(static_cast<float>(sign_bit() - 2), values.step, values.lo);
-    // Normal numbers of the dtype.
-    constexpr float kLeast = Element::kDType == DType::fp16 ? -13.0f : kLeastLog2;
-    constexpr float kMost = Element::kDType == DType::fp16 ? 15.5f : kMostLog2;
-    const bool is_sure = values.lo > kLeast && values.lo < kMost && last > kLeast && last < kMost;
     std::uint32_t nearest = 0;  // to a tie, by halves, as near_ties() has it
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
@@ -280,10 +297,28 @@ struct LogFmt : LogFmtParameters {
             permute_bytes(signs, 0, k == 0 ? 0x1404 : 0x3424);
       }
     }
-    return is_sure && max_of(nearest & 0xFFFF, nearest >> 16) < 0x10000 - 2 * kNearTies;
+    return are_normal({bits}, values) && !is_near_tie(max_of(nearest & 0xFFFF, nearest >> 16));
   }
-  /// In halves, how far the fp32 bits behind a number's last one are from where it is rounded in the other direction: from
-  /// 2^16 - 2 * kNearTies on, so near that another power of two might be.
+  /// Whether all values are normal numbers of the dtype.
+  ARLAB_DEVICE static bool are_normal(LogCodes format, const LogValues& values) {
+    constexpr float kLeast = Element::kDType == DType::fp16 ? -13.0f : kLeastLog2;
+    constexpr float kMost = Element::kDType == DType::fp16 ? 15.5f : kMostLog2;
+    const float last =
+        fused_multiply_add(static_cast<float>(format.sign_bit() - 2), values.step, values.lo);
+    return values.lo > kLeast && values.lo < kMost && last > kLeast && last < kMost;
+  }
+  /// Values as decode_by_approximation() has them where these are sure, else as the specification says.
+  struct NearValues : LogValues {
+    bool are_normal;
+    ARLAB_DEVICE float operator[](std::uint32_t code) const {
+      if (code == 0) return 0;
+      const float value =
+          approximate_exp2(fused_multiply_add(static_cast<float>(code - 1), this->step, this->lo));
+      if (are_normal && !is_near_tie(near_ties(value, value) & 0xFFFF)) return value;
+      return LogValues::operator[](code);
+    }
+  };
+  /// In halves, how far the fp32 bits behind a number's last one are from where it is rounded in the other direction.
   ARLAB_DEVICE static std::uint32_t near_ties(float low, float high) {
     constexpr unsigned kBitsBehind = Element::kDType == DType::fp16 ? 13 : 16;
     const std::uint32_t behind = low_halves(float_bits(low), float_bits(high))
@@ -292,6 +327,10 @@ struct LogFmt : LogFmtParameters {
   }
   /// How near to a tie counts as near, in units of 2^-16 of the payload's last bit.
   static constexpr std::uint32_t kNearTies = Element::kDType == DType::fp16 ? 128 : 16;
+  /// Whether the power of two of the specification might be rounded in the other direction.
+  ARLAB_DEVICE static bool is_near_tie(std::uint32_t of_near_ties) {
+    return of_near_ties >= 0x10000 - 2 * kNearTies;
+  }
 
   // Static: an object that is copied, to know its width as a constant, would go to memory for them.
   ARLAB_DEVICE_RARE static LogRange range_of_rare(unsigned bits, float least, float largest) {
@@ -299,10 +338,29 @@ struct LogFmt : LogFmtParameters {
   }
   ARLAB_DEVICE_RARE static Codes8 quantize_rare(unsigned bits, Pack8<Element> payload,
                                                 LogRange range) {
-    return quantize_all({bits}, to_floats(payload), range);
+    const LogCodes format{bits};
+    const Float8 x = to_floats(payload);
+    const LogValues values(range);
+    const Places places = places_of(format, values);
+    Codes8 codes;
+#pragma unroll 1
+    for (std::size_t i = 0; i < kPerThread; ++i) {
+      const float element = element_at(x, i);
+      const float place = places.of(element);
+      const float rounded = Places::rounded(place);
+      const std::uint32_t nearest = float_bits(rounded) & 0xFFFF;
+      std::uint32_t code = nearest < format.sign_bit() ? nearest : format.sign_bit() - 1;
+      if (code != 0 && element < 0) code |= format.sign_bit();
+      // For 0 the distance is a NaN.
+      const bool is_sure = places.exist && !(Places::distance(place, rounded) > places.sure);
+      codes.set(i, is_sure ? code : format.quantize(element, values));
+    }
+    return codes;
   }
   ARLAB_DEVICE_RARE static Pack8<Element> decode_rare(unsigned bits, Encoded e) {
-    return from_floats<Element>(values_of({bits}, e));
+    const LogValues values(e.range);
+    return from_floats<Element>(
+        values_of({bits}, e, NearValues{values, are_normal({bits}, values)}));
   }
 
   // For a message that is one whole tile.

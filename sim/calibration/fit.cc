@@ -319,6 +319,7 @@ std::unique_ptr<ceres::Problem> make_problem(const CellSimulator& simulator,
       concerned.push_back(group);
       blocks.push_back(&parameters[group.first]);
     }
+    if (blocks.empty()) continue;  // no constant that is fitted changes it
     auto cost = std::make_unique<Cost>(new CellResidual(simulator, index, machines, concerned),
                                        ceres::TAKE_OWNERSHIP, steps);
     for (const Group& group : concerned) cost->AddParameterBlock(static_cast<int>(group.count));

@@ -25,7 +25,7 @@ from page_tables import csv_text, filled, markdown, rows_of  # noqa: E402
 STUDY = "experiments/studies/sums_of_codes/study.toml"
 COLUMNS = ("input", "ranks", "algorithm", "codec", "wire_bits", "median_sqnr_db", "simulated_latency_us")
 SHOWN = "MiniLM activations"
-WAYS = {("shared-", "ring"): "sums of codes", ("shared-", "two_shot"): "sums of codes, two_shot", ("int", "two_shot"): "two_shot", ("int", "ring"): "ring"}
+WAYS = {("shared-", "ring"): "ring of codes", ("shared-", "two_shot"): "two_shot of codes", ("int", "two_shot"): "two_shot of values", ("int", "ring"): "ring of values"}
 
 
 def made() -> str:

@@ -37,7 +37,7 @@ CODE_OBJECTS = "measured/gfx942_kernels_2026-11-23.csv"
 H200_ISSUES_PER_US = 132 * 4 * 1980  # an instruction of a warp per cycle on each scheduler of its multiprocessors, at their highest clock
 SMALL = "measured/h200_lamport_2026-11-23.csv"
 LAYERS = "measured/h200_layers_2026-11-23.csv"
-CONFORMANCE = "measured/h200_conformance_2026-11-23.csv"
+CONFORMANCE = "measured/h200_conformance_2026-11-26.csv"
 ACCURACY = "studies/accuracy/accuracy.csv"
 TUNED = ("qr-q8", "qr-q6", "qr-q4", "qr-fp8", "int8-g128", "int5-g128", "int4-g32", "int2-g32-sr")
 

@@ -179,14 +179,14 @@ def test_tables_of_your_own(tmp_path):
 def test_kernels_as_they_are_are_predicted(tmp_path):
     """By the shipped files of kernels as they are, found by what their comments say; sim/MODEL.md quotes these figures."""
     report = ok_json("validate --against measured", tmp_path, timeout=600)
-    assert report["cells"] == 275 and report["left_out"] == 53
+    assert report["cells"] == 239 and report["left_out"] == 53
     assert "h200_places_2026-11-22.csv" in report["superseded"] and H100.name not in report["superseded"]
     assert report["mape_percent"] <= MEASURED_PERCENT
     by_codec = {}
     for cell in report["measurements"]:
         by_codec.setdefault(cell["codec"], []).append(abs(cell["error_percent"]))
-    assert len(by_codec) == 28
-    assert max(sum(errors) / len(errors) for codec, errors in by_codec.items() if codec not in HARD) <= 6
+    assert len(by_codec) == 24
+    assert max(sum(errors) / len(errors) for errors in by_codec.values()) <= 5  # as the page says
     is_what_pages_quote(report, "measured")
 
 
@@ -197,8 +197,7 @@ def test_other_kernels_are_read_by_name_only(tmp_path):
 
 
 H100 = REPOSITORY / "experiments/measured/h100_two_gpus_2026-11-24.csv"
-MEASURED_PERCENT = 4.0
-HARD = ("logfmt4-g32",)
+MEASURED_PERCENT = 3.0
 
 
 def test_all_tables_in_one_picture(tmp_path):

@@ -1,0 +1,48 @@
+"""Studies of single ideas for codecs: their pages say what their tables say, and what was learnt is what it should be."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import arlab
+import numpy as np
+
+STUDIES = Path(__file__).resolve().parents[2] / "experiments" / "studies"
+
+
+def test_sums_of_codes_are_as_the_program_says():
+    done = subprocess.run([sys.executable, STUDIES / "sums_of_codes/make.py", "--check"], capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0, done.stderr
+
+
+def learnt():
+    specification = importlib.util.spec_from_file_location("learnt", STUDIES / "learnt/learnt.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_a_rotation_that_was_learnt():
+    study = learnt()
+    blocks = study.captured()
+    rotation = study.rotation_of(blocks, steps=100, batch=1024)
+    assert np.allclose(rotation @ rotation.T, np.eye(study.BLOCK), atol=1e-10)
+
+    def largest(matrix):
+        turned = blocks @ matrix
+        return np.mean(np.max(turned**2, 1) / np.mean(turned**2, 1))
+
+    assert largest(rotation) < 0.95 * largest(study.hadamard()) < 0.95 * largest(np.eye(study.BLOCK))
+    levels = study.levels_of(blocks, rotation, rounds=20)
+    assert levels[0] == -1 and levels[-1] == 1 and (np.diff(levels) > 0).all()
+    arlab.codec("turned-test", block=study.BLOCK, dtypes=("fp16",))(study.Rotated(rotation, levels))
+    assert arlab.check_codec("turned-test").passed
+
+
+def test_the_page_has_the_table():
+    study = learnt()
+    rows = study.rows_of(STUDIES / "learnt/learnt.csv")
+    assert len(rows) == 6
+    assert study.table(rows) in (STUDIES / "learnt/README.md").read_text(encoding="utf-8")

@@ -187,7 +187,7 @@ toml::table read_table(std::string_view text, std::string_view origin,
     for (const char* key : kShapeKeys) base.erase(key);
     if (text_of(own, "kind") == "graph") base.erase("link");
     // What holds of one server with these links only.
-    for (const char* section : {"nccl", "nccl_ll128", "nccl_nvls", "uncertainty"}) {
+    for (const char* section : {"library", "nccl", "nccl_ll128", "nccl_nvls", "uncertainty"}) {
       base.erase(section);
     }
   }

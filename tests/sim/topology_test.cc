@@ -553,7 +553,8 @@ latency_us = { value = 1, source = "assumed", note = "typical" }
 )",
                                     "two.toml");
   Device device = base.device;
-  device.nccl.reset();  // of one server
+  device.library.reset();  // as the next, of one server
+  device.nccl.reset();
   EXPECT_EQ(t.device, device);
   EXPECT_EQ(t.link_type("link"), base.link_type("link"));
   EXPECT_EQ(server_of(t).hubs, 4u);

@@ -126,6 +126,10 @@ struct QuickReduce : ByScalarCodec {
   static constexpr bool kClampsSums = true;
   static constexpr bool kTakesFp32 = false;
   static constexpr std::size_t kCodeBytes = kAtom * Code::kBits / 8;
+  // GCC with UndefinedBehaviorSanitizer takes no comparison with a null pointer for a constant.
+  static constexpr bool kReorders =
+      !std::is_same_v<std::integral_constant<const std::uint8_t*, kOrder>,
+                      std::integral_constant<const std::uint8_t*, nullptr>>;
 
   QuickReduce(const std::string&, const Codec& codec, DType type, std::size_t, const std::byte*)
       : ByScalarCodec{codec, type} {}
@@ -199,7 +203,7 @@ struct QuickReduce : ByScalarCodec {
     auto* const out = reinterpret_cast<std::uint8_t*>(wire);
     // The lowest plane last, since reordering for it is for no other.
     if constexpr (Code::kBits == 6) pack_plane(tile.codes, kAtom, 2, 4, out + kAtom / 2);
-    if constexpr (kOrder != nullptr) reorder<false>(kOrder, tile.codes);
+    if constexpr (kReorders) reorder<false>(kOrder, tile.codes);
     if constexpr (Code::kBits == 6) {
       pack_plane(tile.codes, kAtom, 4, 0, out);
     } else {
@@ -233,7 +237,7 @@ struct QuickReduce : ByScalarCodec {
       unpack_plane(at + kAtom / 2, kAtom, 2, 4, tile.codes);
     } else {
       unpack_tile(planes_at(wire, kAtom, Code::kBits), kAtom, Code::kBits, tile.codes);
-      if constexpr (kOrder != nullptr) reorder<true>(kOrder, tile.codes);
+      if constexpr (kReorders) reorder<true>(kOrder, tile.codes);
     }
     if constexpr (Code::kMayBeNan) {
       if (has_nan<typename Code::Format>(tile.codes, kAtom)) return false;

@@ -506,8 +506,11 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
     }
     TeamResources resources = of_team;
     resources.team.call = describe(request, schedule);
+    const auto draws = [](const Codec& each) {  // shared scales need a context but no call number
+      return each.info().uses_context && !each.info().shares_scales;
+    };
     std::shared_ptr<PreparedCall> call(
-        new PreparedCall(request.dtype, codec->info().uses_context || inner->info().uses_context));
+        new PreparedCall(request.dtype, draws(*codec) || draws(*inner)));
     const auto keep = [&](auto kernels) -> Result<std::shared_ptr<const PreparedCall>> {
       if (!kernels.ok()) return kernels.status();
       call->kernels_ = std::move(kernels.value());

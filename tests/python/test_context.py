@@ -687,6 +687,11 @@ def test_kernels_add_codes():
     for algorithm in ("ring", "two_shot"):
         outputs = group.all_reduce(list(x), algorithm=algorithm, codec="shared-int9-g64", out=[np.empty_like(each) for each in x])
         assert np.array_equal(outputs, arlab.all_reduce(x, algorithm=algorithm, codec="shared-int9-g64").outputs)
+    drawn = arlab.Group([0, 1, 2])  # a call that draws no random numbers is not counted
+    for call in (0, 1):
+        outputs = drawn.all_reduce(list(x), codec="int4-g32-stoch", out=[np.empty_like(each) for each in x])
+        assert np.array_equal(outputs, arlab.all_reduce(x, codec="int4-g32-stoch", call=call).outputs)
+        drawn.all_reduce(list(x), codec="shared-int9-g64", out=[np.empty_like(each) for each in x])
 
 
 def test_a_codec_of_shared_scales_in_python():

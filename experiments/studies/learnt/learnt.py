@@ -10,6 +10,7 @@ behind; levels are in equal steps, or k-means' of what was turned. Needed is wha
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -154,10 +155,10 @@ def figure_of(frame: pd.DataFrame) -> Figure:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--draw", action="store_true", help="only draw the table that is there")
     kept, page = HERE / "learnt.csv", HERE / "README.md"
-    if sys.argv[1:] not in ([], ["--draw"]):
-        sys.exit(__doc__)
-    if not sys.argv[1:]:
+    if not parser.parse_args().draw:
         rows = [{name: row[name] for name in COLUMNS} for row in measured()]
         text = csv_text(rows, "command: .venv/bin/python experiments/studies/learnt/learnt.py", "provenance: computed: the network of arlab model perplexity, all-reduces bit for bit")
         kept.write_text(text, encoding="utf-8")

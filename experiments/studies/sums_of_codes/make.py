@@ -9,6 +9,7 @@ Needed is what ./quickstart.sh makes; ARLAB_BIN names another folder than build/
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -79,17 +80,18 @@ def figure_of(rows: list[dict[str, str]]) -> Figure:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare the table that is there")
+    check = parser.parse_args().check
     text = made()
     kept, page = HERE / "sums_of_codes.csv", HERE / "README.md"
-    if sys.argv[1:] == ["--check"]:
+    if check:
         if not kept.exists() or kept.read_text(encoding="utf-8") != text:
             sys.exit("error: the program says something else than sums_of_codes.csv; run make.py")
         rows = rows_of(kept)
         if filled(page.read_text(encoding="utf-8"), {"table": lambda: table(rows)}) != page.read_text(encoding="utf-8"):
             sys.exit("error: README.md has another table; run make.py")
         return
-    if sys.argv[1:]:
-        sys.exit(__doc__)
     kept.write_text(text, encoding="utf-8")
     rows = rows_of(kept)
     page.write_text(filled(page.read_text(encoding="utf-8"), {"table": lambda: table(rows)}), encoding="utf-8")

@@ -35,6 +35,7 @@ TWO_GPUS = ("measured/h200_two_gpus_2026-11-26.csv", "measured/h200_two_gpus_202
 TWO_GPUS_ALLOW = "measured/h200_link_and_memory_bound_2026-11-21.csv"
 CODE_OBJECTS = "measured/gfx942_kernels_2026-11-23.csv"
 H200_ISSUES_PER_US = 132 * 4 * 1980  # an instruction of a warp per cycle on each scheduler of its multiprocessors, at their highest clock
+OVERLAP = "measured/h200_overlap_2026-11-26.csv"
 SMALL = "measured/h200_lamport_2026-11-23.csv"
 LAYERS = "measured/h200_layers_2026-11-23.csv"
 CONFORMANCE = "measured/h200_conformance_2026-11-26.csv"
@@ -200,6 +201,11 @@ def budget() -> str:
         times = [float(_two_gpus(codec, "64M", sms)["time_us"]) for codec in codecs]
         lines.append((sms or "all", shown(nccl), *(f"{shown(time)} ({time / nccl:.2f})" for time in times)))
     return _table(["N", "NCCL", *_codec_titles(codecs)], lines)
+
+
+def overlap(choice: str, column: str, tokens: int = 4096) -> str:
+    """The least time of a matrix product with an all-reduce, over the multiprocessors that the all-reduce was given."""
+    return f"{min(float(row[column]) for row in rows(OVERLAP) if row['all_reduce'] == choice and int(row['tokens']) == tokens):.0f}"
 
 
 def code_objects() -> str:

@@ -22,15 +22,36 @@ struct ReduceRequest {
   ExecutionOptions execution;
   TensorSource source;
   std::string codec;
+  LikeOptions like;
   std::string out;
 
   void settle() { codec = split_codecs(codec, schedule.options); }
 
+  /// With what a named all-reduce stands for, of these inputs.
   Result answer() const {
-    const DType otherwise = default_dtype(*find_codec(with_row_length(codec, kAnyRow)));
+    if (!like.is_set()) {
+      if (codec.empty()) fail("--codec is needed (see arlab list codecs), or --like");
+      const DType otherwise = default_dtype(*find_codec(with_row_length(codec, kAnyRow)));
+      return answer_of(source.load(otherwise, named_collective()), false);
+    }
+    ReduceRequest known = *this;
+    const Tensor inputs =
+        source.load(find_named_all_reduce(like.like).dtype, Collective::all_reduce);
+    const std::size_t channels = channels_of(inputs.shape);
+    const NamedParts parts = like.apply({.ranks = static_cast<Rank>(inputs.ranks()),
+                                         .elements = inputs.elements_per_rank(),
+                                         .dtype = inputs.dtype,
+                                         .row = std::max<std::size_t>(channels, 1)},
+                                        known.schedule, known.codec, known.execution);
+    return known.answer_of(inputs, parts.has_nvidia_nan);
+  }
+
+ private:
+  Result answer_of(const Tensor& inputs, bool has_nvidia_nan) const {
     const ExecuteOptions options = execution.make();
     if (!out.empty()) require_output_file(out);
-    const Tensor inputs = source.load(otherwise, named_collective());
+    CollectiveSpec spec = schedule;
+    give_own(options.sum, spec);
     const CodecPtr c = codec_for(codec, inputs);
     const CodecPtr inner =
         schedule.inner_codec().empty() ? c : codec_for(schedule.inner_codec(), inputs);
@@ -39,10 +60,12 @@ struct ReduceRequest {
     const Codecs codecs(*c, *inner);
     if (inputs.elements_per_rank() == 0) fail("{}: there are no elements to reduce", source.name());
     const auto world_size = static_cast<Rank>(inputs.ranks());
-    const Schedule s = schedule.make(world_size, inputs.elements_per_rank(), codecs.alignment());
+    const Schedule s = spec.make(world_size, inputs.elements_per_rank(), codecs.alignment());
     const bool sums = adds(s.collective);
-    if (!sums && options.accumulate != Accumulate::native) {
-      fail("--accumulate {}: {} sums nothing; leave it out", execution.accumulate, s.algorithm);
+    if (!sums && options.sum != Sum{}) {
+      fail("--{}: {} sums nothing; leave it out",
+           execution.sum.empty() ? "accumulate " + execution.accumulate : "sum " + execution.sum,
+           s.algorithm);
     }
     require_memory(
         reduction_bytes(inputs.dtype, world_size, inputs.elements_per_rank(), s.collective),
@@ -50,6 +73,7 @@ struct ReduceRequest {
     const ExactResult exact = exact_result(s.collective, inputs, options.threads);
     Reduction reduction =
         run_reduction(s, codecs, inputs, channels_of(inputs.shape), exact, options);
+    if (has_nvidia_nan) set_nvidia_nan(inputs.dtype, reduction.outputs);
     if (!out.empty()) {
       write_npy(out, {inputs.dtype, inputs.shape, std::move(reduction.outputs)});
     }
@@ -63,14 +87,20 @@ struct ReduceRequest {
         {"dtype", name_of(inputs.dtype)},
         {"elements", inputs.elements_per_rank(), "per rank"},
         {"input", source.name()},
-        {"accumulate", sums ? Json(execution.accumulate) : Json(nullptr),
+        {"accumulate", sums ? Json(name_of(options.sum)) : Json(nullptr),
          sums ? "" : "not applicable: nothing is summed"},
     };
+    if (like.is_set()) {
+      report.figures.insert(report.figures.begin(), {"like", like.like});
+      report.shown_figures.emplace_back("like");
+    }
     if (!schedule.inner_codec().empty()) {
       report.figures.insert(report.figures.begin() + 2,
                             {"inner_codec", words_of(schedule.options.get("inner_codec"))});
     }
-    report.shown_figures = {"algorithm", "codec", "inner_codec", "provenance"};
+    for (const char* figure : {"algorithm", "codec", "inner_codec", "provenance"}) {
+      report.shown_figures.emplace_back(figure);
+    }
     const std::vector<Figure> figures = reduction_fields(reduction, exact);
     for (const std::string& figure : main_figures(reduction))
       report.shown_figures.push_back(figure);
@@ -95,8 +125,8 @@ struct ReduceRequest {
 
 std::vector<BoundField> fields(ReduceRequest& r) {
   return together(
-      fields(r.schedule), {field("codec", &r.codec, "Codec (see arlab list codecs)").required()},
-      fields(r.source), fields(r.execution),
+      fields(r.schedule), {field("codec", &r.codec, "Codec (see arlab list codecs)")},
+      fields(r.source), together(fields(r.execution), fields(r.like)),
       {field("out", &r.out, "Write the output of every rank, the input's shape, as .npy")});
 }
 

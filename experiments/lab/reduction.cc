@@ -119,6 +119,10 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
   ExecuteOptions uncounted = options;
   uncounted.count = false;
   uncounted.state = nullptr;
+  // Plain values have no scale, and are rounded when they are sent.
+  uncounted.sum.casts_to_fp16 = false;
+  uncounted.sum.rounds = true;
+  if (uncounted.sum.add == Accumulate::fma) uncounted.sum.add = Accumulate::fp32;
   execute(schedule, *plain, inputs, reduction.outputs, uncounted);
   std::vector<std::byte> room;
   const std::vector<double> uncompressed =
@@ -220,6 +224,10 @@ std::vector<BoundField> fields(ExecutionOptions& o) {
   return {
       field("accumulate", &o.accumulate, "Sums in the payload's dtype, or in fp32, rounded once")
           .among({"native", "fp32"}),
+      field("sum", &o.sum,
+            "How sums are made: decode=fp32,add=fma,order=own,round=none,own=exact,result=sum,"
+            "cast=fp16, those that are wanted",
+            "native"),
       field("threads", &o.threads, "Threads, 0 for all; the result never depends on it", "0")
           .from(0, 1024),
       field("rounding_seed", &o.rounding_seed, "Seed of the random numbers that codecs draw", "0")
@@ -233,12 +241,57 @@ ExecuteOptions ExecutionOptions::make() const {
   if (accumulate != "native" && accumulate != "fp32") {
     fail("accumulate is {}: allowed are native, fp32", quote(accumulate));
   }
-  if (accumulate == "fp32") options.accumulate = Accumulate::fp32;
+  if (!sum.empty() && accumulate != "native") {
+    fail("sum {} and accumulate {}: one of them says how sums are made: allowed in sum is add={}",
+         quote(sum), quote(accumulate), accumulate);
+  }
+  options.sum = parse_sum(sum.empty() ? accumulate : sum);
   options.threads = threads.value_or(0);
   options.seed = rounding_seed.value_or(0);
   options.call = call.value_or(0);
   options.count = true;
   return options;
+}
+
+void give_own(const Sum& sum, CollectiveSpec& spec) {
+  if (sum.own.empty()) return;
+  const std::string given = words_of(spec.options.get("own"));
+  if (!given.empty() && given != sum.own) {
+    fail("sum: own={}, but the algorithm's own is {}: allowed is one of them", sum.own, given);
+  }
+  spec.options.set("own", sum.own);
+}
+
+std::vector<BoundField> fields(LikeOptions& o) {
+  std::vector<std::string> names;
+  for (const NamedAllReduce& each : named_all_reduces()) names.push_back(each.name);
+  return {
+      field("like", &o.like,
+            fmt::format("An all-reduce of other people, bit for bit: {}", fmt::join(names, ", ")))
+          .excludes("algorithm schedule sum"),
+      field("block", &o.block, "With --like: elements that share a scale", "its default")
+          .from(1, 1U << 24)
+          .needs("like")};
+}
+
+NamedParts LikeOptions::apply(NamedRequest request, CollectiveSpec& spec, std::string& codec,
+                              ExecutionOptions& execution) const {
+  const NamedAllReduce& named = find_named_all_reduce(like);
+  if (spec.is_named() || !execution.sum.empty() || execution.accumulate != "native") {
+    fail("like {}: it has its own algorithm and sum; allowed are neither", quote(like));
+  }
+  if (!codec.empty() && !named.has_codecs) {
+    fail("like {}: it has its own codec, so {} is one too many", quote(like), quote(codec));
+  }
+  if (block && !named.has_block) fail("like {}: it has no block to choose", quote(like));
+  request.codec = codec;
+  request.block = block.value_or(0);
+  NamedParts parts = named.parts_of(request);
+  spec.algorithm = parts.algorithm;
+  spec.options = parts.options;
+  codec = parts.codec;
+  execution.sum = name_of(parts.sum);
+  return parts;
 }
 
 }  // namespace arlab::lab

@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "experiments/lab/collective.h"
 #include "experiments/lab/result.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/executor.h"
+#include "reference/collectives/named.h"
 #include "reference/collectives/schedule.h"
 #include "reference/field.h"
 #include "reference/metrics/error.h"
@@ -71,12 +73,29 @@ std::vector<std::string> main_figures(const Reduction& reduction);
 /// How the reference is run.
 struct ExecutionOptions {
   std::string accumulate = "native";
+  std::string sum;
   std::optional<std::uint32_t> threads;
   std::optional<std::uint32_t> rounding_seed;
   std::optional<std::uint32_t> call;
 
+  /// Without the counts of `sum=own`, which is the algorithm's matter: see give_own().
   ExecuteOptions make() const;
 };
 std::vector<BoundField> fields(ExecutionOptions& options);
+
+/// Gives the algorithm what the sum says of the owner's contribution. Throws InvalidInput where both say it, and differ.
+void give_own(const Sum& sum, CollectiveSpec& spec);
+
+/// An all-reduce of other people, by name, in place of algorithm, codec and sum.
+struct LikeOptions {
+  std::string like;
+  std::optional<std::uint32_t> block;
+
+  bool is_set() const { return !like.empty(); }
+  /// Sets what it stands for. Throws InvalidInput for what its kernels refuse, and where algorithm or sum are named, too.
+  NamedParts apply(NamedRequest request, CollectiveSpec& spec, std::string& codec,
+                   ExecutionOptions& execution) const;
+};
+std::vector<BoundField> fields(LikeOptions& options);
 
 }  // namespace arlab::lab

@@ -84,7 +84,7 @@ Model schedule_model(const std::string& algorithm, const CodecPtr& codec, Accumu
     allowed.resize(1);
     allowed[0].resize(c.outputs.size());
     execute(schedule, *codec, request.dtype, c.inputs.bytes(), allowed[0],
-            {.accumulate = accumulate});
+            {.sum = {.add = accumulate}});
   };
   return model;
 }

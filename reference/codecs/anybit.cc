@@ -73,6 +73,7 @@ class AnyBitCodec final : public CodecInContext {
                         .alignment = alignment_of(format),
                         .splits_at_alignment = anybit_block(format) != kWholeTensor,
                         .uses_context = format.stochastic,
+                        .is_same_in_fp32 = format.metadata == Metadata::scales,
                         .saturating = {DType::fp16, DType::bf16, DType::fp32},
                         .cost = cost_of(format)}),
         format_(format),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "reference/codecs/native_sum.h"
+#include "reference/codecs/payload_values.h"
 
 namespace arlab {
 namespace {
@@ -135,6 +136,41 @@ void Codec::encode(DType dtype, std::span<const std::byte> payload, std::span<st
   } else {
     do_encode_uncounted(dtype, payload, wire);
   }
+}
+
+void Codec::decode_fp32(DType dtype, std::span<const std::byte> wire,
+                        std::span<float> values) const {
+  if (info_.is_same_in_fp32 || dtype == DType::fp32) {
+    return decode(DType::fp32, wire, std::as_writable_bytes(values));
+  }
+  std::vector<std::uint16_t> payload(values.size());
+  const std::span bytes = std::as_writable_bytes(std::span(payload));
+  decode(dtype, wire, bytes);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = load_value(dtype, bytes, i);
+}
+
+void Codec::decode_fma(DType dtype, std::span<const std::byte> wire, std::span<float> sum) const {
+  if (wire.size() != wire_bytes(dtype, sum.size())) {
+    fail("codec {}: the wire of {} {} elements is {} bytes, not {}", info_.name, sum.size(),
+         name_of(dtype), wire_bytes(dtype, sum.size()), wire.size());
+  }
+  if (!sum.empty()) do_decode_fma(wire, sum);
+}
+
+void Codec::do_decode_fma(std::span<const std::byte>, std::span<float>) const {
+  fail(
+      "codec {}: add=fma needs values that are a code times a scale; allowed are add=fp32, "
+      "add=native",
+      info_.name);
+}
+
+void Codec::encode_fp32(DType dtype, std::span<const float> values, std::span<std::byte> wire,
+                        EncodeCounts* counts, const EncodeContext& context) const {
+  if (!info_.is_same_in_fp32 && dtype != DType::fp32) {
+    fail("codec {}: it calculates in {}, so round=none is not possible; allowed is round=native",
+         info_.name, name_of(dtype));
+  }
+  encode(DType::fp32, std::as_bytes(values), wire, counts, context);
 }
 
 std::size_t Codec::statistics_of(std::size_t elements) const {

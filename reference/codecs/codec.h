@@ -79,6 +79,10 @@ struct CodecInfo {
   /// Whether only the reference has it: kernels carry nothing from call to call, and have slots of one length.
   bool is_of_reference_only() const { return has_state || has_variable_wire; }
 
+  /// Whether what a wire says depends on no dtype: then it can be made of fp32 numbers in place of the payload's, and be decoded to
+  /// fp32 without a rounding to the payload's dtype.
+  bool is_same_in_fp32 = false;
+
   /// Dtypes in which no finite tensor decodes to an infinity: SPEC.md, "Saturation".
   std::vector<DType> saturating = {};
 
@@ -146,6 +150,18 @@ class Codec {
   /// info().clamps_fp16_sums says so.
   void decode_add(DType dtype, std::span<const std::byte> wire, std::span<std::byte> sum) const;
 
+  // What sums of another kind than decode_add's are made of (reference/collectives/sum.h). `dtype` is that of the payload, to
+  // which the wire belongs.
+
+  /// The values of a wire in fp32, before they are rounded to the payload's dtype. Where that is a codec's arithmetic (qr-*), or
+  /// a part of its wire, there is nothing before.
+  void decode_fp32(DType dtype, std::span<const std::byte> wire, std::span<float> values) const;
+  /// sum = code * scale + sum, rounded once. Throws InvalidInput for codecs whose values are no such products.
+  void decode_fma(DType dtype, std::span<const std::byte> wire, std::span<float> sum) const;
+  /// The wire of fp32 values that were not rounded to the payload's dtype. Throws InvalidInput for codecs that calculate in it.
+  void encode_fp32(DType dtype, std::span<const float> values, std::span<std::byte> wire,
+                   EncodeCounts* counts = nullptr, const EncodeContext& context = {}) const;
+
  protected:
   // Called with checked arguments only.
   virtual std::size_t do_wire_bytes(DType dtype, std::size_t elements) const = 0;
@@ -164,6 +180,9 @@ class Codec {
                                    std::span<std::byte> wire) const;
   virtual void do_decode_add(DType dtype, std::span<const std::byte> wire,
                              std::span<std::byte> sum) const;
+
+  // Of codecs whose values are products of a code and a scale.
+  virtual void do_decode_fma(std::span<const std::byte> wire, std::span<float> sum) const;
 
   // Of codecs that share scales, and that add codes.
   virtual void do_measure(DType dtype, std::span<const std::byte> payload,

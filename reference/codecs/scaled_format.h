@@ -180,11 +180,11 @@ void encode_scaled(const Format& format, DType dtype, std::span<const std::byte>
   }
 }
 
-template <ScaledFormat Format>
-void decode_scaled(const Format& format, DType dtype, std::span<const std::byte> wire,
-                   std::span<std::byte> payload) {
+/// Calls f(index, code, scale) for every element.
+template <ScaledFormat Format, class F>
+void for_each_code(const Format& format, std::size_t elements, std::span<const std::byte> wire,
+                   F&& f) {
   using Scale = typename Format::Scale;
-  const std::size_t elements = payload.size() / size_of(dtype);
   const std::byte* in = wire.data();
   std::array<std::uint8_t, kWireChunk> codes;
   for (std::size_t begin = 0; begin < elements; begin += kWireChunk) {
@@ -193,10 +193,19 @@ void decode_scaled(const Format& format, DType dtype, std::span<const std::byte>
     Scale scale = {};
     for (std::size_t i = 0; i < count; ++i) {
       if (i % Format::kBlock == 0) scale = take<Scale>(scales);
-      store_value(dtype, format.dequantize(codes[i], scale), payload, begin + i);
+      f(begin + i, codes[i], scale);
     }
     in = scales;
   }
+}
+
+template <ScaledFormat Format>
+void decode_scaled(const Format& format, DType dtype, std::span<const std::byte> wire,
+                   std::span<std::byte> payload) {
+  for_each_code(format, payload.size() / size_of(dtype), wire,
+                [&](std::size_t i, std::uint32_t code, typename Format::Scale scale) {
+                  store_value(dtype, format.dequantize(code, scale), payload, i);
+                });
 }
 
 template <ScaledFormat Format>
@@ -211,6 +220,7 @@ class ScaledCodec final : public CodecInContext {
     info.dtypes = {DType::fp16, DType::bf16, DType::fp32};
     info.block = Format::kBlock;
     info.alignment = Format::kBlock;
+    info.is_same_in_fp32 = true;
     return info;
   }
 
@@ -224,6 +234,17 @@ class ScaledCodec final : public CodecInContext {
   void do_decode(DType dtype, std::span<const std::byte> wire,
                  std::span<std::byte> payload) const override {
     decode_scaled(format_, dtype, wire, payload);
+  }
+  void do_decode_fma(std::span<const std::byte> wire, std::span<float> sum) const override {
+    if constexpr (MinifloatFormat<Format>) {
+      for_each_code(format_, sum.size(), wire,
+                    [&](std::size_t i, std::uint32_t code, typename Format::Scale scale) {
+                      const float value = minifloat_to_float(format_.element(), code);
+                      sum[i] = std::fma(value, format_.value_of(scale), sum[i]);
+                    });
+    } else {
+      Codec::do_decode_fma(wire, sum);
+    }
   }
 
   Format format_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reference/codecs/native_sum.h"
+#include "reference/codecs/payload_values.h"
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/collectives/accumulate.h"
 #include "reference/parallel.h"
@@ -32,12 +33,23 @@ struct ValuePlan {
 
 struct ExecutionPlan {
   std::vector<ChunkPlan> chunks;
+  std::vector<ValueId> outputs;   // of each of Schedule::outputs, what is decoded there
   std::vector<ValuePlan> values;  // by ValueId
   std::vector<std::uint32_t> encodings;
   std::vector<std::optional<CodecRole>> sums_of_codes;
 };
 
-ExecutionPlan make_execution_plan(const Schedule& s, const Codecs& codecs) {
+/// What an output is made of: its value, but where an owner keeps its sum, what it has encoded.
+ValueId shown_in(const Schedule& s, const ExecutionPlan& plan, const Output& output,
+                 const Sum& sum) {
+  if (!sum.owner_keeps_sum || output.value == kOwnInput) return output.value;
+  const Op& made_by = s.ops[plan.values[output.value].root];
+  const bool is_owner = made_by.kind == OpKind::encode && made_by.rank == output.rank;
+  if (!is_owner || made_by.source == kOwnInput) return output.value;
+  return s.ops[made_by.source].kind == OpKind::reduce ? made_by.source : output.value;
+}
+
+ExecutionPlan make_execution_plan(const Schedule& s, const Codecs& codecs, const Sum& sum) {
   ExecutionPlan plan;
   plan.values.resize(s.ops.size());
   plan.encodings = encodings_of(s);
@@ -62,7 +74,9 @@ ExecutionPlan make_execution_plan(const Schedule& s, const Codecs& codecs) {
   for (std::size_t i = 0; i < s.outputs.size(); ++i) {
     const Output& output = s.outputs[i];
     plan.chunks[output.chunk].outputs.push_back(i);
-    if (output.value != kOwnInput) ++plan.values[plan.values[output.value].root].uses;
+    plan.outputs.push_back(shown_in(s, plan, output, sum));
+    const ValueId value = plan.outputs.back();
+    if (value != kOwnInput) ++plan.values[plan.values[value].root].uses;
   }
   return plan;
 }
@@ -137,9 +151,9 @@ class TileExecutor {
       const std::uint64_t begin = output.begin + (tile.begin - chunk.range.begin);
       const std::span<std::byte> target = outputs_.subspan(
           (output.rank * schedule_.elements + begin) * size_of(dtype_), raw_bytes_);
-      const std::span<const std::byte> raw = raw_of(output.rank, output.value);
+      const std::span<const std::byte> raw = raw_of(output.rank, plan_.outputs[i]);
       std::memcpy(target.data(), raw.data(), raw_bytes_);
-      release(output.value);
+      release(plan_.outputs[i]);
     }
   }
 
@@ -193,7 +207,8 @@ class TileExecutor {
       free_.pop_back();
     }
     // Every buffer can hold any kind of value, so that it can be used again for another.
-    buffer.resize(std::max({buffer.size(), raw_bytes_, wire_bytes_[0], wire_bytes_[1]}));
+    const std::size_t most = std::max({raw_bytes_, wire_bytes_[0], wire_bytes_[1]});
+    buffer.resize(std::max({buffer.size(), most, options_.sum.rounds ? 0 : fp32_bytes()}));
     return {buffer.data(), bytes};
   }
 
@@ -207,6 +222,15 @@ class TileExecutor {
     const Codec& codec;
     std::span<const std::byte> bytes;
   };
+
+  std::size_t fp32_bytes() const { return tile_.size() * sizeof(float); }
+
+  /// A sum that was not rounded to the payload's dtype; nothing for any other value.
+  std::optional<std::span<const float>> fp32_sum_of(ValueId id) const {
+    if (options_.sum.rounds || id == kOwnInput || wire_of(id)) return std::nullopt;
+    const Buffer& slot = slots_[plan_.values[plan_.values[id].root].slot];
+    return as_f32(std::span(slot).first(fp32_bytes()));
+  }
 
   bool is_sum_of_codes(ValueId id) const {
     return id != kOwnInput && plan_.sums_of_codes[plan_.values[id].root].has_value();
@@ -246,6 +270,12 @@ class TileExecutor {
       }
       return {decoded_.data(), raw_bytes_};
     }
+    if (const auto sum = fp32_sum_of(id)) {
+      round_sum(dtype_, clamps(schedule_.operands(schedule_.ops[root])), *sum,
+                {decoded_.data(), raw_bytes_});
+      decoded_value_ = kOwnInput;
+      return {decoded_.data(), raw_bytes_};
+    }
     return {slots_[plan_.values[root].slot].data(), raw_bytes_};
   }
 
@@ -262,7 +292,12 @@ class TileExecutor {
     const EncodeContext context = context_of(id);
     const std::span<const std::byte> raw = raw_of(op.rank, op.source);
     EncodeCounts counts;
-    codec.encode(dtype_, raw, wire, options_.count ? &counts : nullptr, context);
+    EncodeCounts* const counted = options_.count ? &counts : nullptr;
+    if (const auto sum = fp32_sum_of(op.source)) {
+      codec.encode_fp32(dtype_, *sum, wire, counted, context);
+    } else {
+      codec.encode(dtype_, raw, wire, counted, context);
+    }
     counts_.encoded += tile_.size();
     counts_.sent_bytes += WideCount{plan_.values[id].sends} * codec.sent_of(wire).size();
     if (options_.count) {
@@ -316,9 +351,10 @@ class TileExecutor {
     const Op& op = schedule_.ops[id];
     const std::span<const ValueId> addends = schedule_.operands(op);
     if (const auto role = plan_.sums_of_codes[id]) return add_codes(id, *role);
-    const std::span<std::byte> sum = new_value(id, raw_bytes_);
     const bool clamp = clamps(addends);
-    if (options_.accumulate == Accumulate::fp32) {
+    if (!options_.sum.is_of_payload_values()) return reduce_as_said(id, clamp);
+    const std::span<std::byte> sum = new_value(id, raw_bytes_);
+    if (options_.sum.add == Accumulate::fp32) {
       sum_fp32_.assign(tile_.size(), op.start == Start::zero ? 0.0F : -0.0F);  // -0 + x is x
       for (const ValueId addend : addends) {
         add_fp32(dtype_, sum_fp32_, raw_of(op.rank, addend));
@@ -345,6 +381,57 @@ class TileExecutor {
     }
   }
 
+  /// Whose contribution an addend is: of a wire, who has encoded it.
+  Rank contributor_of(ValueId addend, Rank at) const {
+    return addend == kOwnInput ? at : schedule_.ops[plan_.values[addend].root].rank;
+  }
+
+  /// By the record of the sum, of any kind.
+  void reduce_as_said(ValueId id, bool clamp) {
+    const Op& op = schedule_.ops[id];
+    const Sum& how = options_.sum;
+    const auto operands = schedule_.operands(op);
+    std::vector<ValueId> addends(operands.begin(), operands.end());
+    if (how.begins_with_own) {
+      const auto own = std::ranges::find_if(
+          addends, [&](ValueId addend) { return contributor_of(addend, op.rank) == op.rank; });
+      std::rotate(addends.begin(), own == addends.end() ? addends.begin() : own, addends.end());
+    }
+    sum_fp32_.assign(tile_.size(), op.start == Start::zero ? 0.0F : -0.0F);  // -0 + x is x
+    std::vector<std::byte> rounded(how.add == Accumulate::native ? raw_bytes_ : 0);
+    for (const ValueId addend : addends) {
+      add_to_sum(op.rank, addend);
+      release(addend);
+      if (how.add != Accumulate::native) continue;
+      round_sum(dtype_, clamp, sum_fp32_, rounded);
+      for (std::size_t i = 0; i < sum_fp32_.size(); ++i) {
+        sum_fp32_[i] = load_value(dtype_, rounded, i);
+      }
+    }
+    const std::span<std::byte> sum = new_value(id, how.rounds ? raw_bytes_ : fp32_bytes());
+    if (how.rounds) {
+      round_sum(dtype_, clamp, sum_fp32_, sum);
+    } else {
+      std::ranges::copy(std::as_bytes(std::span(sum_fp32_)), sum.begin());
+    }
+  }
+
+  void add_to_sum(Rank rank, ValueId addend) {
+    const auto wire = wire_of(addend);
+    const auto fp32_sum = fp32_sum_of(addend);
+    if (wire && options_.sum.add == Accumulate::fma) {
+      wire->codec.decode_fma(dtype_, wire->bytes, sum_fp32_);
+    } else if (wire && options_.sum.decodes_to_fp32) {
+      values_.resize(tile_.size());
+      wire->codec.decode_fp32(dtype_, wire->bytes, values_);
+      add_fp32(DType::fp32, sum_fp32_, std::as_bytes(std::span(values_)));
+    } else if (fp32_sum) {
+      add_fp32(DType::fp32, sum_fp32_, std::as_bytes(*fp32_sum));
+    } else {
+      add_fp32(dtype_, sum_fp32_, raw_of(rank, addend));
+    }
+  }
+
   const Schedule& schedule_;
   const ExecutionPlan& plan_;
   const Codecs codecs_;
@@ -366,6 +453,7 @@ class TileExecutor {
   ValueId decoded_value_ = kOwnInput;  // whose elements they are; kOwnInput: nobody's
   Buffer round_trip_;
   std::vector<float> sum_fp32_;
+  std::vector<float> values_;
   ExecuteCounts counts_;
 };
 
@@ -449,7 +537,52 @@ CodecState state_before(const CodecState& given, const Schedule& schedule, const
 }
 
 ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const Inputs& inputs,
+                        std::span<std::byte> outputs, const ExecuteOptions& given_options);
+
+std::vector<std::byte> converted(DType from, std::span<const std::byte> payload, DType to) {
+  std::vector<std::byte> result(payload.size() / size_of(from) * size_of(to));
+  for (std::size_t i = 0; i < payload.size() / size_of(from); ++i) {
+    const float value = load_value(from, payload, i);
+    if (to == DType::fp16) {
+      as_u16(std::span(result))[i] = Fp16Arithmetic::from_float_clamped(value);
+    } else {
+      store_value(to, value, result, i);
+    }
+  }
+  return result;
+}
+
+/// Of bf16 tensors, as fp16 ones: finite values beyond its range become +-65504, as the hardware's overflow clamp has it that
+/// QuickReduce sets.
+ExecuteCounts run_as_fp16(const Schedule& schedule, const Codecs& codecs, const Inputs& inputs,
+                          std::span<std::byte> outputs, ExecuteOptions options) {
+  if (inputs.dtype != DType::bf16) {
+    fail("sum cast=fp16: it is of bf16 payloads, not of {}", name_of(inputs.dtype));
+  }
+  require_dtype(codecs, DType::fp16);
+  options.sum.casts_to_fp16 = false;
+  std::vector<std::vector<std::byte>> tensors;
+  std::vector<std::span<const std::byte>> ranks;
+  for (const auto& rank : inputs.ranks)
+    tensors.push_back(converted(DType::bf16, rank, DType::fp16));
+  for (const auto& tensor : tensors) ranks.emplace_back(tensor);
+  const ProduceInput produce = [&](Rank rank, std::uint64_t begin, std::span<std::byte> elements) {
+    std::vector<std::byte> made(elements.size());
+    (*inputs.produce)(rank, begin, made);
+    std::ranges::copy(converted(DType::bf16, made, DType::fp16), elements.begin());
+  };
+  const Inputs cast{DType::fp16, ranks, inputs.produce == nullptr ? nullptr : &produce};
+  std::vector<std::byte> results(outputs.size());
+  const ExecuteCounts counts = run_tiles(schedule, codecs, cast, results, options);
+  std::ranges::copy(converted(DType::fp16, results, DType::bf16), outputs.begin());
+  return counts;
+}
+
+ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const Inputs& inputs,
                         std::span<std::byte> outputs, const ExecuteOptions& given_options) {
+  if (given_options.sum.casts_to_fp16) {
+    return run_as_fp16(schedule, codecs, inputs, outputs, given_options);
+  }
   ExecuteCounts counts;
   if (const auto agreement = agreement_of(schedule, codecs)) {
     counts.sent_bytes += sent_bytes_of(*agreement);
@@ -461,15 +594,22 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
     state = state_before(*options.state, schedule, codecs, inputs.dtype);
     options.state = &state;
   }
-  const ExecutionPlan plan = make_execution_plan(schedule, codecs);
+  const ExecutionPlan plan = make_execution_plan(schedule, codecs, options.sum);
+  const bool adds_codes =
+      std::ranges::any_of(plan.sums_of_codes, &std::optional<CodecRole>::has_value);
+  if (adds_codes && !options.sum.is_of_payload_values()) {
+    fail("codec {} adds codes, so its sums are none of numbers: allowed is the sum native, not {}",
+         codecs.outer().name(), name_of(options.sum));
+  }
   const std::vector<Tile> tiles =
       make_tiles(schedule, codecs,
                  std::max({options.tile_elements, codecs.outer().info().least_call_elements,
                            codecs.inner().info().least_call_elements}));
-  const auto chosen = [&options](const Codec& codec) {
+  const bool by_codecs = options.sum.is_of_payload_values();
+  const auto chosen = [&](const Codec& codec) {
     // A pointer that owns nothing: the accelerated codec does not outlive this call.
     const CodecPtr given(CodecPtr(), &codec);
-    return options.scalar ? given : accelerated(given);
+    return options.scalar || !by_codecs ? given : accelerated(given);
   };
   const CodecPtr outer = chosen(codecs.outer());
   const CodecPtr inner = codecs.differ() ? chosen(codecs.inner()) : outer;

@@ -10,14 +10,11 @@
 
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule.h"
+#include "reference/collectives/sum.h"
 #include "reference/tensors/tensor.h"
 #include "reference/wide_count.h"
 
 namespace arlab {
-
-/// How sums are formed (reference/codecs/SPEC.md, "Accumulation"): every partial sum rounded to the
-/// payload's dtype, or kept in fp32 and rounded once at the end of each reduce.
-enum class Accumulate { native, fp32 };
 
 /// What codecs carry from one call of a collective to the next, of all ranks: a number for every element that a rank encodes
 /// in a step. It belongs to one collective: a schedule of other ranks, elements or messages is refused.
@@ -29,7 +26,7 @@ struct CodecState {
 };
 
 struct ExecuteOptions {
-  Accumulate accumulate = Accumulate::native;
+  Sum sum = {};          ///< its `own` is the schedule's matter
   unsigned threads = 0;  ///< 0: all the machine has; the result never depends on it
   /// Count clamped and flushed elements; costs one more decode per encode.
   bool count = false;
@@ -55,7 +52,8 @@ struct ExecuteCounts {
 
 /// `outputs` holds the tensors of all ranks one after the other, world_size * elements elements of
 /// the inputs' dtype, and may not overlap them. The schedule must be well-formed (see check()), and
-/// its chunks must cut no block of a codec. Deterministic: the same bits for any thread count.
+/// its chunks must cut no block of a codec. All ranks of an all-reduce end with the same bits, unless the sum's owner keeps it.
+/// Deterministic: the same bits for any thread count.
 /// Throws InvalidInput when sizes, dtype, alignment or schedule do not fit.
 ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
                       std::span<std::byte> outputs, const ExecuteOptions& options = {});

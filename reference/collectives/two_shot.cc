@@ -5,8 +5,12 @@
 //            encode the sum once, send it to all                            (all-gather)
 //   then     every rank, the owner too, decodes the same bytes, so all ranks hold identical bits
 //
+// A rank owns one range, or of stripes of so many elements every world_size-th, as kernels do whose blocks walk through a tensor.
+//
 // Source: MK1 QuickReduce, AllReduceTwoshot; Flash Communication's two-step. Volume 2 (N - 1)
 // payloads.
+
+#include <algorithm>
 
 #include "reference/collectives/schedule_builder.h"
 
@@ -14,15 +18,35 @@ namespace arlab {
 namespace {
 
 const Field kTwoShotOwn = own_option("encoded");
+const Field kStripe = {.name = "stripe",
+                       .kind = Integer{0, kMaxElements},
+                       .otherwise = std::uint64_t{0},
+                       .unit = "elements",
+                       .help = "stripes that ranks own in turn; 0: a rank owns one range"};
+
+/// What ranks own, in turn.
+std::vector<Chunk> owned_ranges(const ScheduleBuilder& s, const ScheduleRequest& request) {
+  const std::uint64_t stripe = integer_of(kStripe, request.options);
+  if (stripe == 0) return s.split(s.world_size());
+  if (stripe % request.alignment != 0) {
+    fail("stripe: {} elements cut a block of {}: allowed are multiples of it", stripe,
+         request.alignment);
+  }
+  std::vector<Chunk> stripes;
+  for (std::uint64_t begin = 0; begin < request.elements; begin += stripe) {
+    stripes.push_back({begin, std::min(request.elements, begin + stripe)});
+  }
+  return stripes;
+}
 
 Schedule two_shot(const ScheduleRequest& request) {
   ScheduleBuilder s("two_shot", request);
   const bool own_exact = text_of(kTwoShotOwn, request.options) == "exact";
-  const std::vector<Chunk> ranges = s.split(s.world_size());
-
-  for (Rank owner = 0; owner < s.world_size(); ++owner) {
-    if (ranges[owner].size() == 0) continue;
-    const ChunkId chunk = s.add_chunk(ranges[owner]);
+  Rank next = 0;
+  for (const Chunk& range : owned_ranges(s, request)) {
+    const Rank owner = next++ % s.world_size();
+    if (range.size() == 0) continue;
+    const ChunkId chunk = s.add_chunk(range);
 
     s.at_step(0);
     std::vector<Value> contributions;
@@ -45,10 +69,10 @@ Algorithm two_shot_algorithm() {
   return {.name = "two_shot",
           .summary = "reduce-scatter to the owner of each chunk, then all-gather",
           .source = "MK1 QuickReduce; Flash Communication",
-          .options = {kTwoShotOwn},
+          .options = {kTwoShotOwn, kStripe},
           .write = two_shot,
           .symmetry = [](const ScheduleRequest& r) {
-            const bool even = splits_evenly(r, r.world_size);
+            const bool even = integer_of(kStripe, r.options) == 0 && splits_evenly(r, r.world_size);
             return RankSymmetry{even ? RankSymmetry::any : RankSymmetry::none};
           }};
 }

@@ -57,7 +57,7 @@ void expect_bits_of_oracle(const Case& c, const std::vector<Variant>& variants) 
     Tensor outputs = make_tensor(c.dtype, inputs.shape);
     std::ranges::fill(outputs.bytes(), std::byte{0xA5});
     execute(schedule_of(variant, c.world_size, c.elements, c.alignment), *c.codec, c.dtype,
-            inputs.bytes(), outputs.bytes(), {.accumulate = c.accumulate});
+            inputs.bytes(), outputs.bytes(), {.sum = {.add = c.accumulate}});
     ASSERT_EQ(
         first_difference(all_reduce(oracle, variant, c.alignment, payloads), payloads_of(outputs)),
         "")
@@ -268,7 +268,7 @@ TEST(SumsOfIntegers, AreExactOnEveryRank) {
         for (const Accumulate accumulate : {Accumulate::native, Accumulate::fp32}) {
           Tensor outputs = make_tensor(dtype, {n, elements});
           execute(schedule_of(variant, n, elements, 1), *plain, dtype, inputs.bytes(),
-                  outputs.bytes(), {.accumulate = accumulate, .threads = 1});
+                  outputs.bytes(), {.sum = {.add = accumulate}, .threads = 1});
           const std::vector<float> results = to_floats(outputs);
           for (std::size_t i = 0; i < results.size(); ++i) {
             ASSERT_EQ(results[i], sums[i % elements])

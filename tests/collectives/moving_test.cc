@@ -193,7 +193,7 @@ void expect_oracle(const std::string& name, DType dtype, Rank n, std::size_t siz
     if (n == 64 && slow) continue;  // 4096 slots take seconds
     const Tensor inputs =
         make_synthetic("adversarial:seed=4", dtype, n, elements_of(variant, n, size));
-    ASSERT_EQ(run(variant, *codec, inputs, {.accumulate = accumulate}).data,
+    ASSERT_EQ(run(variant, *codec, inputs, {.sum = {.add = accumulate}}).data,
               expected_outputs(variant, {*codec, dtype, accumulate}, inputs))
         << name << " " << name_of(dtype) << ", " << label(variant) << ", " << n << " ranks, "
         << size;

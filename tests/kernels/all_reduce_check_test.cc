@@ -32,7 +32,7 @@ Status reference(const AllReduceCall& call, const char* algorithm, const char* c
   execute(make_schedule(algorithm, {.world_size = static_cast<Rank>(call.regions.size()),
                                     .elements = call.elements,
                                     .alignment = found->info().alignment}),
-          *found, call.dtype, inputs, outputs, {.accumulate = accumulate});
+          *found, call.dtype, inputs, outputs, {.sum = {.add = accumulate}});
   for (std::size_t rank = 0; rank < call.regions.size(); ++rank) {
     std::copy_n(&outputs[rank * call.tensor_bytes()], call.tensor_bytes(),
                 call.output(rank).begin());

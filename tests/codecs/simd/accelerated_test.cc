@@ -574,9 +574,10 @@ TEST(Accelerated, ReductionsHaveTheSameBits) {
         Bytes fast(inputs.size());
         Bytes scalar(inputs.size());
         const ExecuteCounts a = execute(schedule, *codec, dtype, inputs, fast,
-                                        {.accumulate = accumulate, .count = true});
-        const ExecuteCounts b = execute(schedule, *codec, dtype, inputs, scalar,
-                                        {.accumulate = accumulate, .count = true, .scalar = true});
+                                        {.sum = {.add = accumulate}, .count = true});
+        const ExecuteCounts b =
+            execute(schedule, *codec, dtype, inputs, scalar,
+                    {.sum = {.add = accumulate}, .count = true, .scalar = true});
         EXPECT_EQ(fast, scalar) << codec->name() << " " << algorithm;
         EXPECT_EQ(a.clamped, b.clamped);
         EXPECT_EQ(a.flushed, b.flushed);

@@ -1,0 +1,121 @@
+#include "reference/collectives/named.h"
+
+#include <algorithm>
+
+#include "reference/codecs/codec.h"
+#include "reference/error.h"
+#include "reference/formats/payload_arithmetic.h"
+#include "reference/words.h"
+
+namespace arlab {
+namespace {
+
+/// QuickReduce's two-shot; a codec of profiles q8, q6, q4, fp8, or none.
+NamedParts quickreduce(const NamedRequest& request) {
+  const std::string codec = request.codec.empty() ? "qr-q4" : request.codec;
+  if (!codec.starts_with("qr-") && codec != name_of(request.dtype)) {
+    fail("codec {}: QuickReduce has none: allowed are qr-q8, qr-q6, qr-q4, qr-fp8, {}",
+         quote(codec), name_of(request.dtype));
+  }
+  if (request.dtype == DType::fp32) {
+    fail("QuickReduce's kernels take fp16 and bf16 tensors, not fp32");
+  }
+  return {.algorithm = "two_shot", .codec = codec};
+}
+
+/// vLLM's, which casts bf16 to fp16 (VLLM_ROCM_QUICK_REDUCE_CAST_BF16_TO_FP16, on by default).
+NamedParts quickreduce_vllm(const NamedRequest& request) {
+  NamedRequest cast = request;
+  if (request.dtype == DType::bf16) cast.dtype = DType::fp16;
+  NamedParts parts = quickreduce(cast);
+  parts.sum.casts_to_fp16 = request.dtype == DType::bf16;
+  return parts;
+}
+
+/// The Triton kernel of flashinfer.comm.quantized_all_reduce: blocks of the tensor belong to ranks in turn, all contributions
+/// go through the wire, and an owner writes its sum as bf16 where others decode it.
+NamedParts flashinfer_fp8(const NamedRequest& request) {
+  if (request.dtype != DType::bf16) {
+    fail("FlashInfer's kernel takes bf16 tensors, not {}", name_of(request.dtype));
+  }
+  if (request.elements % 8 != 0) {
+    fail("FlashInfer's kernel takes multiples of 8 elements, not {}", request.elements);
+  }
+  constexpr std::uint64_t kLarge = 33554432;
+  const std::uint64_t wanted = request.block == 0 ? 256 : request.block;
+  const std::uint64_t group = std::min(wanted, request.elements);
+  const std::uint64_t largest = request.elements <= kLarge ? 4096 : 16384;
+  const std::uint64_t block = std::max(std::min(largest, request.elements), group);
+  if (block % group != 0 || block % request.ranks != 0) {
+    fail(
+        "FlashInfer's kernel works in blocks of {} elements, which neither groups of {} nor {} "
+        "ranks may leave a rest of",
+        block, group, request.ranks);
+  }
+  return {.algorithm = "two_shot",
+          .options = AlgorithmOptions{{"stripe", block}},
+          .codec = fmt::format("fp8-e4m3-g{}-flashinfer", group),
+          .sum = parse_sum("add=fma,round=none,result=sum"),
+          .has_nvidia_nan = true};
+}
+
+/// torchft.collectives.allreduce_quantized: rows of a matrix, of which each rank owns as many that follow each other.
+NamedParts torchft_fp8(const NamedRequest& request) {
+  const std::uint64_t row = request.block == 0 ? request.row : request.block;
+  if (row == 0 || request.elements % row != 0) {
+    fail("torchft's kernels take whole rows: {} elements are no multiple of {}", request.elements,
+         row);
+  }
+  const std::uint64_t rows = request.elements / row;
+  const std::uint64_t owned = (rows + request.ranks - 1) / request.ranks;
+  return {.algorithm = "two_shot",
+          .options = AlgorithmOptions{{"stripe", owned * row}},
+          .codec = fmt::format("fp8-e4m3-g{}-torchft", row),
+          .sum = parse_sum("add=fma,order=own,round=none"),
+          .has_nvidia_nan = true};
+}
+
+template <class T>
+void replace_nan(std::span<T> bits, T infinity, T nan) {
+  const T magnitude = nan;
+  for (T& each : bits) {
+    if ((each & magnitude) > infinity) each = nan;
+  }
+}
+
+}  // namespace
+
+const std::vector<NamedAllReduce>& named_all_reduces() {
+  static const std::vector<NamedAllReduce> all = {
+      {"quickreduce", "two-shot with inline compression", "MK1 QuickReduce", DType::fp16, false,
+       true, quickreduce},
+      {"quickreduce-vllm", "the same, bf16 cast to fp16", "vLLM csrc/quickreduce", DType::bf16,
+       false, true, quickreduce_vllm},
+      {"flashinfer-fp8", "fp8 two-shot in Triton, groups of 256", "FlashInfer 0.7.2", DType::bf16,
+       true, false, flashinfer_fp8},
+      {"torchft-fp8", "fp8 all-to-all and all-gather, one scale per row", "torchft 2026.10.26",
+       DType::bf16, true, false, torchft_fp8},
+  };
+  return all;
+}
+
+const NamedAllReduce& find_named_all_reduce(std::string_view name) {
+  const auto& all = named_all_reduces();
+  const auto found = std::ranges::find(all, name, &NamedAllReduce::name);
+  if (found != all.end()) return *found;
+  std::vector<std::string> names;
+  for (const NamedAllReduce& each : all) names.push_back(each.name);
+  fail("like {}: allowed are {}{}", quote(name), fmt::join(names, ", "), did_you_mean(name, names));
+}
+
+void set_nvidia_nan(DType dtype, std::span<std::byte> values) {
+  if (dtype == DType::fp32) {
+    const std::span bits{reinterpret_cast<std::uint32_t*>(values.data()), values.size() / 4};
+    return replace_nan<std::uint32_t>(bits, 0x7F800000, 0x7FFFFFFF);
+  }
+  const bool is_bf16 = dtype == DType::bf16;
+  replace_nan<std::uint16_t>(
+      as_u16(values), is_bf16 ? Bf16Arithmetic::kInfinity : Fp16Arithmetic::kInfinity, 0x7FFF);
+}
+
+}  // namespace arlab

@@ -1,0 +1,57 @@
+// All-reduces of other people, by name: the algorithm, the codec and the sum that give their kernels' bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reference/collectives/algorithm.h"
+#include "reference/collectives/sum.h"
+#include "reference/dtype.h"
+
+namespace arlab {
+
+/// What is to be reduced.
+struct NamedRequest {
+  Rank ranks = 1;
+  std::uint64_t elements = 0;  ///< per rank
+  DType dtype = DType::bf16;
+  std::string codec = {};   ///< empty: the default of those that have several
+  std::uint64_t block = 0;  ///< elements that share a scale; 0: the default
+  std::uint64_t row =
+      1;  ///< elements of the tensor's last axis; 1 where a rank's tensor has one axis only
+};
+
+/// What it is in arlab's words.
+struct NamedParts {
+  std::string algorithm;
+  AlgorithmOptions options = {};
+  std::string codec;
+  Sum sum = {};
+  bool has_nvidia_nan =
+      false;  ///< NaN in results are those of NVIDIA's conversions, all bits but the sign set
+};
+
+struct NamedAllReduce {
+  std::string name;
+  std::string summary;
+  std::string source;
+  DType dtype = DType::bf16;  ///< of payloads, where none is named
+  bool has_block = false;     ///< whether NamedRequest::block says something
+  bool has_codecs = false;    ///< whether NamedRequest::codec does
+  /// Throws InvalidInput for what the kernels refuse.
+  std::function<NamedParts(const NamedRequest&)> parts_of;
+};
+
+const std::vector<NamedAllReduce>& named_all_reduces();
+/// Throws InvalidInput, with the names there are.
+const NamedAllReduce& find_named_all_reduce(std::string_view name);
+
+/// Gives NaN the bits that NVIDIA's conversions to the dtype do.
+void set_nvidia_nan(DType dtype, std::span<std::byte> values);
+
+}  // namespace arlab

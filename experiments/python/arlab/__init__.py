@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from arlab import conformance
     from arlab._errors import ArgumentError, Error
     from arlab._codecs import Codebook, Codecs, Context, codec, codec_info, codecs, decode, encode, wire_bytes
-    from arlab.collectives import CodecState, all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
+    from arlab.collectives import CodecState, Sum, all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
     from arlab.figures.pages import report
     from arlab.runtime import Communicator, Group, devices, platforms
     from arlab.schedules import Algorithm, Schedule, ScheduleBuilder, algorithm, algorithms, schedule
     from arlab.simulation import check_codec, import_topology, select, simulate, study, sweep, topologies, topology, vectors
 
 __all__ = [
-    "Algorithm", "ArgumentError", "Codebook", "CodecState", "Codecs", "Communicator", "Context", "Error", "Group", "Schedule", "ScheduleBuilder", "algorithm", "algorithms", "all_gather",
+    "Algorithm", "ArgumentError", "Codebook", "CodecState", "Codecs", "Communicator", "Context", "Error", "Group", "Schedule", "ScheduleBuilder", "Sum", "algorithm", "algorithms", "all_gather",
     "all_reduce", "all_to_all", "broadcast", "check_codec", "codec", "codec_info", "codecs", "conformance", "decode",
     "devices", "encode", "import_topology", "platforms", "reduce_scatter", "report", "schedule", "select", "simulate", "study", "sweep", "topologies",
     "topology", "vectors", "wire_bytes",
@@ -44,7 +44,7 @@ __all__ = [
 _WHERE = {
     "_errors": ("ArgumentError", "Error"),
     "_codecs": ("Codebook", "Codecs", "Context", "codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"),
-    "collectives": ("CodecState", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
+    "collectives": ("CodecState", "Sum", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
     "figures.pages": ("report",),
     "runtime": ("Communicator", "Group", "devices", "platforms"),
     "schedules": ("Algorithm", "Schedule", "ScheduleBuilder", "algorithm", "algorithms", "schedule"),

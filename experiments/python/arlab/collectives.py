@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import Any, Sequence
 
 from arlab import _arlab
 from arlab._arlab import CodecState
 from arlab._arrays import as_given, tensors_of_ranks
+from arlab._errors import ArgumentError
 from arlab._tables import Result
 from arlab.schedules import Algorithm, Schedule, asked
 
-__all__ = ["CodecState", "Reduction", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]
+__all__ = ["CodecState", "Reduction", "Sum", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """How a sum is made, beside the codec: what decides an all-reduce's bits with it.
+
+    decode    decoded values: of the payload's dtype ("native"), or "fp32"
+    add       partial sums: of the payload's dtype ("native"), "fp32", or fp32 with code times scale in one step ("fma")
+    order     contributions by "rank", or beginning with one's "own"
+    round     the sum before it is encoded again: to the payload's dtype ("native"), or "none"
+    own       the owner's contribution: "encoded" or "exact"; None: what the algorithm has
+    result    the owner's part of its output: as others decode it ("encoded"), or the "sum" itself: then ranks differ
+    cast      bf16 payloads as they are ("none"), or as "fp16" from end to end
+    """
+
+    decode: str = "native"
+    add: str = "native"
+    order: str = "rank"
+    round: str = "native"
+    own: str | None = None
+    result: str = "encoded"
+    cast: str = "none"
+
+    def __str__(self) -> str:
+        """As the program has it: decode=fp32,add=fma; "native" where nothing differs from the default."""
+        given = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
+        return ",".join(f"{name}={value}" for name, value, default in given if value != default) or "native"
 
 
 class Reduction(Result):
@@ -30,7 +59,7 @@ class Reduction(Result):
     """
 
     SHOWN = (
-        "collective", "algorithm", "codec", "inner_codec", "ranks", "dtype", "elements", "sqnr_db", "token_sqnr_db",
+        "collective", "like", "algorithm", "codec", "inner_codec", "ranks", "dtype", "elements", "sqnr_db", "token_sqnr_db",
         "token_sqnr_p1_db", "channel_sqnr_db", "max_abs_error", "rmse", "exact", "ranks_identical", "clamped", "flushed",
         "non_finite", "wire_bits_per_element", "wire_bytes",
     )  # fmt: skip
@@ -64,7 +93,7 @@ def _run(tensors: Any, algorithm: str | Algorithm | Schedule, options: dict[str,
     data, figures = _arlab.run_collective(
         algorithm=what,
         options=given,
-        codec=first.dtype if codec is None else codec,
+        codec="" if how.get("like") and codec is None else first.dtype if codec is None else codec,
         dtype=first.dtype,
         elements=first.elements,
         inputs=[memory.address for memory in ranks],
@@ -81,6 +110,9 @@ def all_reduce(
     algorithm: str | Algorithm | Schedule = "two_shot",
     codec: str | None = None,
     accumulate: str = "native",
+    sum: Sum | str | None = None,
+    like: str | None = None,
+    block: int | None = None,
     threads: int = 0,
     count: bool = True,
     rounding_seed: int = 0,
@@ -97,6 +129,11 @@ def all_reduce(
             `options` may follow; or a Schedule.
         codec: how values travel; by default as they are.
         accumulate: sums in the payload's dtype ("native") or in "fp32", rounded once.
+        sum: more of how sums are made, an arlab.Sum or its text, "decode=fp32,add=fma"; `accumulate` is one field of it.
+        like: in place of algorithm, codec and sum the name of an all-reduce of other people, whose bits the outputs have:
+            "flashinfer-fp8" and "torchft-fp8" as their Triton kernels make them on an H200, "quickreduce", and
+            "quickreduce-vllm", which casts bf16 to fp16; of the last two, `codec` says the profile.
+        block: with `like`, elements that share a scale: FlashInfer's groups (256), torchft's rows (the last axis).
         threads: 0 for all; the result never depends on it.
         count: also clamped and flushed elements, which takes one more decode per encode.
         rounding_seed, call: what codecs' random numbers depend on: a seed, and how many calls were before this one.
@@ -106,18 +143,28 @@ def all_reduce(
 
     Raises ArgumentError (a ValueError) for everything that does not fit, before anything is done.
     """
-    how = {"count": count, "rounding_seed": rounding_seed, "call": call, "state": state}
+    if like is not None and (algorithm != "two_shot" or options):
+        raise ArgumentError(f"like={like!r} has its own algorithm: allowed is no other, and no options")
+    how = {"count": count, "rounding_seed": rounding_seed, "call": call, "state": state, "block": block}
+    how |= {"sum": "" if sum is None else str(sum), "like": like or ""}
     return _run(tensors, algorithm, options, codec, accumulate=accumulate, threads=threads, **how)
 
 
 def reduce_scatter(
-    tensors: Any, *, codec: str | None = None, accumulate: str = "native", threads: int = 0, **options: Any
+    tensors: Any,
+    *,
+    codec: str | None = None,
+    accumulate: str = "native",
+    sum: Sum | str | None = None,
+    threads: int = 0,
+    **options: Any,
 ) -> Reduction:
     """Slot i of rank i becomes the sum of all ranks' slots i; the others stay. A tensor is as many equal slots as ranks.
 
     Arguments as for all_reduce; `options` are those of arlab.ReduceScatter.
     """
-    return _run(tensors, "reduce_scatter", options, codec, accumulate=accumulate, threads=threads)
+    how = {"accumulate": accumulate, "sum": "" if sum is None else str(sum)}
+    return _run(tensors, "reduce_scatter", options, codec, threads=threads, **how)
 
 
 def all_gather(tensors: Any, *, codec: str | None = None, threads: int = 0, **options: Any) -> Reduction:

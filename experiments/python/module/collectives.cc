@@ -20,10 +20,28 @@ namespace {
 nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::string& codec,
               const std::string& dtype, std::size_t elements,
               const std::vector<std::uintptr_t>& inputs, std::size_t channels,
-              const std::string& accumulate, std::uint32_t threads, bool count,
+              const std::string& accumulate, const std::string& sum, const std::string& like_name,
+              std::optional<std::uint32_t> block, std::uint32_t threads, bool count,
               std::uint64_t rounding_seed, std::uint32_t call, CodecState* state) {
-  lab::CollectiveSpec spec = collective_spec(algorithm, options);
-  const CodecPtr outer = find_codec(split_codecs(codec, spec.options));
+  const lab::LikeOptions like{like_name, block};
+  lab::ExecutionOptions execution;
+  execution.accumulate = accumulate;
+  execution.sum = sum;
+  execution.threads = threads;
+  lab::CollectiveSpec spec =
+      like.is_set() ? lab::CollectiveSpec() : collective_spec(algorithm, options);
+  std::string codec_name = codec;
+  NamedParts named;
+  if (like.is_set()) {
+    named = like.apply({.ranks = static_cast<Rank>(inputs.size()),
+                        .elements = elements,
+                        .dtype = parse_dtype(dtype),
+                        .row = std::max<std::size_t>(channels, 1)},
+                       spec, codec_name, execution);
+  }
+  ExecuteOptions execute_options = execution.make();
+  lab::give_own(execute_options.sum, spec);
+  const CodecPtr outer = find_codec(split_codecs(codec_name, spec.options));
   const CodecPtr inner = spec.inner(outer);
   const Codecs codecs(*outer, *inner);
   const DType type = parse_dtype(dtype);
@@ -50,16 +68,13 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
     require_memory(lab::reduction_bytes(type, world_size, elements, schedule.collective),
                    fmt::format("{} of {} elements on {} ranks", name_of(schedule.collective),
                                elements, world_size));
-    lab::ExecutionOptions execution;
-    execution.accumulate = accumulate;
-    execution.threads = threads;
-    ExecuteOptions execute_options = execution.make();
     execute_options.count = count;
     execute_options.seed = rounding_seed;
     execute_options.call = call;
     execute_options.state = state;
     const lab::ExactResult exact = lab::exact_result(schedule.collective, payloads, threads);
     reduction = lab::run_reduction(schedule, codecs, payloads, channels, exact, execute_options);
+    if (named.has_nvidia_nan) set_nvidia_nan(type, reduction.outputs);
     figures = {{"collective", name_of(schedule.collective)},
                {"algorithm", schedule.algorithm},
                {"codec", outer->name()},
@@ -69,7 +84,8 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
                {"ranks", world_size},
                {"dtype", name_of(type)},
                {"elements", elements},
-               {"accumulate", accumulate}};
+               {"accumulate", name_of(execute_options.sum)}};
+    if (like.is_set()) figures.insert(figures.begin() + 1, {"like", like.like});
     for (lab::Figure& figure : lab::reduction_fields(reduction, exact)) {
       if (!count && (figure.name == "clamped" || figure.name == "flushed")) figure.value = nullptr;
       figures.push_back(std::move(figure));
@@ -100,7 +116,8 @@ int program(const std::vector<std::string>& arguments) {
 void define_collectives(nb::module_& module) {
   module.def("run_collective", run, nb::arg("algorithm"), nb::arg("options"), nb::arg("codec"),
              nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("channels"),
-             nb::arg("accumulate") = "native", nb::arg("threads") = 0, nb::arg("count") = true,
+             nb::arg("accumulate") = "native", nb::arg("sum") = "", nb::arg("like") = "",
+             nb::arg("block") = nb::none(), nb::arg("threads") = 0, nb::arg("count") = true,
              nb::arg("rounding_seed") = 0, nb::arg("call") = 0, nb::arg("state") = nb::none());
   nb::class_<CodecState>(module, "CodecState",
                          "What codecs carry from one call of a collective to the next, of all "

@@ -9,6 +9,7 @@
 #include "experiments/lab/questions.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/collectives/check.h"
 #include "reference/tensors/synthetic.h"
 #include "reference/words.h"
 #include "sim/topology/topology.h"
@@ -23,12 +24,23 @@ std::string join(const Items& items, TextOf text_of) {
 
 // ---------------------------------------------------------------- what there is
 
+/// Whether an element has the same bits wherever in a tensor its block stands, and however long that is.
+bool is_position_invariant(const CodecInfo& info) {
+  return info.splits_at_alignment && info.alignment != kWholeTensor && !info.needs_context();
+}
+
+/// The same of an algorithm as it is by default; of eight ranks, as of any number of them.
+bool is_position_invariant(const Algorithm& algorithm) {
+  constexpr Rank kRanks = 8;
+  return sums_are_alike(algorithm.write({.world_size = kRanks, .elements = kRanks * kRanks * 64}));
+}
+
 Result list_codecs() {
   Result report{"arlab.list.codecs/1", {{"families", codec_patterns()}}, "codecs"};
   report.shown = {"name", "wire_bits_per_element", "dtypes", "summary"};
   report.rows.columns = words_in(
       "name wire_bits_per_element block alignment dtypes encode_ops_per_element "
-      "decode_ops_per_element summary source");
+      "decode_ops_per_element summary source position_invariant");
   for (const std::string& name : listed_codecs()) {
     const CodecPtr codec = find_codec(name);
     const CodecInfo& info = codec->info();
@@ -40,21 +52,22 @@ Result list_codecs() {
          info.alignment == kWholeTensor ? Json("whole tensor") : Json(info.alignment),
          join(info.dtypes, [](DType dtype) { return name_of(dtype); }),
          info.cost.encode_ops_per_element, info.cost.decode_ops_per_element, info.summary,
-         info.source});
+         info.source, is_position_invariant(info)});
   }
   return report;
 }
 
 Result list_algorithms() {
   Result report{"arlab.list.algorithms/1", {}, "algorithms"};
-  report.rows.columns = {"name", "collective", "summary", "options_and_defaults", "source"};
+  report.rows.columns =
+      words_in("name collective summary options_and_defaults source position_invariant");
   report.shown = {"name", "collective", "summary", "options_and_defaults"};
   for (const Algorithm& algorithm : all_algorithms()) {
     report.rows.rows.push_back(
         {algorithm.name, std::string(name_of(algorithm.collective)), algorithm.summary,
          join(algorithm.options,
               [](const Field& o) { return fmt::format("--{} {}", o.option(), o.default_words()); }),
-         algorithm.source});
+         algorithm.source, is_position_invariant(algorithm)});
   }
   return report;
 }

@@ -172,6 +172,9 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
   wire.dtype = dtype.empty() ? default_dtype(*outer) : parse_dtype(dtype);
   require_takes(*outer, wire.dtype, "--dtype");
   require_takes(*inner, wire.dtype, "--dtype");
+  ExecuteOptions execute_options = execution.make();
+  execute_options.count = false;
+  give_own(execute_options.sum, options);
   const models::MakeSchedule make = [options, outer, inner, ranks](std::uint64_t elements) {
     Schedule made = options.make(ranks, elements, Codecs(*outer, *inner).alignment());
     if (made.collective != Collective::all_reduce) {
@@ -188,11 +191,10 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
     }
     require_whole_blocks(made, Codecs(*outer, *inner));
   }
-  if (!platform.empty() && execution.accumulate != "native") {
-    fail("--accumulate {}: kernels sum in the payload's dtype, native", execution.accumulate);
+  if (!platform.empty() && execute_options.sum != Sum{}) {
+    fail("--{}: kernels sum in the payload's dtype, native",
+         execution.sum.empty() ? "accumulate " + execution.accumulate : "sum " + execution.sum);
   }
-  ExecuteOptions execute_options = execution.make();
-  execute_options.count = false;
   wire.run = std::make_shared<const models::RunCollective>(
       platform.empty() ? models::in_reference(make, outer, inner, wire.dtype, execute_options)
                        : on_platform(platform, outer->name(), wire.dtype, options, ranks, make));

@@ -363,8 +363,10 @@ std::optional<std::string> wrong_outputs(const Schedule& s, const std::vector<Ou
 /// the same operations from the same inputs. Sending changes no bit, so it makes no new number.
 class ExpressionTable {
  public:
-  explicit ExpressionTable(const Schedule& s)
+  /// `apart`: of different chunks nothing is equal; else what is built alike has one number wherever it stands.
+  explicit ExpressionTable(const Schedule& s, bool apart = true)
       : s_(s),
+        apart_(apart),
         first_of_ops_(kForms * std::uint64_t{s.world_size} * s.chunks.size()),
         first_(0, Hash{*this}, Equal{*this}) {
     number_.reserve(s.ops.size());
@@ -418,8 +420,8 @@ class ExpressionTable {
   };
 
   std::uint64_t number_of(Rank rank, ChunkId chunk, ValueId id) const {
-    return id == kOwnInput ? kForms * (std::uint64_t{rank} * s_.chunks.size() + chunk)
-                           : number_[id];
+    const ChunkId of = apart_ ? chunk : 0;
+    return id == kOwnInput ? kForms * (std::uint64_t{rank} * s_.chunks.size() + of) : number_[id];
   }
   std::uint64_t number_of(const Op& op, ValueId id) const {
     return number_of(op.rank, op.chunk, id);
@@ -429,6 +431,7 @@ class ExpressionTable {
   static constexpr std::uint64_t kForms = 3;
 
   const Schedule& s_;
+  bool apart_;
   /// Below it: the forms of all inputs.
   std::uint64_t first_of_ops_;
   std::vector<std::uint64_t> number_;               ///< by value
@@ -475,6 +478,19 @@ CheckReport check(const Schedule& schedule) {
     report.ranks_identical = true;
   }
   return report;
+}
+
+bool sums_are_alike(const Schedule& schedule) {
+  if (!adds(schedule.collective)) return true;
+  const ExpressionTable expressions(schedule, false);
+  std::optional<std::uint64_t> first;
+  for (const Output& output : schedule.outputs) {
+    if (output.value == kOwnInput && schedule.world_size > 1) continue;  // what a rank keeps
+    const std::uint64_t number = expressions.of(output);
+    if (first.value_or(number) != number) return false;
+    first = number;
+  }
+  return true;
 }
 
 void require_correct(const Schedule& schedule) {

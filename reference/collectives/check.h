@@ -33,6 +33,11 @@ struct CheckReport {
 /// holes).
 CheckReport check(const Schedule& schedule);
 
+/// Whether the sum of an element is made alike wherever in the tensor it stands: the same contributions in the same order, and
+/// encoded as often. Then its bits depend neither on the tensor's size nor on its place, with codecs whose blocks stay whole. True
+/// where nothing is summed. The schedule is well-formed.
+bool sums_are_alike(const Schedule& schedule);
+
 /// Throws InvalidInput with the violation unless check() finds the schedule correct.
 void require_correct(const Schedule& schedule);
 

@@ -18,19 +18,22 @@ namespace arlab {
 namespace {
 
 const Field kTwoShotOwn = own_option("encoded");
-const Field kStripe = {.name = "stripe",
-                       .kind = Integer{0, kMaxElements},
-                       .otherwise = std::uint64_t{0},
-                       .unit = "elements",
-                       .help = "stripes that ranks own in turn; 0: a rank owns one range"};
+const Field kStripe = {
+    .name = "stripe",
+    .kind = Integer{0, kMaxElements},
+    .otherwise = std::uint64_t{0},
+    .unit = "elements",
+    .help = "stripes that ranks own in turn, rounded up to whole blocks; 0: a rank owns one range"};
 
 /// What ranks own, in turn.
 std::vector<Chunk> owned_ranges(const ScheduleBuilder& s, const ScheduleRequest& request) {
-  const std::uint64_t stripe = integer_of(kStripe, request.options);
-  if (stripe == 0) return s.split(s.world_size());
-  if (stripe % request.alignment != 0) {
-    fail("stripe: {} elements cut a block of {}: allowed are multiples of it", stripe,
-         request.alignment);
+  const std::uint64_t wanted = integer_of(kStripe, request.options);
+  if (wanted == 0) return s.split(s.world_size());
+  const std::uint64_t blocks = (wanted - 1) / request.alignment + 1;
+  const std::uint64_t stripe = std::min(blocks * request.alignment, request.elements);
+  if (stripe != 0 && request.elements / stripe > kMaxOps) {
+    fail("stripe: {} of {} elements are too many: allowed are {}", request.elements / stripe,
+         stripe, kMaxOps);
   }
   std::vector<Chunk> stripes;
   for (std::uint64_t begin = 0; begin < request.elements; begin += stripe) {

@@ -1,0 +1,238 @@
+// The record of how a sum is made: its text, what it asks of codecs, and that no thread count shows in its bits. What each record
+// computes is compared with NumPy in tests/python/test_sums.py.
+#include <gtest/gtest.h>
+
+#include "reference/codecs/payload_values.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/check.h"
+#include "reference/collectives/named.h"
+#include "reference/formats/gpu_reciprocal.h"
+#include "reference/metrics/error.h"
+#include "reference/tensors/synthetic.h"
+#include "tests/collectives/run.h"
+#include "tests/refusal.h"
+
+namespace arlab::testing {
+namespace {
+
+TEST(Sum, ATextIsReadAsItIsWritten) {
+  for (const char* text : {"native", "fp32", "decode=fp32", "add=fma,order=own,round=none",
+                           "decode=fp32,add=fp32,own=exact,result=sum,cast=fp16"}) {
+    EXPECT_EQ(name_of(parse_sum(text)), text);
+  }
+  EXPECT_EQ(name_of(parse_sum("order=rank,add=fp32")), "fp32");
+  EXPECT_EQ(parse_sum("cast=none,result=encoded"), Sum{});
+}
+
+TEST(Sum, AFieldThatIsNamedIsTheFieldThatChanges) {
+  std::vector<Sum> sums = {Sum{}};
+  for (const char* text : {"add=fp32", "add=fma", "decode=fp32", "order=own", "result=sum",
+                           "cast=fp16", "own=exact", "own=encoded", "add=fp32,round=none"}) {
+    sums.push_back(parse_sum(text));
+    for (std::size_t i = 0; i + 1 < sums.size(); ++i) EXPECT_NE(sums[i], sums.back()) << text;
+  }
+}
+
+/// Bits of the values as fp32, element by element.
+std::vector<float> widened(const Tensor& tensor) {
+  std::vector<float> values;
+  for (const double value : to_double(tensor.dtype, tensor.bytes())) {
+    values.push_back(static_cast<float>(value));
+  }
+  return values;
+}
+
+/// The property that lets sums in fp32 go past the payload's dtype, of codecs that say they have it.
+TEST(Sum, AWireThatIsSameInFp32IsMadeOfValuesAndDecodesToThem) {
+  std::vector<std::string> names = listed_codecs();
+  for (const char* name : {"fp8-e4m3-g256-flashinfer", "fp8-e4m3-g64-torchft", "int6-g128-sym"}) {
+    names.emplace_back(name);
+  }
+  std::size_t tried = 0;
+  for (const std::string& name : names) {
+    const CodecPtr codec = find_codec(name);
+    if (!codec->info().is_same_in_fp32 || codec->info().needs_context()) continue;
+    ++tried;
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
+      const Tensor tensor = make_synthetic("gaussian:seed=7", dtype, 1, 4096 + 96);
+      const std::vector<float> values = widened(tensor);
+      std::vector<std::byte> wire(codec->wire_bytes(dtype, values.size()));
+      std::vector<std::byte> of_fp32(wire.size());
+      codec->encode(dtype, tensor.bytes(), wire);
+      codec->encode_fp32(dtype, values, of_fp32);
+      EXPECT_EQ(wire, of_fp32) << name;
+
+      std::vector<float> decoded(values.size());
+      codec->decode_fp32(dtype, wire, decoded);
+      Tensor payload = make_tensor(dtype, {1, values.size()});
+      codec->decode(dtype, wire, payload.bytes());
+      Tensor rounded = make_tensor(dtype, {1, values.size()});
+      for (std::size_t i = 0; i < decoded.size(); ++i) {
+        store_value(dtype, decoded[i], rounded.bytes(), i);
+      }
+      EXPECT_EQ(rounded.data, payload.data) << name;
+    }
+  }
+  EXPECT_GT(tried, 20U);
+}
+
+TEST(Sum, BitsDoNotDependOnThreadsOrTiles) {
+  const Tensor inputs = make_synthetic("gaussian:seed=3", DType::bf16, 4, 9999);
+  for (const char* text :
+       {"decode=fp32,add=fp32,round=none", "add=fma,order=own,result=sum", "decode=fp32"}) {
+    for (const Variant& variant : all_variants(4)) {
+      const CodecPtr codec = find_codec("fp8-e4m3-g64");
+      ExecuteOptions options{.sum = parse_sum(text), .threads = 1};
+      const Tensor expected = run(variant, *codec, inputs, options);
+      options.threads = 3;
+      options.tile_elements = 512;
+      EXPECT_EQ(run(variant, *codec, inputs, options).data, expected.data) << text;
+    }
+  }
+}
+
+TEST(Sum, FewerRoundingsAreNearer) {
+  const Tensor inputs = make_synthetic("gaussian:seed=5", DType::bf16, 8, 1 << 15);
+  const CodecPtr codec = find_codec("bf16");
+  const Schedule schedule =
+      find_algorithm("two_shot").write({.world_size = 8, .elements = 1 << 15});
+  const auto error = [&](const char* text) {
+    const Tensor outputs = run(schedule, *codec, inputs, {.sum = parse_sum(text)});
+    const std::vector<double> values = to_double(DType::bf16, outputs.bytes());
+    const std::vector<double> given = to_double(DType::bf16, inputs.bytes());
+    double squares = 0;
+    for (std::size_t i = 0; i < (1 << 15); ++i) {
+      double exact = 0;
+      for (std::size_t rank = 0; rank < 8; ++rank) exact += given[(rank << 15) + i];
+      squares += (values[i] - exact) * (values[i] - exact);
+    }
+    return squares;
+  };
+  EXPECT_LT(2 * error("fp32"), error("native"));
+}
+
+TEST(Sum, WhatACodecCannotDoIsRefused) {
+  const Tensor inputs = make_synthetic("gaussian:seed=1", DType::fp16, 2, 4096);
+  const Schedule schedule = find_algorithm("two_shot").write({.world_size = 2, .elements = 4096});
+  const auto tried = [&](const char* codec, const char* sum) {
+    return message_of([&] { run(schedule, *find_codec(codec), inputs, {.sum = parse_sum(sum)}); });
+  };
+  EXPECT_EQ(tried("int4-g32", "add=fma"),
+            "codec int4-g32: add=fma needs values that are a code times a scale; allowed are "
+            "add=fp32, add=native");
+  EXPECT_EQ(tried("qr-q4", "add=fp32,round=none"),
+            "codec qr-q4: it calculates in fp16, so round=none is not possible; allowed is "
+            "round=native");
+  EXPECT_EQ(tried("qr-q4", "cast=fp16"), "sum cast=fp16: it is of bf16 payloads, not of fp16");
+}
+
+/// Stripes that ranks own in turn are an all-reduce like any other, and the owner of each is as exact as it is asked to be.
+TEST(Stripes, AreOwnedInTurn) {
+  const CodecPtr codec = find_codec("fp8-e4m3-g64");
+  for (const std::uint64_t stripe : {1, 65, 640, 100000}) {
+    for (const Rank ranks : {1U, 2U, 3U, 8U}) {
+      const Schedule schedule = find_algorithm("two_shot")
+                                    .write({.world_size = ranks,
+                                            .elements = 1000,
+                                            .alignment = 64,
+                                            .options = {{"stripe", stripe}, {"own", "exact"}}});
+      EXPECT_TRUE(check(schedule).correct) << check(schedule).violation;
+      const std::uint64_t expected = std::min<std::uint64_t>((stripe + 63) / 64 * 64, 1000);
+      for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
+        EXPECT_EQ(schedule.chunks[i].begin, i * expected);
+      }
+      const Tensor inputs = make_synthetic("gaussian:seed=9", DType::bf16, ranks, 1000);
+      const Tensor outputs = run(schedule, *codec, inputs, {.sum = parse_sum("result=sum")});
+      const std::size_t bytes = 2000;
+      // Of one rank, whose contribution is exact and who keeps its sum, nothing is lost.
+      if (ranks == 1) {
+        EXPECT_EQ(outputs.data, inputs.data);
+      }
+      for (std::size_t rank = 1; rank < ranks; ++rank) {
+        const bool owns_first = std::equal(outputs.data.begin(), outputs.data.begin() + 128,
+                                           outputs.data.begin() + rank * bytes);
+        EXPECT_FALSE(owns_first) << "rank 0 keeps its sum, rank " << rank << " decodes it";
+      }
+    }
+  }
+}
+
+/// What is said of an algorithm, and what its bits do: where a rank has one value everywhere, all elements of the result are equal
+/// if they are summed alike, and for some values only then.
+TEST(Invariance, IsWhatTheBitsShow) {
+  constexpr Rank kRanks = 6;
+  constexpr std::size_t kElements = 144;
+  constexpr std::size_t kTrials = 32;
+  const Tensor values = make_synthetic("gaussian:seed=11", DType::bf16, kRanks, kTrials);
+  std::size_t alike = 0;
+  for (const char* name : {"one_shot", "two_shot", "ring", "tree", "hierarchical"}) {
+    const Schedule schedule =
+        find_algorithm(name).write({.world_size = kRanks, .elements = kElements});
+    bool is_equal = true;
+    for (std::size_t trial = 0; trial < kTrials; ++trial) {
+      Tensor inputs = make_tensor(DType::bf16, {kRanks, kElements});
+      for (std::size_t i = 0; i < kRanks * kElements; ++i) {
+        as_u16(inputs.bytes())[i] = as_u16(values.bytes())[i / kElements * kTrials + trial];
+      }
+      const Tensor outputs = run(schedule, *find_codec("bf16"), inputs);
+      const auto bits = as_u16(outputs.bytes()).first(kElements);
+      is_equal = is_equal && std::ranges::count(bits, bits[0]) == std::ssize(bits);
+    }
+    EXPECT_EQ(sums_are_alike(schedule), is_equal) << name;
+    alike += is_equal ? 1 : 0;
+  }
+  EXPECT_EQ(alike,
+            3U);  // one_shot, two_shot, hierarchical; a ring begins each chunk at another rank
+}
+
+TEST(GpuReciprocal, IsThatOfAnH200) {
+  // A hash of the results for all mantissas in [1, 2), in units of 2^-24, made of what an H200 gave.
+  std::uint64_t hash = 0;
+  std::uint64_t mistaken = 0;
+  for (std::uint32_t mantissa = 0; mantissa < (1U << 23); ++mantissa) {
+    const float value = std::bit_cast<float>(0x3F800000U | mantissa);
+    const auto result = static_cast<std::uint64_t>(gpu_reciprocal(value) * 0x1p24);
+    hash = hash * 0x100000001B3 + result;
+    mistaken = mistaken * 0x100000001B3 +
+               static_cast<std::uint64_t>(static_cast<double>(1.0F / value) * 0x1p24);
+  }
+  EXPECT_EQ(hash, 0xB270A70B8FE45ABD);
+  EXPECT_NE(mistaken, hash);  // that of IEEE division
+}
+
+TEST(GpuReciprocal, HasNoRangeToLeave) {
+  EXPECT_EQ(gpu_reciprocal(0.0F), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(gpu_reciprocal(-0.0F), -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(gpu_reciprocal(std::numeric_limits<float>::infinity()), 0);
+  EXPECT_TRUE(std::isnan(gpu_reciprocal(std::numeric_limits<float>::quiet_NaN())));
+  EXPECT_EQ(gpu_reciprocal(-0x1p-149F), -0x1p149);
+  EXPECT_EQ(gpu_reciprocal(0x1p127F), 0x1p-127);
+  EXPECT_EQ(gpu_divide(0x1p127F, 0x1p127F), 1);
+}
+
+TEST(Named, KernelsThatRefuseAreRefused) {
+  const auto tried = [](const char* name, NamedRequest request) {
+    return message_of([&] { find_named_all_reduce(name).parts_of(request); });
+  };
+  EXPECT_EQ(tried("flashinfer-fp8", {.ranks = 3, .elements = 8192}),
+            "FlashInfer's kernel works in blocks of 4096 elements, which neither groups of 256 nor "
+            "3 ranks may leave a rest of");
+  EXPECT_EQ(tried("flashinfer-fp8", {.ranks = 2, .elements = 8196}),
+            "FlashInfer's kernel takes multiples of 8 elements, not 8196");
+  EXPECT_EQ(tried("flashinfer-fp8", {.ranks = 2, .elements = 8192, .dtype = DType::fp16}),
+            "FlashInfer's kernel takes bf16 tensors, not fp16");
+  EXPECT_EQ(tried("torchft-fp8", {.ranks = 2, .elements = 100, .block = 64}),
+            "torchft's kernels take whole rows: 100 elements are no multiple of 64");
+  // Above 64 MiB its blocks are larger.
+  const auto stripe = [](std::uint64_t elements) {
+    const NamedRequest request{.ranks = 2, .elements = elements};
+    return words_of(
+        find_named_all_reduce("flashinfer-fp8").parts_of(request).options.get("stripe"));
+  };
+  EXPECT_EQ(stripe(33554432), "4096");
+  EXPECT_EQ(stripe(33554440), "16384");
+  EXPECT_EQ(stripe(1024), "1024");
+}
+
+}  // namespace
+}  // namespace arlab::testing

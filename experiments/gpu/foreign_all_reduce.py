@@ -4,9 +4,10 @@
     python3 experiments/gpu/foreign_all_reduce.py --out foreign_all_reduce_h200.csv
     python3 experiments/gpu/foreign_all_reduce.py --check --ranks 2
 
-FlashInfer's fp8 all-reduce (flashinfer/comm/quantized_allreduce.py) and torchft's (torchft/quantization.py) are kernels in Triton. Both files are
-taken from the packages where they are installed, or from --flashinfer FILE and --torchft FILE; of the packages nothing else is needed. FlashInfer's
-ranks run at the same time, each in a stream of its own, and find each other's buffers as they would over NVLink.
+FlashInfer's fp8 all-reduce (flashinfer/comm/quantized_allreduce.py), torchft's (torchft/quantization.py) and that of vLLM's pull request 39783
+(two_shot_quantized_allreduce.py, its barrier beside it) are kernels in Triton. Files are taken from the packages where they are installed, or from
+--flashinfer FILE, --torchft FILE and --vllm FILE, without which vLLM's is left out; of the packages nothing else is needed. FlashInfer's and vLLM's ranks
+run at the same time, each in a stream of its own, and find each other's buffers as they would over NVLink.
 
 A row of OUT is one call: the inputs, which inputs_of() makes anew anywhere, and the SHA-256 of all ranks' outputs, one after the other.
 `arlab reduce --like` must give the same (tests/python/test_sums.py). --check applies arlab.conformance to FlashInfer's kernel and prints which
@@ -30,6 +31,7 @@ COLUMNS = ("like", "inputs", "ranks", "elements", "block", "seed", "sha256")
 KINDS = ("gaussian", "outliers", "wide", "raw", "special", "tiny", "huge")
 # Ranks, elements and block: odd tails, rows shorter and longer than a vector, groups above and below the default.
 FLASHINFER = [(2, 17384, 256), (4, 33272, 256), (8, 40000, 128), (4, 4096, 32), (2, 20000, 1024), (2, 16384, 16), (1, 5000, 8)]
+VLLM = [(2, 17384, 256), (4, 33272, 256), (8, 40000, 128), (4, 16400, 32), (2, 20000, 1024), (2, 16384, 16), (1, 5000, 8)]
 TORCHFT = [(2, 19200, 64), (3, 19264, 64), (4, 25000, 5), (8, 6400, 64), (5, 6500, 130), (2, 24576, 4096), (7, 1000, 1)]
 
 
@@ -87,50 +89,36 @@ def file_of(package, path):
     return Path(list(spec.submodule_search_locations)[0], path)
 
 
-class FlashInfer:
-    """FlashInfer's kernel, with buffers and signals of all ranks on one GPU."""
+def stand_in(name, **attributes):
+    """A module of that name in place of a package's, with what a file asks of it that does not matter to its kernel."""
+    module = types.ModuleType(name)
+    module.__path__ = []
+    sys.modules[name] = module
+    for attribute, value in attributes.items():
+        setattr(module, attribute, value)
 
-    def __init__(self, path):
-        import torch
-        import triton
 
-        self.torch, self.triton = torch, triton
-        # What the file asks of its package does not matter to the kernel.
-        for name in ("flashinfer", "flashinfer.comm"):
-            package = types.ModuleType(name)
-            package.__path__ = []
-            sys.modules[name] = package
-        for name, attribute, value in (
-            ("flashinfer.api_logging", "flashinfer_api", lambda function: function),
-            ("flashinfer.utils", "register_custom_op", lambda *_, **__: lambda function: function),
-            ("flashinfer.comm.torch_symmetric_memory", "_enable_symm_mem_for_group", None),
-        ):
-            sys.modules[name] = types.ModuleType(name)
-            setattr(sys.modules[name], attribute, value)
-        self.module = load_file("flashinfer.comm.quantized_allreduce", path)
+class TwoShot:
+    """A two-shot kernel, with buffers and signals of all ranks on one GPU."""
 
-    def __call__(self, tensors, group=256):
-        torch, kernel = self.torch, self.module._fp8_blockscale_2shot_kernel
+    def run(self, kernel, tensors, group, block, layout, constants):
+        torch = self.torch
         ranks, elements = len(tensors), tensors[0].numel()
-        chosen = self.module._select_params(elements, ranks)
-        group = min(group, elements)
-        block = max(min(chosen["block_size"], elements), group)
         if block % group or block % ranks:
             raise ValueError(f"blocks of {block} elements leave a rest of groups of {group}, or of {ranks} ranks")
-        groups, offset, size = self.module._compute_layout(elements, group, ranks)
+        groups, offset, size = layout
         buffers = [torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in tensors]
         signals = [torch.zeros(8192, dtype=torch.int32, device="cuda") for _ in tensors]
         buffer_table = torch.tensor([each.data_ptr() for each in buffers], dtype=torch.int64, device="cuda")
         signal_table = torch.tensor([each.data_ptr() for each in signals], dtype=torch.int64, device="cuda")
         # Blocks of all ranks wait for each other, so all must have room at once.
-        blocks = min(self.triton.cdiv(elements, block * ranks), max(1, 96 // ranks))
+        blocks = min(-(-elements // (block * ranks)), max(1, 96 // ranks))
         outputs = [torch.empty_like(each) for each in tensors]
 
         def arguments(rank):
             return (buffer_table.data_ptr(), signal_table.data_ptr(), tensors[rank], outputs[rank]), dict(
                 numel=elements, num_groups_total=groups, data_offset=offset, stride_per_program=block * ranks, rank=rank, world_size=ranks,
-                BLOCK_SIZE=block, SCALE_GROUP=group, GROUPS_PER_BLOCK=block // group, FP8_MAX=448.0, P2P_PHASE3=chosen["p2p_phase3"],
-                num_warps=chosen["num_warps"],
+                BLOCK_SIZE=block, GROUPS_PER_BLOCK=block // group, num_warps=16, **constants,
             )  # fmt: skip
 
         # A driver loads a kernel when it is launched first, and may wait for running ones, which wait for it.
@@ -144,6 +132,51 @@ class FlashInfer:
                 kernel[(blocks,)](*values, **named)
         torch.cuda.synchronize()
         return outputs
+
+
+class FlashInfer(TwoShot):
+    def __init__(self, path):
+        import torch
+
+        self.torch = torch
+        stand_in("flashinfer")
+        stand_in("flashinfer.comm")
+        stand_in("flashinfer.api_logging", flashinfer_api=lambda function: function)
+        stand_in("flashinfer.utils", register_custom_op=lambda *_, **__: lambda function: function)
+        stand_in("flashinfer.comm.torch_symmetric_memory", _enable_symm_mem_for_group=None)
+        self.module = load_file("flashinfer.comm.quantized_allreduce", path)
+
+    def __call__(self, tensors, group=256):
+        ranks, elements = len(tensors), tensors[0].numel()
+        chosen = self.module._select_params(elements, ranks)
+        group = min(group, elements)
+        block = max(min(chosen["block_size"], elements), group)
+        layout = self.module._compute_layout(elements, group, ranks)
+        constants = dict(SCALE_GROUP=group, FP8_MAX=448.0, P2P_PHASE3=chosen["p2p_phase3"])
+        return self.run(self.module._fp8_blockscale_2shot_kernel, tensors, group, block, layout, constants)
+
+
+class Vllm(TwoShot):
+    BLOCK = 4096  # without a table for the machine
+
+    def __init__(self, path, fp8):
+        import torch
+        import triton
+        import triton.language
+
+        self.torch, self.fp8 = torch, fp8
+        stand_in("vllm")
+        stand_in("vllm.triton_utils", tl=triton.language, triton=triton)
+        stand_in("vllm.quantized_allreduce")
+        stand_in("vllm.quantized_allreduce.config_loading", load_config=None)
+        barrier = load_file("vllm.quantized_allreduce.symm_mem_barrier", Path(path).with_name("symm_mem_barrier.py"))
+        sys.modules["vllm.quantized_allreduce"].symm_mem_barrier = barrier
+        self.module = load_file("vllm.quantized_allreduce.two_shot_quantized_allreduce", path)
+
+    def __call__(self, tensors, group=256):
+        layout = self.module.compute_layout(tensors[0].numel(), group)
+        constants = dict(GROUP_SIZE=group, QMAX=448.0 if self.fp8 else 127.0, USE_FP8=self.fp8, USE_P2P=False)
+        return self.run(self.module._two_shot_quantized_allreduce_kernel, tensors, group, self.BLOCK, layout, constants)
 
 
 class Torchft:
@@ -178,10 +211,10 @@ def measure(options):
     import torch
 
     rows, seed = [], 0
-    for like, function, shapes in (
-        ("flashinfer-fp8", FlashInfer(options.flashinfer), FLASHINFER),
-        ("torchft-fp8", Torchft(options.torchft), TORCHFT),
-    ):
+    reduces = [("flashinfer-fp8", FlashInfer(options.flashinfer), FLASHINFER), ("torchft-fp8", Torchft(options.torchft), TORCHFT)]
+    if options.vllm:
+        reduces += [("vllm-fp8", Vllm(options.vllm, True), VLLM), ("vllm-int8", Vllm(options.vllm, False), VLLM)]
+    for like, function, shapes in reduces:
         for kind in KINDS:
             for ranks, elements, block in shapes:
                 seed += 1
@@ -216,6 +249,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=2, help="with --check [%(default)s]")
     parser.add_argument("--flashinfer", metavar="FILE", help="quantized_allreduce.py [the installed package's]")
     parser.add_argument("--torchft", metavar="FILE", help="quantization.py [the installed package's]")
+    parser.add_argument("--vllm", metavar="FILE", help="two_shot_quantized_allreduce.py [left out]")
     parser.add_argument("--flashinfer-version", default="0.7.2", help="for the provenance [%(default)s]")
     parser.add_argument("--torchft-version", default="2026.10.26", help="for the provenance [%(default)s]")
     options = parser.parse_args()

@@ -284,6 +284,13 @@ NamedParts LikeOptions::apply(NamedRequest request, CollectiveSpec& spec, std::s
     fail("like {}: it has its own codec, so {} is one too many", quote(like), quote(codec));
   }
   if (block && !named.has_block) fail("like {}: it has no block to choose", quote(like));
+  // What else may be named of the algorithm's options is none of a kernel's.
+  for (const auto& [name, value] : spec.options) {
+    if (name != "stripe" || !named.has_stripe) {
+      fail("like {}: it has its own {}; allowed is none", quote(like), name);
+    }
+    request.stripe = std::get<std::uint64_t>(value);
+  }
   request.codec = codec;
   request.block = block.value_or(0);
   NamedParts parts = named.parts_of(request);

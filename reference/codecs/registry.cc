@@ -18,7 +18,7 @@
   X(logfmt_codecs)              \
   X(microscaling_codecs)        \
   X(nvfp4_codecs)               \
-  X(foreign_fp8_codecs)         \
+  X(foreign_codecs)             \
   X(shared_scale_codecs)        \
   X(error_feedback_codecs)      \
   X(lossless_codecs)            \

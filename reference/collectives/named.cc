@@ -44,7 +44,8 @@ NamedParts flashinfer_fp8(const NamedRequest& request) {
   constexpr std::uint64_t kLarge = 33554432;
   const std::uint64_t wanted = request.block == 0 ? 256 : request.block;
   const std::uint64_t group = std::min(wanted, request.elements);
-  const std::uint64_t largest = request.elements <= kLarge ? 4096 : 16384;
+  const std::uint64_t chosen = request.elements <= kLarge ? 4096 : 16384;
+  const std::uint64_t largest = request.stripe == 0 ? chosen : request.stripe;
   const std::uint64_t block = std::max(std::min(largest, request.elements), group);
   if (block % group != 0 || block % request.ranks != 0) {
     fail(
@@ -55,6 +56,34 @@ NamedParts flashinfer_fp8(const NamedRequest& request) {
   return {.algorithm = "two_shot",
           .options = AlgorithmOptions{{"stripe", block}},
           .codec = fmt::format("fp8-e4m3-g{}-flashinfer", group),
+          .sum = parse_sum("add=fma,round=none,result=sum"),
+          .has_nvidia_nan = true};
+}
+
+/// The Triton kernel of vLLM's pull request 39783: as FlashInfer's, but values are divided by the factor, and 8-bit integers are
+/// truncated. A compiler makes one instruction of division and sum; of e4m3 on 8 ranks it does so for the last rank only, so that
+/// what was not measured is refused. Where the request has no table for the machine, blocks have 4096 elements; with one, `stripe` says how many.
+NamedParts vllm_two_shot(const NamedRequest& request, std::string_view elements) {
+  if (request.dtype != DType::bf16) {
+    fail("vLLM's kernel takes bf16 tensors, not {}", name_of(request.dtype));
+  }
+  const Rank most = elements == "int8" ? 8 : 4;
+  if (request.ranks > most) {
+    fail("vLLM's {} kernel on {} ranks adds in a way that was not measured: allowed are 1 to {}",
+         elements, request.ranks, most);
+  }
+  const std::uint64_t group = request.block == 0 ? 256 : request.block;
+  const std::uint64_t block = request.stripe == 0 ? 4096 : request.stripe;
+  if (request.elements % 8 != 0 || request.elements < block * request.ranks || block % group != 0 ||
+      block % request.ranks != 0) {
+    fail(
+        "vLLM's kernel takes multiples of 8 elements, a block of {} and more per rank, and neither "
+        "groups of {} nor {} ranks may leave a rest of it: it does not take {}",
+        block, group, request.ranks, request.elements);
+  }
+  return {.algorithm = "two_shot",
+          .options = AlgorithmOptions{{"stripe", block}},
+          .codec = fmt::format("{}-g{}-vllm", elements, group),
           .sum = parse_sum("add=fma,round=none,result=sum"),
           .has_nvidia_nan = true};
 }
@@ -88,13 +117,17 @@ void replace_nan(std::span<T> bits, T infinity, T nan) {
 const std::vector<NamedAllReduce>& named_all_reduces() {
   static const std::vector<NamedAllReduce> all = {
       {"quickreduce", "two-shot with inline compression", "MK1 QuickReduce", DType::fp16, false,
-       true, quickreduce},
+       true, false, quickreduce},
       {"quickreduce-vllm", "the same, bf16 cast to fp16", "vLLM csrc/quickreduce", DType::bf16,
-       false, true, quickreduce_vllm},
+       false, true, false, quickreduce_vllm},
       {"flashinfer-fp8", "fp8 two-shot in Triton, groups of 256", "FlashInfer 0.7.2", DType::bf16,
-       true, false, flashinfer_fp8},
+       true, false, true, flashinfer_fp8},
+      {"vllm-fp8", "fp8 two-shot in Triton, groups of 256", "vLLM#39783", DType::bf16, true, false,
+       true, [](const NamedRequest& request) { return vllm_two_shot(request, "fp8-e4m3"); }},
+      {"vllm-int8", "the same with 8-bit integers", "vLLM#39783", DType::bf16, true, false, true,
+       [](const NamedRequest& request) { return vllm_two_shot(request, "int8"); }},
       {"torchft-fp8", "fp8 all-to-all and all-gather, one scale per row", "torchft 2026.10.26",
-       DType::bf16, true, false, torchft_fp8},
+       DType::bf16, true, false, false, torchft_fp8},
   };
   return all;
 }

@@ -20,10 +20,10 @@ struct NamedRequest {
   Rank ranks = 1;
   std::uint64_t elements = 0;  ///< per rank
   DType dtype = DType::bf16;
-  std::string codec = {};   ///< empty: the default of those that have several
-  std::uint64_t block = 0;  ///< elements that share a scale; 0: the default
-  std::uint64_t row =
-      1;  ///< elements of the tensor's last axis; 1 where a rank's tensor has one axis only
+  std::string codec = {};    ///< empty: the default of those that have several
+  std::uint64_t block = 0;   ///< elements that share a scale; 0: the default
+  std::uint64_t row = 1;     ///< elements of the tensor's last axis; 1 where there is one only
+  std::uint64_t stripe = 0;  ///< elements of a kernel's block, where it may be chosen; 0: its own
 };
 
 /// What it is in arlab's words.
@@ -43,6 +43,7 @@ struct NamedAllReduce {
   DType dtype = DType::bf16;  ///< of payloads, where none is named
   bool has_block = false;     ///< whether NamedRequest::block says something
   bool has_codecs = false;    ///< whether NamedRequest::codec does
+  bool has_stripe = false;    ///< whether NamedRequest::stripe does
   /// Throws InvalidInput for what the kernels refuse.
   std::function<NamedParts(const NamedRequest&)> parts_of;
 };

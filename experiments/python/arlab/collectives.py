@@ -131,9 +131,10 @@ def all_reduce(
         accumulate: sums in the payload's dtype ("native") or in "fp32", rounded once.
         sum: more of how sums are made, an arlab.Sum or its text, "decode=fp32,add=fma"; `accumulate` is one field of it.
         like: in place of algorithm, codec and sum the name of an all-reduce of other people, whose bits the outputs have:
-            "flashinfer-fp8" and "torchft-fp8" as their Triton kernels make them on an H200, "quickreduce", and
-            "quickreduce-vllm", which casts bf16 to fp16; of the last two, `codec` says the profile.
-        block: with `like`, elements that share a scale: FlashInfer's groups (256), torchft's rows (the last axis).
+            "flashinfer-fp8", "torchft-fp8", "vllm-fp8" and "vllm-int8" as their Triton kernels make them on an H200,
+            "quickreduce", and "quickreduce-vllm", which casts bf16 to fp16; of the last two, `codec` says the profile. Of
+            FlashInfer's and vLLM's, stripe= is a kernel's block.
+        block: with `like`, elements that share a scale: groups (256), torchft's rows (the last axis).
         threads: 0 for all; the result never depends on it.
         count: also clamped and flushed elements, which takes one more decode per encode.
         rounding_seed, call: what codecs' random numbers depend on: a seed, and how many calls were before this one.
@@ -143,8 +144,8 @@ def all_reduce(
 
     Raises ArgumentError (a ValueError) for everything that does not fit, before anything is done.
     """
-    if like is not None and (algorithm != "two_shot" or options):
-        raise ArgumentError(f"like={like!r} has its own algorithm: allowed is no other, and no options")
+    if like is not None and algorithm != "two_shot":
+        raise ArgumentError(f"like={like!r} has its own algorithm: allowed is no other")
     how = {"count": count, "rounding_seed": rounding_seed, "call": call, "state": state, "block": block}
     how |= {"sum": "" if sum is None else str(sum), "like": like or ""}
     return _run(tensors, algorithm, options, codec, accumulate=accumulate, threads=threads, **how)

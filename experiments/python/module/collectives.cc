@@ -28,8 +28,8 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
   execution.accumulate = accumulate;
   execution.sum = sum;
   execution.threads = threads;
-  lab::CollectiveSpec spec =
-      like.is_set() ? lab::CollectiveSpec() : collective_spec(algorithm, options);
+  lab::CollectiveSpec spec = collective_spec(algorithm, options);
+  if (like.is_set()) spec.algorithm.clear();
   std::string codec_name = codec;
   NamedParts named;
   if (like.is_set()) {

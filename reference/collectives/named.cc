@@ -61,19 +61,21 @@ NamedParts flashinfer_fp8(const NamedRequest& request) {
 }
 
 /// The Triton kernel of vLLM's pull request 39783: as FlashInfer's, but values are divided by the factor, and 8-bit integers are
-/// truncated. A compiler makes one instruction of division and sum; of e4m3 on 8 ranks it does so for the last rank only, so that
-/// what was not measured is refused. Where the request has no table for the machine, blocks have 4096 elements; with one, `stripe` says how many.
+/// truncated. A compiler makes one instruction of a division and its sum, but of more ranks or other groups for some ranks only (of
+/// 8 ranks for the last); those are refused. Where the pull request has no table for the machine, blocks have 4096 elements; with
+/// one, `stripe` says how many.
 NamedParts vllm_two_shot(const NamedRequest& request, std::string_view elements) {
   if (request.dtype != DType::bf16) {
     fail("vLLM's kernel takes bf16 tensors, not {}", name_of(request.dtype));
   }
-  const Rank most = elements == "int8" ? 8 : 4;
-  if (request.ranks > most) {
-    fail("vLLM's {} kernel on {} ranks adds in a way that was not measured: allowed are 1 to {}",
-         elements, request.ranks, most);
-  }
   const std::uint64_t group = request.block == 0 ? 256 : request.block;
   const std::uint64_t block = request.stripe == 0 ? 4096 : request.stripe;
+  if (request.ranks > 4 || (request.ranks > 2 && (group != 256 || block != 4096))) {
+    fail(
+        "vLLM's kernel, {} ranks, groups of {}, blocks of {}: how its compiler adds there is not "
+        "known; allowed are 1 and 2 ranks, and 4 with groups of 256 in blocks of 4096",
+        request.ranks, group, block);
+  }
   if (request.elements % 8 != 0 || request.elements < block * request.ranks || block % group != 0 ||
       block % request.ranks != 0) {
     fail(

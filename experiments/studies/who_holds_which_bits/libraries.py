@@ -12,6 +12,7 @@ import importlib.metadata
 import importlib.util
 import sys
 import types
+import unittest.mock
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -265,7 +266,7 @@ def transformer_engine_nvfp4(blocks: np.ndarray, dtype: str) -> Parts:
     for name in ("QuantizedTensorStorage", "Quantizer"):
         setattr(sys.modules["transformer_engine.pytorch.quantized_tensor"], name, type(name, (), {}))
     recipes: Any = sys.modules["transformer_engine.pytorch.custom_recipes"]
-    recipes.gemm = types.SimpleNamespace(GEMMType=None)
+    recipes.gemm = unittest.mock.MagicMock()  # Matrix products, which it names in signatures.
     recipes.reference_utils = module_of(package_file("transformer-engine", f"{folder}/reference_utils.py"), "reference_utils")
     reference = module_of(package_file("transformer-engine", f"{folder}/reference_nvfp4.py"), "reference_nvfp4")
     codes, scales = reference.NVFP4QuantizerRef._quantize_blockwise_reference(

@@ -139,7 +139,9 @@ def compressed(bits: int, group: int, scale_type: str, given: float | None = Non
         found = forward.quantize(x, scales, zeros, arguments, global_scale=g).float().numpy()
         element = {8: "float8_e4m3fn", 6: "float6_e2m3fn", 4: "float4_e2m1fn"}[bits]
         if given is None:  # Powers of two: their exponents are what travels.
-            wire = (np.frexp(scales.float().numpy().astype(np.float64))[1] - 1 + 127).astype(np.uint8).reshape(-1)
+            factors = scales.float().numpy().astype(np.float64).reshape(-1)
+            exponents = (np.frexp(factors)[1] - 1 + 127).astype(np.uint8)
+            wire = np.where(np.isfinite(factors), np.where(factors > 0, exponents, 0), 0xFF).astype(np.uint8)
         else:
             wire = numbers(scales.to(torch.float8_e4m3fn), np.uint8).reshape(-1)
         return {"scales": wire, "codes": cast(found, element)}

@@ -7,7 +7,7 @@ WHY: dict[tuple[str, str], str] = {
     ("torchao", ".*-rceil"): "Below 2^-126 its scale is no normal number, and codes become 0; zeros of a block of zeros keep their signs, and an infinity has scale `FE`.",
     ("torchao", "mx.*"): "A scale of code 0 is 2^-127 in OCP's format, and it divides by 2^-126; zeros of a block of zeros keep their signs, an infinity has a scale.",
     ("compressed-tensors", "mxfp8-e4m3-even"): "It rounds the largest magnitude to one bit of mantissa, as for fp4; the rule here takes the element's three.",
-    ("compressed-tensors", "mx.*"): "The exponent of a largest magnitude that rounds up to 2^128 is lost; an infinity and a NaN have no code, and signs of zeros are not kept.",
+    ("compressed-tensors", "mx.*"): "A largest magnitude that rounds up to 2^128 has an infinite scale; a NaN has scale code 0, and signs of zeros are not kept.",
     ("compressed-tensors", "nvfp4.*"): "A bf16 tensor has scales computed in bf16, and a scale that rounds to 0 becomes 1/8.",
     ("nvidia-modelopt", "mxfp8.*"): "Zeros of a block of zeros keep their signs, and an infinity has scale `FE`.",
     ("nvidia-modelopt", "mxfp4.*"): "Ties between two codes go to the smaller one, not to the even one, and +0 is coded as -0.",

@@ -1,5 +1,5 @@
 // fp8-e4m3-g<G>-flashinfer, -torchft and -vllm, int8-g<G>-vllm: codes of 8 bits with an fp32 scale per G elements, as the kernels
-// of other people's all-reduces make them on NVIDIA GPUs. SPEC.md, "Scaled blocks as other kernels make them".
+// of other people's all-reduces make them on NVIDIA GPUs. SPEC.md, "Scaled blocks as other kernels make them (-flashinfer, -torchft, -vllm)".
 //
 // What differs from fp8-e4m3-g<G> is the arithmetic of the scale, the division, and what becomes of NaN and infinities: other
 // kernels look for the largest magnitude among what is not NaN, and say nothing of a block that holds one.

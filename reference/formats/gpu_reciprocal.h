@@ -1,5 +1,5 @@
 // The approximate reciprocal and division of NVIDIA GPUs, bit for bit: rcp.approx.f32 and div.full.f32, by which kernels in
-// Triton divide. reference/codecs/SPEC.md, "Scaled blocks as other kernels make them".
+// Triton divide. reference/codecs/SPEC.md, "Scaled blocks as other kernels make them (-flashinfer, -torchft, -vllm)".
 //
 // The reciprocal of a mantissa is a quadratic in the lower 16 bits of it, of which each of 128 intervals has its own, in
 // integers, truncated; the square leaves out partial products of weight 2^16 and less. The coefficients are the only ones of

@@ -42,6 +42,13 @@ def test_every_run_is_there_once(make):
     assert frame.ranks_identical.all() and frame.baseline_perplexity.nunique() == 1
 
 
+def test_sums_are_there_once(make):
+    frame = make.committed("sums")
+    expected = [(how, int(n), codec) for how in make.SUMS for n in make.SUM_RANKS.split(",") for codec in make.SUM_CODECS.split(",")]
+    assert list(zip(frame["sum"], frame.ranks, frame.codec)) == expected and len(set(expected)) == len(expected)
+    assert frame.ranks_identical.all() and set(frame.dtype) == {"bf16"}
+
+
 def test_quantized_layers_are_there_once(make):
     frame = make.committed("quantized")
     expected = [

@@ -2,7 +2,7 @@
 """What compression does to a language model: runs `arlab model perplexity`, judges findings, fills in README.md.
 
     make.py                 runs what the .csv files need (50 minutes of processor time; SmolLM2 must be in the cache), then the rest
-    make.py --page          only kl_over_sqnr.png and README.md, from the files as they are
+    make.py --page          only the pictures and README.md, from the files as they are
 
 Results are kept in results/model_quality, so that a run that was interrupted goes on. Needed is what ./quickstart.sh makes, and
 `python -m arlab.fetch smollm2`.
@@ -58,6 +58,11 @@ QUANTIZED = (
 )
 QUANTIZED_CODECS = "fp16,qr-q8,int5-g128,qr-q4"
 CALIBRATION = "experiments/activations/texts/code.txt"
+# How sums are made: bf16, two_shot, of the first tokens of the text.
+SUMS = ("native", "decode=fp32,add=fp32")
+SUM_CODECS = "bf16,qr-q8,qr-q4,int4-g32"
+SUM_RANKS = "2,4,8,16"
+SUM_TOKENS = "1024"
 # Whose names are in the picture.
 NAMED = (
     "int2-g32", "int2-g32-sr", "int3-g32-sr", "int4-g32-sr", "int3-g128", "int4-g128", "int5-g128", "int6-g128", "int8-g128", "int3-g32",
@@ -97,6 +102,14 @@ def run_quantized() -> list[dict[str, str]]:
         calibration = ("--calibration", str(REPOSITORY / CALIBRATION)) if "static" in activations else ()
         rows += perplexities("--codec", QUANTIZED_CODECS, "--weights", weights, "--activations", activations, *calibration)
     return rows
+
+
+def run_sums() -> list[dict[str, str]]:
+    rows = []
+    for how in SUMS:
+        options = ("--tokens", SUM_TOKENS, "--codec", SUM_CODECS, "--sum", how)
+        rows += [{"sum": how, **row} for row in asked("perplexity", *options, ranks=SUM_RANKS, dtype="bf16")]
+    return [{key: value for key, value in row.items() if key not in ("weights", "activations")} for row in rows]
 
 
 def write(rows: list[dict[str, str]], path: Path, what: str = f"the first {TOKENS} tokens of {TEXT}, context 1024") -> None:
@@ -409,9 +422,20 @@ def minilm_table(_: Results) -> str:
     return markdown(("codec", "same nearest sentence", "RMS error of the cosines", "correlation of the cosines"), lines, "lrrr")
 
 
+def sums_table(_: Results) -> str:
+    frame = committed("sums")
+    native, fp32 = (frame[frame["sum"] == how].set_index(["codec", "ranks"]) for how in SUMS)
+    lines = []
+    for codec, ranks in native.index:
+        a, b = native.loc[(codec, ranks)], fp32.loc[(codec, ranks)]
+        kl = (f"{row.mean_kl:.2g} ± {row.mean_kl_standard_error:.1g}" for row in (a, b))
+        lines.append((f"`{codec}`", str(ranks), *kl, f"{b.mean_kl / a.mean_kl:.2f}", f"{a.token_sqnr_db:.1f}", f"{b.token_sqnr_db:.1f}"))
+    return markdown(("codec", "ranks", "mean KL, bf16 sums", "mean KL, fp32 sums", "ratio", "SQNR, bf16 sums", "SQNR, fp32 sums"), lines, "lrrrrrr")
+
+
 PARTS = {
     "findings": findings_table, "codecs": codecs_table, "algorithms": algorithms_table, "quantized": quantized_table, "layers": layers_table,
-    "assignments": assignments_table, "experts": experts_table, "minilm": minilm_table,
+    "assignments": assignments_table, "experts": experts_table, "minilm": minilm_table, "sums": sums_table,
 }  # fmt: skip
 
 
@@ -429,6 +453,37 @@ def draw(frame: pd.DataFrame) -> None:
     save(divergence_over_sqnr(frame, named=named), HERE / "kl_over_sqnr.png")
 
 
+def draw_sums(frame: pd.DataFrame) -> None:
+    """KL divergence with its standard error, and SQNR, over the number of ranks: a line per codec and kind of sum."""
+    from arlab.figures import save, style
+
+    codecs = SUM_CODECS.split(",")
+    looks = {how: {"linestyle": line, "marker": marker} for how, line, marker in zip(SUMS, ("--", "-"), ("o", "s"))}
+    names = {"native": "sums in bf16", "decode=fp32,add=fp32": "sums in fp32, rounded once"}
+    legend = [style.handle(names[how], color="black", **look) for how, look in looks.items()]
+    provenance = f"exact, SmolLM2-135M on {SUM_TOKENS} tokens of prose, two_shot, by arlab model perplexity"
+    page = style.new_page(
+        "What an fp32 sum is worth: most without a codec, nothing with one of 4 bits",
+        "KL divergence from the uncompressed model, with its standard error, and SQNR of the median token of all sums, over the number of ranks",
+        ["Payloads are bf16. Down, and up on the right: nearer to the model."], provenance, [legend], 5.6,
+    )  # fmt: skip
+    divergence, sqnr = page.subplots(1, 2)
+    for axes, label in ((divergence, "mean KL divergence (nats)"), (sqnr, "SQNR of the median token (dB)")):
+        axes.grid()
+        axes.set(xlabel="ranks", ylabel=label, xscale="log")
+        axes.set_xticks([int(n) for n in SUM_RANKS.split(",")], SUM_RANKS.split(","), minor=False)
+        axes.minorticks_off()
+    style.log_axis(divergence.yaxis, list(frame.mean_kl))
+    for number, codec in enumerate(codecs):
+        for how, look in looks.items():
+            mine = frame[(frame.codec == codec) & (frame["sum"] == how)]
+            color = f"C{number}"
+            divergence.errorbar(mine.ranks, mine.mean_kl, yerr=mine.mean_kl_standard_error, color=color, capsize=3, **look)
+            sqnr.plot(mine.ranks, mine.token_sqnr_db, color=color, **look)
+        sqnr.annotate(codec, (mine.ranks.iloc[0], mine.token_sqnr_db.iloc[0]), xytext=(4, 4), textcoords="offset points", color=color)
+    save(page, HERE / "sums.png")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--page", action="store_true", help="only the picture and the page, from results.csv as it is")
@@ -436,10 +491,12 @@ def main() -> int:
     if not options.page:
         write(run(), HERE / "results.csv")
         write(run_quantized(), HERE / "quantized.csv")
+        write(run_sums(), HERE / "sums.csv", f"the first {SUM_TOKENS} tokens of {TEXT}, context 1024")
         write(asked("layers", *LAYERS), HERE / "layers.csv", of_layers("layers", LAYERS))
         write(asked("assign", *ASSIGN), HERE / "assignments.csv", of_layers("assign", ASSIGN))
     frame = committed()
     draw(frame)
+    draw_sums(committed("sums"))
     page = HERE / "README.md"
     page.write_text(page_of(page.read_text(encoding="utf-8"), frame), encoding="utf-8")
     return 0

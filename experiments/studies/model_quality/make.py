@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What compression does to a language model: runs `arlab model perplexity`, judges findings, fills in README.md.
 
-    make.py                 runs what the .csv files need (50 minutes of processor time; SmolLM2 must be in the cache), then the rest
+    make.py                 runs what the .csv files need (60 minutes of processor time; SmolLM2 must be in the cache), then the rest
     make.py --page          only the pictures and README.md, from the files as they are
 
 Results are kept in results/model_quality, so that a run that was interrupted goes on. Needed is what ./quickstart.sh makes, and
@@ -457,31 +457,37 @@ def draw_sums(frame: pd.DataFrame) -> None:
     """KL divergence with its standard error, and SQNR, over the number of ranks: a line per codec and kind of sum."""
     from arlab.figures import save, style
 
-    codecs = SUM_CODECS.split(",")
-    looks = {how: {"linestyle": line, "marker": marker} for how, line, marker in zip(SUMS, ("--", "-"), ("o", "s"))}
     names = {"native": "sums in bf16", "decode=fp32,add=fp32": "sums in fp32, rounded once"}
-    legend = [style.handle(names[how], color="black", **look) for how, look in looks.items()]
-    provenance = f"exact, SmolLM2-135M on {SUM_TOKENS} tokens of prose, two_shot, by arlab model perplexity"
-    page = style.new_page(
-        "What an fp32 sum is worth: most without a codec, nothing with one of 4 bits",
-        "KL divergence from the uncompressed model, with its standard error, and SQNR of the median token of all sums, over the number of ranks",
-        ["Payloads are bf16. Down, and up on the right: nearer to the model."], provenance, [legend], 5.6,
-    )  # fmt: skip
-    divergence, sqnr = page.subplots(1, 2)
-    for axes, label in ((divergence, "mean KL divergence (nats)"), (sqnr, "SQNR of the median token (dB)")):
-        axes.grid()
-        axes.set(xlabel="ranks", ylabel=label, xscale="log")
-        axes.set_xticks([int(n) for n in SUM_RANKS.split(",")], SUM_RANKS.split(","), minor=False)
-        axes.minorticks_off()
-    style.log_axis(divergence.yaxis, list(frame.mean_kl))
-    for number, codec in enumerate(codecs):
-        for how, look in looks.items():
-            mine = frame[(frame.codec == codec) & (frame["sum"] == how)]
-            color = f"C{number}"
-            divergence.errorbar(mine.ranks, mine.mean_kl, yerr=mine.mean_kl_standard_error, color=color, capsize=3, **look)
-            sqnr.plot(mine.ranks, mine.token_sqnr_db, color=color, **look)
-        sqnr.annotate(codec, (mine.ranks.iloc[0], mine.token_sqnr_db.iloc[0]), xytext=(4, 4), textcoords="offset points", color=color)
-    save(page, HERE / "sums.png")
+    looks = {how: {"linestyle": line, "marker": marker} for how, line, marker in zip(SUMS, ("--", "-"), ("o", "s"))}
+
+    @style.drawn
+    def picture() -> Any:
+        legend = [style.handle(names[how], color="black", **look) for how, look in looks.items()]
+        provenance = f"exact, SmolLM2-135M on {SUM_TOKENS} tokens of prose, two_shot, by arlab model perplexity"
+        page = style.new_page(
+            "Sums in fp32 pay without a codec, the more the more ranks there are; beside a codec's error they are nothing",
+            "KL divergence from the uncompressed model, with its standard error, and SQNR of the median token of all sums, over the number of ranks",
+            ["Payloads are bf16."], provenance, [legend], 5.0,
+        )  # fmt: skip
+        divergence, sqnr = page.subplots(1, 2)
+        ticks = SUM_RANKS.split(",")
+        for axes, label in ((divergence, "mean KL divergence (nats)"), (sqnr, "SQNR of the median token (dB)")):
+            axes.grid()
+            axes.set(xlabel="ranks", ylabel=label)
+            axes.set_xticks(range(len(ticks)), ticks)
+        style.log_axis(divergence.yaxis, list(frame.mean_kl))
+        for number, codec in enumerate(SUM_CODECS.split(",")):
+            for how, look in looks.items():
+                mine = frame[(frame.codec == codec) & (frame["sum"] == how)]
+                places = [ticks.index(str(ranks)) for ranks in mine.ranks]
+                divergence.errorbar(places, mine.mean_kl, yerr=mine.mean_kl_standard_error, color=f"C{number}", capsize=3, **look)
+                sqnr.plot(places, mine.token_sqnr_db, color=f"C{number}", **look)
+            for axes, value in ((divergence, mine.mean_kl), (sqnr, mine.token_sqnr_db)):
+                axes.annotate(codec, (0, value.iloc[0]), xytext=(4, 6), textcoords="offset points", color=f"C{number}")
+        return page
+
+    style.use_own_fonts()
+    save(picture(), HERE / "sums.png")
 
 
 def main() -> int:

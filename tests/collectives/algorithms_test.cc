@@ -117,7 +117,7 @@ TEST(Algorithms, ChunksOfOneAlgorithmDifferByAtMostOneUnit) {
 TEST(Algorithms, DefaultsAreTheDocumentedOnes) {
   const std::vector<std::string> defaults_for_8_ranks = {
       "one_shot own=encoded",
-      "two_shot own=encoded",
+      "two_shot own=encoded stripe=0",
       "ring forward=unchanged own=exact",
       "hierarchical group-size=4 own=encoded",
       "hierarchical_pipelined group-size=4 micro-chunks=4 own=encoded",
@@ -343,7 +343,7 @@ TEST(Algorithms, RefuseOptionsThatAreNotTheirsOrOutOfRange) {
   EXPECT_EQ(refused("hierarchical_pipelined", kMicroChunks, 4097u),
             "micro-chunks 4097 is out of range: allowed is 1 to 4096");
   EXPECT_EQ(refused("two_shot", "forward", "unchanged"),
-            "algorithm two_shot has no option forward: it has own");
+            "algorithm two_shot has no option forward: it has own, stripe");
   EXPECT_EQ(refused("ring", kMicroChunks, 2u),
             "algorithm ring has no option micro-chunks: it has own, forward");
   EXPECT_EQ(refused("two_shot", kGroupSize, 2u), "accepted");  // it also defines volume classes

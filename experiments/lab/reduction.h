@@ -78,7 +78,7 @@ struct ExecutionOptions {
   std::optional<std::uint32_t> rounding_seed;
   std::optional<std::uint32_t> call;
 
-  /// Without the counts of `sum=own`, which is the algorithm's matter: see give_own().
+  /// What the sum says of `own` is the algorithm's matter: see give_own().
   ExecuteOptions make() const;
 };
 std::vector<BoundField> fields(ExecutionOptions& options);

@@ -26,11 +26,10 @@ struct Maker {
   std::string_view name;
   std::string_view source;
   bool integers = false;  ///< codes are integers, truncated; else e4m3
-  bool divides =
-      false;  ///< the factor is what travels, by which values are divided; else the scale is
-  bool rows = false;  ///< the scale before the codes of each block; else all scales after all codes
-  float least = 1e-12F;  ///< magnitudes count as at least that
-  bool limits = true;    ///< values are limited before they are converted, and a NaN with them
+  bool divides = false;   ///< what travels is the factor, and values are divided by it
+  bool rows = false;      ///< a block's scale is before its codes; else all scales are behind
+  float least = 1e-12F;   ///< magnitudes count as at least that
+  bool limits = true;     ///< values are limited before they are converted, NaN with them
 };
 constexpr Maker kMakers[] = {
     {"-flashinfer", "FlashInfer", "FlashInfer quantized_allreduce.py"},

@@ -32,8 +32,7 @@ struct NamedParts {
   AlgorithmOptions options = {};
   std::string codec;
   Sum sum = {};
-  bool has_nvidia_nan =
-      false;  ///< NaN in results are those of NVIDIA's conversions, all bits but the sign set
+  bool has_nvidia_nan = false;  ///< NaN in results have all bits but the sign: set_nvidia_nan()
 };
 
 struct NamedAllReduce {

@@ -19,11 +19,9 @@ struct Sum {
   bool decodes_to_fp32 = false;  ///< else decoded values are rounded to the payload's dtype first
   bool begins_with_own = false;  ///< the reducing rank's contribution first, then the next ranks'
   bool rounds = true;            ///< to the payload's dtype, before the sum is encoded again
-  bool owner_keeps_sum =
-      false;  ///< an owner's part of its output is the sum, not what others decode
-  bool casts_to_fp16 =
-      false;             ///< bf16 payloads are fp16 from the first encoding to the last decoding
-  std::string own = {};  ///< the algorithm's option `own`, if it is named: encoded, exact
+  bool owner_keeps_sum = false;  ///< an owner ends with its sum, not with what others decode of it
+  bool casts_to_fp16 = false;    ///< bf16 payloads are fp16 from end to end
+  std::string own = {};          ///< the algorithm's option `own`, if it is named: encoded, exact
 
   /// Whether sums are made by codecs' own addition, or of decoded values in fp32 that are rounded once.
   bool is_of_payload_values() const {

@@ -309,7 +309,8 @@ TEST(InnerCodec, IsRefusedWhereNothingIsInner) {
         [&] { make_schedule(algorithm, {.world_size = 4, .elements = 64, .options = options}); });
   };
   EXPECT_EQ(refused("ring", {}), "algorithm ring has no option inner-codec: it has own, forward");
-  EXPECT_EQ(refused("two_shot", {}), "algorithm two_shot has no option inner-codec: it has own, stripe");
+  EXPECT_EQ(refused("two_shot", {}),
+            "algorithm two_shot has no option inner-codec: it has own, stripe");
   EXPECT_EQ(refused("all_to_all", {}),
             "algorithm all_to_all: inner-codec is for what combine = quantized sends back");
   EXPECT_EQ(refused("hierarchical", {}), "accepted");

@@ -192,8 +192,7 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
     require_whole_blocks(made, Codecs(*outer, *inner));
   }
   if (!platform.empty() && execute_options.sum != Sum{}) {
-    fail("--{}: kernels sum in the payload's dtype, native",
-         execution.sum.empty() ? "accumulate " + execution.accumulate : "sum " + execution.sum);
+    fail("--{}: kernels sum in the payload's dtype, native", execution.said());
   }
   wire.run = std::make_shared<const models::RunCollective>(
       platform.empty() ? models::in_reference(make, outer, inner, wire.dtype, execute_options)

@@ -63,9 +63,7 @@ struct ReduceRequest {
     const Schedule s = spec.make(world_size, inputs.elements_per_rank(), codecs.alignment());
     const bool sums = adds(s.collective);
     if (!sums && options.sum != Sum{}) {
-      fail("--{}: {} sums nothing; leave it out",
-           execution.sum.empty() ? "accumulate " + execution.accumulate : "sum " + execution.sum,
-           s.algorithm);
+      fail("--{}: {} sums nothing; leave it out", execution.said(), s.algorithm);
     }
     require_memory(
         reduction_bytes(inputs.dtype, world_size, inputs.elements_per_rank(), s.collective),

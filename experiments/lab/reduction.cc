@@ -255,6 +255,9 @@ ExecuteOptions ExecutionOptions::make() const {
 
 void give_own(const Sum& sum, CollectiveSpec& spec) {
   if (sum.own.empty()) return;
+  if (spec.has_schedule()) {
+    fail("sum: own={}, but a schedule says itself what is encoded; leave it out", sum.own);
+  }
   const std::string given = words_of(spec.options.get("own"));
   if (!given.empty() && given != sum.own) {
     fail("sum: own={}, but the algorithm's own is {}: allowed is one of them", sum.own, given);

@@ -78,12 +78,15 @@ struct ExecutionOptions {
   std::optional<std::uint32_t> rounding_seed;
   std::optional<std::uint32_t> call;
 
+  /// What is named of how sums are made, for messages: sum add=fma, or accumulate fp32.
+  std::string said() const { return sum.empty() ? "accumulate " + accumulate : "sum " + sum; }
   /// What the sum says of `own` is the algorithm's matter: see give_own().
   ExecuteOptions make() const;
 };
 std::vector<BoundField> fields(ExecutionOptions& options);
 
-/// Gives the algorithm what the sum says of the owner's contribution. Throws InvalidInput where both say it, and differ.
+/// Gives the algorithm what the sum says of the owner's contribution. Throws InvalidInput where both say it, and differ, and
+/// for a schedule, which says itself what is encoded.
 void give_own(const Sum& sum, CollectiveSpec& spec);
 
 /// An all-reduce of other people, by name, in place of algorithm, codec and sum.

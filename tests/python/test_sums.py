@@ -200,3 +200,11 @@ def test_what_cannot_be_is_one_line(arguments, says):
     with pytest.raises(arlab.ArgumentError) as raised:
         arlab.all_reduce(x, **arguments)
     assert says in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_schedule_says_itself_what_is_encoded():
+    x = payloads()
+    schedule = arlab.schedule("two_shot", ranks=RANKS, elements=x.shape[1])
+    with pytest.raises(arlab.ArgumentError, match="a schedule says itself what is encoded"):
+        arlab.all_reduce(x, algorithm=schedule, codec="fp8-e4m3-g64", sum="own=exact")
+    arlab.all_reduce(x, algorithm=schedule, codec="fp8-e4m3-g64", sum="add=fma")

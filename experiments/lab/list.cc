@@ -10,6 +10,7 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/check.h"
+#include "reference/collectives/named.h"
 #include "reference/tensors/synthetic.h"
 #include "reference/words.h"
 #include "sim/topology/topology.h"
@@ -72,6 +73,21 @@ Result list_algorithms() {
   return report;
 }
 
+Result list_all_reduces() {
+  Result report{"arlab.list.all-reduces/1", {}, "all_reduces"};
+  report.rows.columns = {"name", "summary", "source", "dtype", "options"};
+  for (const NamedAllReduce& each : named_all_reduces()) {
+    std::vector<std::string> options;
+    if (each.has_block) options.emplace_back("--block");
+    if (each.has_codecs) options.emplace_back("--codec");
+    if (each.has_stripe) options.emplace_back("--stripe");
+    report.rows.rows.push_back({each.name, each.summary, each.source,
+                                std::string(name_of(each.dtype)),
+                                fmt::format("{}", fmt::join(options, ", "))});
+  }
+  return report;
+}
+
 Result list_topologies() {
   Result report{"arlab.list.topologies/1", {}, "topologies"};
   report.rows.columns = {"name", "ranks", "kind", "summary"};
@@ -112,12 +128,14 @@ struct ListRequest {
 };
 
 std::vector<BoundField> fields(ListRequest& r) {
-  return {field("what", &r.what, "codecs, algorithms, topologies or inputs").by_place("WHAT")};
+  return {field("what", &r.what, "codecs, algorithms, all-reduces, topologies or inputs")
+              .by_place("WHAT")};
 }
 
 Result answer(const ListRequest& request) {
   const std::pair<std::string, Result (*)()> all[] = {{"codecs", list_codecs},
                                                       {"algorithms", list_algorithms},
+                                                      {"all-reduces", list_all_reduces},
                                                       {"topologies", list_topologies},
                                                       {"inputs", list_inputs}};
   std::vector<std::string> names;
@@ -132,8 +150,9 @@ Result answer(const ListRequest& request) {
 }  // namespace
 
 Question list_question() {
-  return question<ListRequest>("list", "What there is: codecs, algorithms, topologies or inputs",
-                               answer);
+  return question<ListRequest>(
+      "list", "What there is: codecs, algorithms, other people's all-reduces, topologies, inputs",
+      answer);
 }
 
 }  // namespace arlab::lab

@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
 
-#include "kernels/conformance/conform.h"
+#include "kernels/conformance/all_reduce_models.h"
 #include "kernels/conformance/element_bits.h"
-#include "reference/codecs/registry.h"
-#include "reference/collectives/algorithm.h"
-#include "reference/collectives/executor.h"
 #include "reference/formats/with_arithmetic.h"
 #include "reference/metrics/error.h"
 #include "reference/parallel.h"
@@ -38,215 +36,6 @@ bool is_nan(DType dtype, std::uint32_t bits) {
 /// Equal bits. Which NaN a sum ends with differs between processors and is no mistake.
 bool same(DType dtype, std::uint32_t a, std::uint32_t b) {
   return a == b || (is_nan(dtype, a) && is_nan(dtype, b));
-}
-
-/// The float that rounds to every shorter format as the double does: cut off, and its last bit set
-/// when something was lost.
-float round_to_odd(double value) {
-  const auto nearest = static_cast<float>(value);
-  if (!std::isfinite(nearest) || static_cast<double>(nearest) == value) return nearest;
-  const bool too_large = std::abs(static_cast<double>(nearest)) > std::abs(value);
-  const float below = too_large ? std::nextafter(nearest, 0.0f) : nearest;
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(below) | 1u);
-}
-
-// ---------------------------------------------------------------- candidates
-
-/// The inputs of a case and what came out, rank after rank.
-struct Case {
-  const InputKind* kind;
-  std::size_t elements;
-  Tensor inputs;
-  Bytes outputs = {};  ///< of the first run
-
-  std::string where() const { return fmt::format("{} {} elements", elements, kind->name); }
-};
-
-/// A candidate gives the bits that an element may have: one, or some.
-struct Model {
-  AllReduceCandidate candidate;
-  std::function<void(const Case& c, std::vector<Bytes>& allowed)> run;
-};
-
-Model schedule_model(const std::string& algorithm, const CodecPtr& codec, Accumulate accumulate,
-                     const AllReduceCheckRequest& request) {
-  const bool native = accumulate == Accumulate::native;
-  Model model;
-  model.candidate = {
-      .name = fmt::format("{}/{}/{}", algorithm, codec->name(), native ? "native" : "fp32"),
-      .summary = fmt::format("arlab's {}, codec {}, sums {}", algorithm, codec->name(),
-                             native ? "rounded after every addition" : "kept in fp32")};
-  model.run = [=, &request](const Case& c, std::vector<Bytes>& allowed) {
-    const Schedule schedule =
-        make_schedule(algorithm, {.world_size = static_cast<Rank>(request.ranks),
-                                  .elements = c.elements,
-                                  .alignment = codec->info().alignment});
-    allowed.resize(1);
-    allowed[0].resize(c.outputs.size());
-    execute(schedule, *codec, request.dtype, c.inputs.bytes(), allowed[0],
-            {.sum = {.add = accumulate}});
-  };
-  return model;
-}
-
-/// Orders of addition, the same on every rank and for every element.
-using Orders = std::vector<std::vector<std::size_t>>;
-
-/// Around a ring of ranks 0, 1, ..., from every rank and in both directions: libraries cut tensors
-/// for it in ways of their own.
-Orders ring_orders(std::size_t ranks) {
-  Orders orders;
-  for (std::size_t first = 0; first < ranks; ++first) {
-    for (const std::size_t step : {std::size_t{1}, ranks - 1}) {
-      std::vector<std::size_t> order(ranks);
-      for (std::size_t i = 0; i < ranks; ++i) order[i] = (first + i * step) % ranks;
-      orders.push_back(order);
-    }
-  }
-  return orders;
-}
-
-template <class Arithmetic>
-void sum_in_order(const Case& c, const std::vector<std::size_t>& order, bool native, Bytes& sums) {
-  using Bits = typename Arithmetic::Bits;
-  const auto out = elements_of<Bits>(std::span(sums));
-  for (std::size_t i = 0; i < c.elements; ++i) {
-    float sum = 0;
-    for (std::size_t k = 0; k < order.size(); ++k) {
-      const float x = Arithmetic::to_float(elements_of<Bits>(c.inputs.rank_bytes(order[k]))[i]);
-      sum = k == 0 ? x : sum + x;
-      if (native) sum = Arithmetic::to_float(Arithmetic::from_float(sum));
-    }
-    out[i] = Arithmetic::from_float(sum);
-  }
-}
-
-/// Neighbours first, then pairs of pairs.
-template <class Arithmetic>
-void sum_as_tree(const Case& c, std::size_t ranks, bool native, Bytes& sums) {
-  using Bits = typename Arithmetic::Bits;
-  const auto out = elements_of<Bits>(std::span(sums));
-  std::vector<float> part(ranks);
-  for (std::size_t i = 0; i < c.elements; ++i) {
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      part[rank] = Arithmetic::to_float(elements_of<Bits>(c.inputs.rank_bytes(rank))[i]);
-    }
-    for (std::size_t gap = 1; gap < ranks; gap *= 2) {
-      for (std::size_t rank = 0; rank + gap < ranks; rank += 2 * gap) {
-        part[rank] += part[rank + gap];
-        if (native) part[rank] = Arithmetic::to_float(Arithmetic::from_float(part[rank]));
-      }
-    }
-    out[i] = Arithmetic::from_float(part[0]);
-  }
-}
-
-/// The tensor of one rank, for all of them.
-void repeat_for_ranks(Bytes& tensor, std::size_t ranks) {
-  const std::size_t bytes = tensor.size();
-  tensor.resize(bytes * ranks);
-  for (std::size_t rank = 1; rank < ranks; ++rank) {
-    std::copy_n(tensor.begin(), bytes, tensor.begin() + static_cast<std::ptrdiff_t>(rank * bytes));
-  }
-}
-
-void add_orders_of_summation(const AllReduceCheckRequest& request, std::vector<Model>& models) {
-  const auto ranks = static_cast<std::size_t>(request.ranks);
-  const DType dtype = request.dtype;
-  for (const bool native : {true, false}) {
-    const char* const how = native ? "rounded after every addition" : "kept in fp32";
-    const char* const suffix = native ? "native" : "fp32";
-    models.push_back(
-        {{.name = fmt::format("ring_order/{}", suffix),
-          .summary =
-              fmt::format("every element summed around the ring of ranks from some rank, {}", how)},
-         [=](const Case& c, std::vector<Bytes>& allowed) {
-           const Orders orders = ring_orders(ranks);
-           allowed.resize(orders.size());
-           for (std::size_t k = 0; k < orders.size(); ++k) {
-             allowed[k].resize(c.elements * size_of(dtype));
-             with_arithmetic(dtype, false, [&]<class A>(A) {
-               sum_in_order<A>(c, orders[k], native, allowed[k]);
-             });
-             repeat_for_ranks(allowed[k], ranks);
-           }
-         }});
-    models.push_back({{.name = fmt::format("tree_order/{}", suffix),
-                       .summary = fmt::format("neighbours first, then pairs of pairs, {}", how)},
-                      [=](const Case& c, std::vector<Bytes>& allowed) {
-                        allowed.assign(1, Bytes(c.elements * size_of(dtype)));
-                        with_arithmetic(dtype, false, [&]<class A>(A) {
-                          sum_as_tree<A>(c, ranks, native, allowed[0]);
-                        });
-                        repeat_for_ranks(allowed[0], ranks);
-                      }});
-  }
-  models.push_back(
-      {{.name = "exact_sum", .summary = "the sum in float64, rounded once; zeros of any sign"},
-       [=](const Case& c, std::vector<Bytes>& allowed) {
-         const ExactSum sum = exact_sum(dtype, ranks, c.inputs.bytes());
-         allowed.assign(1, Bytes(c.elements * size_of(dtype)));
-         with_arithmetic(dtype, false, [&]<class A>(A) {
-           const auto out = elements_of<typename A::Bits>(std::span(allowed[0]));
-           for (std::size_t i = 0; i < c.elements; ++i) {
-             out[i] = A::from_float(dtype == DType::fp32 ? static_cast<float>(sum.values[i])
-                                                         : round_to_odd(sum.values[i]));
-           }
-         });
-         repeat_for_ranks(allowed[0], ranks);
-         allowed.push_back(allowed[0]);
-         const std::size_t unit = size_of(dtype);
-         for (std::size_t at = 0; at < allowed[1].size(); at += unit) {
-           std::byte* const element = &allowed[1][at];
-           if (std::all_of(element, element + unit,
-                           [](std::byte b) { return b == std::byte{0}; })) {
-             element[unit - 1] = std::byte{0x80};
-           }
-         }
-       }});
-}
-
-/// The codec that a claim names: qr-q4 of two_shot/qr-q4/native; nothing where there is none.
-std::string codec_of_claim(const std::string& claim) {
-  const std::size_t begin = claim.find('/') + 1;
-  const std::size_t end = claim.find('/', begin);
-  if (begin == 0 || end == std::string::npos) return {};
-  try {
-    return find_codec(claim.substr(begin, end - begin))->name();
-  } catch (const InvalidInput&) {
-    return {};
-  }
-}
-
-std::vector<Model> models_of(const AllReduceCheckRequest& request) {
-  std::vector<std::string> codecs = {std::string(name_of(request.dtype))};
-  for (const std::string& codec : {request.codec, codec_of_claim(request.claim)}) {
-    if (!codec.empty() && std::find(codecs.begin(), codecs.end(), codec) == codecs.end()) {
-      codecs.push_back(codec);
-    }
-  }
-  std::vector<Model> models;
-  for (const std::string& name : codecs) {
-    const CodecPtr codec = find_codec(name);
-    if (!codec->takes(request.dtype)) {
-      fail("codec {} does not take {}", name, name_of(request.dtype));
-    }
-    for (const Algorithm& algorithm : all_algorithms()) {
-      if (algorithm.collective != Collective::all_reduce) continue;
-      try {  // not every algorithm has every world size
-        (void)make_schedule(algorithm.name, {.world_size = static_cast<Rank>(request.ranks),
-                                             .elements = 4096,
-                                             .alignment = codec->info().alignment});
-      } catch (const InvalidInput&) {
-        continue;
-      }
-      for (const Accumulate accumulate : {Accumulate::native, Accumulate::fp32}) {
-        models.push_back(schedule_model(algorithm.name, codec, accumulate, request));
-      }
-    }
-  }
-  add_orders_of_summation(request, models);
-  return models;
 }
 
 // ---------------------------------------------------------------- the check
@@ -276,8 +65,9 @@ class Check {
         ARLAB_RETURN_IF_ERROR(call(c, run));
       }
     }
-    for (const Case& c : cases_) judge(c);
+    for (const AllReduceCase& c : cases_) judge(c);
     find_general_mistakes();
+    find_what_it_is();
     return std::move(report_);
   }
 
@@ -297,6 +87,13 @@ class Check {
     kept_.resize(cases_.size());
   }
 
+  void forget(const std::string& kind) {
+    const auto found = std::ranges::find(found_kinds_, kind);
+    if (found == found_kinds_.end()) return;
+    report_.findings.erase(report_.findings.begin() + (found - found_kinds_.begin()));
+    found_kinds_.erase(found);
+  }
+
   /// Says a mistake once, not again for every case.
   void find(const std::string& kind, const std::string& finding) {
     if (std::find(found_kinds_.begin(), found_kinds_.end(), kind) != found_kinds_.end()) return;
@@ -305,7 +102,7 @@ class Check {
   }
 
   Status call(std::size_t index, int run) {
-    Case& c = cases_[index];
+    AllReduceCase& c = cases_[index];
     const std::size_t bytes = c.elements * size_of(dtype());
     const std::size_t padded = (bytes + kGuardBytes - 1) / kGuardBytes * kGuardBytes;
     AllReduceCall call{.dtype = dtype(),
@@ -338,7 +135,7 @@ class Check {
   }
 
   /// Guards and inputs hold what they held.
-  void check_region(const Case& c, const AllReduceCall& call, std::size_t rank,
+  void check_region(const AllReduceCase& c, const AllReduceCall& call, std::size_t rank,
                     const Bytes& before) {
     const auto after = call.regions[rank];
     const std::size_t output_end = call.output_at + call.tensor_bytes();
@@ -363,7 +160,7 @@ class Check {
 
   Status keep_or_compare(std::size_t index, const AllReduceCall& call,
                          const std::vector<Bytes>& before, int run) {
-    Case& c = cases_[index];
+    AllReduceCase& c = cases_[index];
     std::vector<std::vector<bool>>& held = kept_[index];
     if (run == 0) {
       held.resize(ranks_);
@@ -393,7 +190,7 @@ class Check {
     return {};
   }
 
-  void judge(const Case& c) {
+  void judge(const AllReduceCase& c) {
     report_.compared_elements += c.elements * ranks_;
     const std::vector<std::vector<bool>>& held = kept_[static_cast<std::size_t>(&c - &cases_[0])];
     const ExactSum sum = exact_sum(dtype(), ranks_, c.inputs.bytes());
@@ -401,44 +198,71 @@ class Check {
     find_untouched(c, held, sum);
     add_errors(c, sum);
     if (c.kind == &kInputs[0]) add_weights(c, sum);
-    parallel_for(models_.size(), 0, [&](unsigned, std::size_t m) {
-      std::vector<Bytes> allowed;
-      models_[m].run(c, allowed);
-      compare_with(c, allowed, models_[m].candidate);
-    });
+    parallel_for(models_.size(), 0, [&](unsigned, std::size_t m) { compare_with(c, models_[m]); });
   }
 
-  void compare_with(const Case& c, const std::vector<Bytes>& allowed,
-                    AllReduceCandidate& candidate) const {
+  void compare_with(const AllReduceCase& c, AllReduceModel& model) const {
+    AllReduceCandidate& candidate = model.candidate;
+    std::vector<Bytes> allowed;
+    model.run(c, allowed);
+    const std::size_t all = ranks_ * c.elements;
+    const std::uint64_t before = candidate.mismatches;
+    if (allowed.empty()) {
+      if (candidate.mismatches == 0) {
+        candidate.first_mismatch = fmt::format("it does not take {} elements", c.elements);
+      }
+      candidate.mismatches += all;
+    }
     const std::size_t unit = size_of(dtype());
-    std::size_t at = 0;
-    while (at < ranks_ * c.elements) {
-      // Most of most outputs is right: stretches that are equal to one tensor cost little.
-      const std::size_t stretch = std::min<std::size_t>(256, ranks_ * c.elements - at);
+    // Most of most outputs is right: stretches that are equal to one tensor cost little.
+    constexpr std::size_t kStretch = 256;
+    for (std::size_t at = 0; at < all && !allowed.empty(); at += kStretch) {
+      const std::size_t stretch = std::min(kStretch, all - at);
       const bool equal = std::any_of(allowed.begin(), allowed.end(), [&](const Bytes& tensor) {
         return std::memcmp(&tensor[at * unit], &c.outputs[at * unit], stretch * unit) == 0;
       });
       if (!equal) compare_elements(c, allowed, at, stretch, candidate);
-      at += stretch;
     }
+    candidate.mismatches_of_length.resize(request().lengths.size());
+    candidate.mismatches_of_length[length_of(c)] += candidate.mismatches - before;
+    if (c.kind == &kInputs[0]) candidate.gaussian_mismatches += candidate.mismatches - before;
   }
 
-  void compare_elements(const Case& c, const std::vector<Bytes>& allowed, std::size_t begin,
-                        std::size_t count, AllReduceCandidate& candidate) const {
+  std::size_t length_of(const AllReduceCase& c) const {
+    return static_cast<std::size_t>(&c - cases_.data()) / std::size(kInputs);
+  }
+
+  void compare_elements(const AllReduceCase& c, const std::vector<Bytes>& allowed,
+                        std::size_t begin, std::size_t count, AllReduceCandidate& candidate) const {
     for (std::size_t at = begin; at < begin + count; ++at) {
-      const std::uint32_t bits = bits_at(dtype(), c.outputs, at);
-      const bool fits = std::any_of(allowed.begin(), allowed.end(), [&](const Bytes& tensor) {
-        return same(dtype(), bits, bits_at(dtype(), tensor, at));
-      });
-      if (fits || candidate.mismatches++ != 0) continue;
+      if (is_allowed(c, allowed, at) || candidate.mismatches++ != 0) continue;
       candidate.first_mismatch =
-          fmt::format("rank {}, index {}: expected {}, got {}, {}", at / c.elements,
+          fmt::format("rank {}, index {}: expected {}, got {}, of {}, {}", at / c.elements,
                       at % c.elements, element_text(dtype(), bits_at(dtype(), allowed[0], at)),
-                      element_text(dtype(), bits), c.where());
+                      element_text(dtype(), bits_at(dtype(), c.outputs, at)),
+                      addends_of(c, at % c.elements), c.where());
     }
   }
 
-  void compare_ranks(const Case& c) {
+  bool is_allowed(const AllReduceCase& c, const std::vector<Bytes>& allowed, std::size_t at) const {
+    const std::uint32_t bits = bits_at(dtype(), c.outputs, at);
+    return std::ranges::any_of(allowed, [&](const Bytes& tensor) {
+      return same(dtype(), bits, bits_at(dtype(), tensor, at));
+    });
+  }
+
+  /// The values that an element is the sum of: "0.5 + -0.25".
+  std::string addends_of(const AllReduceCase& c, std::size_t index) const {
+    constexpr std::size_t kMost = 8;
+    std::string text;
+    for (std::size_t rank = 0; rank < std::min(ranks_, kMost); ++rank) {
+      text += rank == 0 ? "" : " + ";
+      text += value_text(dtype(), bits_at(dtype(), c.inputs.rank_bytes(rank), index));
+    }
+    return ranks_ > kMost ? text + " + ..." : text;
+  }
+
+  void compare_ranks(const AllReduceCase& c) {
     const std::size_t bytes = c.elements * size_of(dtype());
     if (std::memcmp(c.outputs.data(), &c.outputs[bytes], (ranks_ - 1) * bytes) == 0) return;
     for (std::size_t i = 0; i < c.elements; ++i) {
@@ -468,7 +292,7 @@ class Check {
     }
   }
 
-  void find_untouched(const Case& c, const std::vector<std::vector<bool>>& held,
+  void find_untouched(const AllReduceCase& c, const std::vector<std::vector<bool>>& held,
                       const ExactSum& sum) {
     const std::vector<double> results = to_double(dtype(), c.outputs);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
@@ -509,13 +333,12 @@ class Check {
   double rounded(double value) const {
     double result = 0;
     with_arithmetic(dtype(), false, [&]<class A>(A) {
-      result = static_cast<double>(A::to_float(
-          A::from_float(dtype() == DType::fp32 ? static_cast<float>(value) : round_to_odd(value))));
+      result = static_cast<double>(A::to_float(A::from_float(rounded_for(dtype(), value))));
     });
     return result;
   }
 
-  void add_errors(const Case& c, const ExactSum& sum) {
+  void add_errors(const AllReduceCase& c, const ExactSum& sum) {
     ErrorSums& sums = errors_[c.kind - kInputs];
     const std::vector<double> results = to_double(dtype(), c.outputs);
     for (std::size_t i = 0; i < c.elements; ++i) {
@@ -542,7 +365,7 @@ class Check {
 
   /// error = sum over ranks of (weight - 1) * input, by least squares; Gaussian inputs of different
   /// ranks are all but orthogonal.
-  void add_weights(const Case& c, const ExactSum& sum) {
+  void add_weights(const AllReduceCase& c, const ExactSum& sum) {
     const std::vector<double> x = to_double(dtype(), c.inputs.bytes());
     const std::vector<double> results = to_double(dtype(), c.outputs);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
@@ -591,8 +414,14 @@ class Check {
                               report_.errors[2].made_finite, report_.errors[2].non_finite));
     }
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      const double weight = 1 + weights_[rank] / weight_norms_[rank];
-      report_.contributions.push_back(weight);
+      report_.contributions.push_back(1 + weights_[rank] / weight_norms_[rank]);
+    }
+    const double share = 1.0 / static_cast<double>(ranks_);
+    const bool is_average = std::ranges::all_of(
+        report_.contributions, [&](double weight) { return std::abs(weight - share) < 0.03; });
+    if (is_average) find("average", "the result is the average of the ranks, not their sum");
+    for (std::size_t rank = 0; rank < ranks_ && !is_average; ++rank) {
+      const double weight = report_.contributions[rank];
       // A few elements say nothing for sure.
       constexpr double kEnough = 1000;
       if (weight_norms_[rank] > kEnough && std::abs(weight - 1) > 0.25) {
@@ -600,23 +429,241 @@ class Check {
              fmt::format("rank {}'s contribution counts {:.2f} times", rank, weight));
       }
     }
-    for (const Model& model : models_) report_.candidates.push_back(model.candidate);
-    if (request().claim.empty()) return;
-    const auto claimed = std::find_if(
-        report_.candidates.begin(), report_.candidates.end(),
-        [&](const AllReduceCandidate& candidate) { return candidate.name == request().claim; });
-    if (claimed->mismatches != 0) {
-      find("claim",
-           fmt::format("not {} as claimed: {} of {} elements differ; {}", claimed->name,
-                       claimed->mismatches, report_.compared_elements, claimed->first_mismatch));
+  }
+
+  // ---- what it is
+
+  void find_what_it_is() {
+    // What fits one length may fail in another, which is then looked at, too.
+    std::optional<std::size_t> nearest;
+    std::vector<std::size_t> lengths;
+    while (find_exact(false) == nullptr && !find_ranges()) {
+      const std::size_t more = length_to_search_on();
+      if (std::ranges::find(lengths, more) != lengths.end()) break;
+      lengths.push_back(more);
+      auto model = nearest_model(
+          request(), models_, cases_[more * std::size(kInputs)],
+          [&](const auto& tried, std::uint64_t) { return rough(tried, more); },
+          [&](const auto& tried, std::uint64_t limit) {
+            return mismatches_of(tried, lengths, limit);
+          });
+      if (!model) break;
+      nearest = add_nearest(std::move(*model));
     }
+    for (const AllReduceModel& model : models_) report_.candidates.push_back(model.candidate);
+    if (!request().claim.empty()) find_claim(nearest);
+    if (nearest && request().claim.empty() && find_exact() == nullptr) {
+      find_nearest(models_[*nearest]);
+    }
+    // An owner that keeps its sum is no mistake of who says so, or of what is known to be made so.
+    const AllReduceModel* fits = request().claim.empty() ? find_exact() : &claimed();
+    if (fits != nullptr && fits->candidate.mismatches == 0) forget("ranks");
+  }
+
+  /// A candidate that has every bit, and no mistake.
+  const AllReduceModel* find_exact(bool loose = true) const {
+    const auto found = std::ranges::find_if(models_, [&](const AllReduceModel& model) {
+      return model.candidate.mismatches == 0 && model.candidate.mistake.empty() &&
+             (loose || !model.is_loose);
+    });
+    return found == models_.end() ? nullptr : &*found;
+  }
+
+  const AllReduceModel& claimed() const {
+    return *std::ranges::find_if(models_, [&](const AllReduceModel& model) {
+      return model.candidate.name == request().claim;
+    });
+  }
+
+  /// Whether every length has a candidate that is exact for it, while none is for all.
+  bool find_ranges() {
+    AllReduceCheckReport so_far{.request = request()};
+    for (const AllReduceModel& model : models_) {
+      if (!model.is_loose) so_far.candidates.push_back(model.candidate);
+    }
+    std::string words;
+    for (const AllReduceRange& range : so_far.ranges()) {
+      if (range.exact_as.empty()) return false;
+      words += fmt::format("{}{} to {} elements {}", words.empty() ? "" : ", ", range.from,
+                           range.to, range.exact_as.front());
+    }
+    find("ranges", "the order of ranks changes with the size: " + words);
+    return true;
+  }
+
+  /// For which no candidate is exact, neither so short that much fits nor long.
+  std::size_t length_to_search_on() const {
+    constexpr std::size_t kEnough = 500;
+    std::optional<std::size_t> best;
+    const auto& lengths = request().lengths;
+    for (std::size_t k = 0; k < lengths.size(); ++k) {
+      if (std::ranges::any_of(models_, [&](const AllReduceModel& model) {
+            return !model.is_loose && model.candidate.mistake.empty() &&
+                   model.candidate.mismatches_of_length[k] == 0;
+          })) {
+        continue;
+      }
+      const auto rank_of = [&](std::size_t at) {
+        return lengths[at] >= kEnough ? lengths[at] : SIZE_MAX - lengths[at];
+      };
+      if (!best || rank_of(k) < rank_of(*best)) best = k;
+    }
+    return *best;
+  }
+
+  std::uint64_t mismatches_of(AllReduceModel model, const std::vector<std::size_t>& lengths,
+                              std::uint64_t limit) const {
+    model.candidate.mismatches = 0;
+    for (const AllReduceCase& c : cases_) {
+      const bool counts = std::ranges::find(lengths, length_of(c)) != lengths.end();
+      if (counts && model.candidate.mismatches < limit) compare_with(c, model);
+    }
+    return model.candidate.mismatches;
+  }
+
+  /// Shares of Gaussian elements that differ, of a length and of the longest that has few blocks: there a mistake in scales may not
+  /// show.
+  std::uint64_t rough(const AllReduceModel& model, std::size_t length) const {
+    constexpr std::size_t kFewBlocks = 256;
+    const AllReduceCase* few = nullptr;
+    for (const AllReduceCase& c : cases_) {
+      const bool is_longer = few == nullptr || c.elements > few->elements;
+      if (c.kind == &kInputs[0] && c.elements <= kFewBlocks && is_longer) few = &c;
+    }
+    constexpr std::uint64_t kShares = 1 << 20;
+    std::uint64_t sum = 0;
+    for (const AllReduceCase& c : cases_) {
+      if (c.kind != &kInputs[0] || (length_of(c) != length && &c != few)) continue;
+      AllReduceModel copy = model;
+      copy.candidate.mismatches = 0;
+      compare_with(c, copy);
+      sum += copy.candidate.mismatches * kShares / (ranks_ * c.elements);
+    }
+    return sum;
+  }
+
+  /// The same model may be among them: it is compared with all cases only if it is not.
+  std::size_t add_nearest(AllReduceModel model) {
+    const auto known = std::ranges::find_if(models_, [&](const AllReduceModel& other) {
+      return other.candidate.name == model.candidate.name &&
+             other.candidate.mistake == model.candidate.mistake;
+    });
+    if (known != models_.end()) return static_cast<std::size_t>(known - models_.begin());
+    for (const AllReduceCase& c : cases_) compare_with(c, model);
+    models_.push_back(std::move(model));
+    return models_.size() - 1;
+  }
+
+  void find_claim(const std::optional<std::size_t>& nearest) {
+    const AllReduceModel& claim = claimed();
+    if (claim.candidate.mismatches == 0) return;
+    std::string text =
+        fmt::format("not {} as claimed: {} of {} elements differ; {}{}", claim.candidate.name,
+                    claim.candidate.mismatches, report_.compared_elements,
+                    claim.candidate.first_mismatch, where_it_differs(claim));
+    const AllReduceModel* other = nearest ? &models_[*nearest] : find_exact();
+    if (other != nullptr && other != &claim && fits(other->candidate)) {
+      text += fmt::format("; it is {}", other->candidate.name);
+      const std::string why = claim.way && other->way
+                                  ? other->way->difference_from(*claim.way, dtype())
+                                  : other->candidate.mistake;
+      if (!why.empty()) text += ": " + why;
+      if (other->candidate.mismatches != 0) text += rest_of(other->candidate);
+    }
+    text += sqnr_beside(claim);
+    find("claim", text);
+  }
+
+  void find_nearest(const AllReduceModel& nearest) {
+    const AllReduceCandidate& c = nearest.candidate;
+    // What else has so few elements that differ is not made of other parts, but of the same with a mistake.
+    constexpr std::uint64_t kAlmost = 10;
+    if (!c.mistake.empty() && fits(c)) {
+      find("mistake", fmt::format("{}: it is {} with this mistake{}{}", c.mistake, c.name,
+                                  c.mismatches == 0 ? "" : rest_of(c), sqnr_beside(nearest)));
+    } else if (c.mistake.empty() && c.mismatches != 0 &&
+               c.mismatches * kAlmost <= report_.compared_elements) {
+      find("almost",
+           fmt::format("almost {}, but {} of {} elements differ; {}{}", c.name, c.mismatches,
+                       report_.compared_elements, c.first_mismatch, where_it_differs(nearest)));
+    }
+  }
+
+  /// So few elements are left that the rest is a matter of first blocks and last bits; of a mistake, with usual values at least.
+  bool fits(const AllReduceCandidate& candidate) const {
+    constexpr std::uint64_t kNearly = 50;
+    const std::uint64_t gaussian = report_.compared_elements / std::size(kInputs);
+    return candidate.mismatches * kNearly <= report_.compared_elements ||
+           (!candidate.mistake.empty() && candidate.gaussian_mismatches * kNearly <= gaussian);
+  }
+  std::string rest_of(const AllReduceCandidate& candidate) const {
+    return fmt::format(" ({} of {} elements differ still)", candidate.mismatches,
+                       report_.compared_elements);
+  }
+
+  /// On which rank and in which elements, where these are few.
+  std::string where_it_differs(const AllReduceModel& model) const {
+    for (const AllReduceCase& c : cases_) {
+      std::vector<Bytes> allowed;
+      model.run(c, allowed);
+      if (allowed.empty()) continue;
+      std::set<std::size_t> on;
+      std::size_t first = c.elements;
+      std::size_t last = 0;
+      for (std::size_t at = 0; at < ranks_ * c.elements; ++at) {
+        if (is_allowed(c, allowed, at)) continue;
+        on.insert(at / c.elements);
+        first = std::min(first, at % c.elements);
+        last = std::max(last, at % c.elements);
+      }
+      if (on.empty() || c.elements < 64) continue;
+      std::string text;
+      if (on.size() == 1) text += fmt::format(", only on rank {}", *on.begin());
+      if ((last - first) * 2 < c.elements) {
+        text += fmt::format(", only in elements {} to {}", first, last);
+      }
+      return text.empty() ? text : fmt::format("{} ({})", text, c.where());
+    }
+    return {};
+  }
+
+  /// What is lost by it: its SQNR, and that of the candidate without a mistake.
+  std::string sqnr_beside(const AllReduceModel& model) const {
+    const auto found = report_.errors[0].sqnr_db;
+    AllReduceModel right = model;
+    if (!model.candidate.mistake.empty()) {
+      AllReduceWay way = *model.way;
+      way.codec = find_codec(way.parts.codec);
+      way.mistake.clear();
+      right.run = [way, type = dtype()](const AllReduceCase& c, std::vector<Bytes>& allowed) {
+        run_way(way, type, c, allowed);
+      };
+    }
+    double error2 = 0;
+    double signal2 = 0;
+    for (const AllReduceCase& c : cases_) {
+      if (c.kind != &kInputs[0]) continue;
+      std::vector<Bytes> allowed;
+      right.run(c, allowed);
+      if (allowed.empty()) continue;
+      const ExactSum sum = exact_sum(dtype(), ranks_, c.inputs.bytes());
+      const std::vector<double> values = to_double(dtype(), allowed[0]);
+      for (std::size_t at = 0; at < values.size(); ++at) {
+        const double exact = sum.values[at % c.elements];
+        error2 += (values[at] - exact) * (values[at] - exact);
+        signal2 += exact * exact;
+      }
+    }
+    if (!found || !(error2 > 0) || !(signal2 > 0)) return {};
+    return fmt::format("; SQNR {:.2f} dB, of {} {:.2f} dB", *found, right.candidate.name,
+                       10 * std::log10(signal2 / error2));
   }
 
   const AllReduce& all_reduce_;
   std::size_t ranks_;
   AllReduceCheckReport report_;
-  std::vector<Model> models_;
-  std::vector<Case> cases_;
+  std::vector<AllReduceModel> models_;
+  std::vector<AllReduceCase> cases_;
   /// [case][rank][element]: in every run the output held what was there before.
   std::vector<std::vector<std::vector<bool>>> kept_;
   ErrorSums errors_[std::size(kInputs)];
@@ -641,31 +688,52 @@ void require_valid(const AllReduceCheckRequest& request) {
 std::vector<std::string> AllReduceCheckReport::exact_as() const {
   std::vector<std::string> names;
   for (const AllReduceCandidate& candidate : candidates) {
-    if (candidate.mismatches == 0) names.push_back(candidate.name);
+    if (candidate.mismatches == 0 && candidate.mistake.empty()) names.push_back(candidate.name);
   }
   return names;
+}
+
+std::vector<AllReduceRange> AllReduceCheckReport::ranges() const {
+  std::vector<std::size_t> order(request.lengths.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t k) { return request.lengths[k]; });
+  std::vector<AllReduceRange> all;
+  for (const std::size_t k : order) {
+    const std::size_t length = request.lengths[k];
+    std::vector<std::string> exact;
+    for (const AllReduceCandidate& candidate : candidates) {
+      if (candidate.mistake.empty() && candidate.mismatches_of_length[k] == 0) {
+        exact.push_back(candidate.name);
+      }
+    }
+    // A range goes on as long as one candidate has every bit, or none has.
+    if (!all.empty()) {
+      std::vector<std::string> both;
+      for (const std::string& name : all.back().exact_as) {
+        if (std::ranges::find(exact, name) != exact.end()) both.push_back(name);
+      }
+      if (!both.empty() || (exact.empty() && all.back().exact_as.empty())) {
+        all.back().to = length;
+        all.back().exact_as = both;
+        continue;
+      }
+    }
+    all.push_back({length, length, exact});
+  }
+  return all;
 }
 
 std::vector<AllReduceCandidate> list_candidates(const AllReduceCheckRequest& request) {
   require_valid(request);
   std::vector<AllReduceCandidate> candidates;
-  for (const Model& model : models_of(request)) candidates.push_back(model.candidate);
+  for (const AllReduceModel& model : models_of(request)) candidates.push_back(model.candidate);
   return candidates;
 }
 
 Result<AllReduceCheckReport> check_all_reduce(const AllReduce& all_reduce,
                                               const AllReduceCheckRequest& request) {
   try {
-    std::string known;
-    bool claim_is_known = request.claim.empty();
-    for (const AllReduceCandidate& candidate : list_candidates(request)) {
-      claim_is_known |= candidate.name == request.claim;
-      known += (known.empty() ? "" : ", ") + candidate.name;
-    }
-    if (!claim_is_known) {
-      return Status::error(
-          fmt::format("unknown claim {}: allowed are {}", quote(request.claim), known));
-    }
+    require_valid(request);
     return Check(all_reduce, request).run();
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
@@ -706,8 +774,15 @@ nlohmann::ordered_json to_json(const AllReduceCheckReport& report) {
   json["candidates"] = Json::array();
   for (const AllReduceCandidate& candidate : report.candidates) {
     json["candidates"].push_back({{"name", candidate.name},
+                                  {"mistake", candidate.mistake},
                                   {"mismatches", candidate.mismatches},
+                                  {"gaussian_mismatches", candidate.gaussian_mismatches},
                                   {"first_mismatch", candidate.first_mismatch}});
+  }
+  json["ranges"] = Json::array();
+  for (const AllReduceRange& range : report.ranges()) {
+    json["ranges"].push_back(
+        {{"from", range.from}, {"to", range.to}, {"exact_as", range.exact_as}});
   }
   return json;
 }
@@ -727,7 +802,8 @@ std::string to_text(const AllReduceCheckReport& report) {
     const auto nearest =
         std::min_element(report.candidates.begin(), report.candidates.end(),
                          [](const auto& a, const auto& b) { return a.mismatches < b.mismatches; });
-    text += fmt::format("nearest          {}: {} elements differ; {}\n", nearest->name,
+    text += fmt::format("nearest          {}{}: {} elements differ; {}\n", nearest->name,
+                        nearest->mistake.empty() ? "" : ", but " + nearest->mistake,
                         nearest->mismatches, nearest->first_mismatch);
   }
   for (const AllReduceError& error : report.errors) {

@@ -6,10 +6,11 @@
 //
 //   itself            the same bits again; on all ranks
 //   the exact sum     in float64
-//   candidates        algorithms of the reference, with a codec and a way to accumulate, and orders
-//                     of summation that libraries use; bit for bit
+//   candidates        algorithms of the reference, with a codec and a record of the sum, other
+//                     people's by name, and orders of summation that libraries use; bit for bit
 //
-// and with what it must leave alone: guards around every tensor, and inputs.
+// and with what it must leave alone: guards around every tensor, and inputs. Where no candidate has every
+// bit, other codecs, records of sums and the usual mistakes are tried, and the nearest is named.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +63,7 @@ struct AllReduceCheckRequest {
   std::uint64_t seed = 1;
   /// Candidates with this codec are compared, beside those that add plain values.
   std::string codec = {};
-  /// The candidate that the all-reduce claims to be, by name; empty: none.
+  /// The candidate that the all-reduce claims to be, by name (two_shot/qr-q4/native, flashinfer-fp8/block=128); empty: none.
   std::string claim = {};
 };
 
@@ -71,7 +72,17 @@ struct AllReduceCandidate {
   std::string name;  ///< for example two_shot/qr-q4/native, or ring_order/fp32
   std::string summary;
   std::uint64_t mismatches = 0;  ///< elements, over all ranks, whose bits differ; NaN is NaN
+  std::uint64_t gaussian_mismatches = 0;  ///< of these with Gaussian inputs
   std::string first_mismatch = {};
+  std::string mistake = {};  ///< what is wrong in it, in words; empty: nothing
+  /// By the lengths of the request: elements that differ.
+  std::vector<std::uint64_t> mismatches_of_length = {};
+};
+
+/// Lengths that follow each other, of which one candidate has every bit.
+struct AllReduceRange {
+  std::size_t from = 0, to = 0;  ///< elements per rank, both included
+  std::vector<std::string> exact_as = {};
 };
 
 /// Distance to the exact sum, over all cases with one kind of inputs.
@@ -99,8 +110,10 @@ struct AllReduceCheckReport {
   /// What an all-reduce must not do, one line each: empty means that all is well.
   std::vector<std::string> findings = {};
 
-  /// Names of the candidates that have every bit.
+  /// Names of the candidates that have every bit, and no mistake.
   std::vector<std::string> exact_as() const;
+  /// The same by ranges of lengths, as few as there can be; one range where a candidate is exact for all. None of a range: empty.
+  std::vector<AllReduceRange> ranges() const;
 };
 
 /// The error says why the check could not be done. What the all-reduce does wrong is in the report.

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Protocol, Sequence
 
@@ -53,6 +54,7 @@ class Report(Result):
     deterministic     repeated calls gave the same bits
     ranks_identical   all ranks got the same bits
     exact_as          the candidates that have every bit of every result, for example `one_shot/bf16/native`
+    ranges            the same by ranges of lengths, where it depends on them: a dict each, `from`, `to`, `exact_as`
     """
 
     SHOWN = ("passed", "deterministic", "ranks_identical", "calls", "compared_elements")
@@ -62,6 +64,7 @@ class Report(Result):
     deterministic: bool
     ranks_identical: bool
     exact_as: list[str]
+    ranges: list[dict[str, Any]]
 
     @property
     def sqnr_db(self) -> float | None:
@@ -205,7 +208,8 @@ def check(
         lengths: elements per rank, of every tensor tried; default: 1 to 65541.
         runs: how often every case runs, at least 2.
         codec: compare with algorithms that use this codec, too.
-        claim: what the all-reduce says it is, for example "two_shot/qr-q4/native"; then every bit must be right.
+        claim: what the all-reduce says it is; then every bit must be right. ALGORITHM/CODEC/SUM, for example "two_shot/qr-q4/native"
+            or "two_shot/int4-g128/decode=fp32,add=fp32", or somebody's by name: "flashinfer-fp8", "torchft-fp8/block=64".
         tensors: where tensors are; default NumpyTensors(). TorchTensors("cuda:0") for PyTorch.
 
     Raises:
@@ -438,7 +442,8 @@ def _compare_codec(functions: _Functions, folder: Path, dtypes: list[str] | None
         own = functions.encoded(payload, dtype, elements) if functions.encode else None
         if own is not None and whole:
             row["wire_bytes"] = wire.size
-            row["wire_differs"] = _differing(report, f"{case['name']}: wire byte", own, wire, 1)
+            explain = partial(_arlab.explain_wire, manifest["codec"], dtype, payload.tobytes())
+            row["wire_differs"] = _differing(report, f"{case['name']}: wire byte", own, wire, 1, explain)
         if functions.decode is not None:
             given = wire
             if functions.block is not None:
@@ -448,7 +453,10 @@ def _compare_codec(functions: _Functions, folder: Path, dtypes: list[str] | None
                 given = (wire if whole else own).reshape(blocks, -1)
             row["elements"] = elements
             got = functions.decoded(given, dtype, elements)
-            row["elements_differ"] = _differing(report, f"{case['name']}: decoded element", got, decoded, payload.size // elements)
+            # Values are explained by the reference's wire: of a wire of one's own they may be right.
+            explain = partial(_arlab.explain_values, manifest["codec"], dtype, wire.tobytes()) if whole else None
+            size = payload.size // elements
+            row["elements_differ"] = _differing(report, f"{case['name']}: decoded element", got, decoded, size, explain)
         report.cases.append(row)
     if not report.cases:
         raise CheckError(f"none of the vectors is of {', '.join(dtypes or [])}")
@@ -462,17 +470,24 @@ def _file(folder: Path, case: dict[str, Any], part: str) -> np.ndarray:
     return np.fromfile(path, np.uint8)
 
 
-def _differing(report: CodecReport, what: str, got: np.ndarray, expected: np.ndarray, size: int) -> int:
-    """How many items of `size` bytes differ; the first goes to the findings."""
+def _differing(
+    report: CodecReport, what: str, got: np.ndarray, expected: np.ndarray, size: int, explain: Callable[[bytes], str] | None
+) -> int:
+    """How many items of `size` bytes differ; the first goes to the findings, with what `explain` says of them all."""
+    if np.array_equal(got, expected):
+        return 0
+    try:
+        why = explain(got.tobytes()) if explain else ""
+    except Error:  # vectors of a codec that this version does not have
+        why = ""
+    why = why and f"; {why}"
     if got.size != expected.size:
-        report.findings.append(f"{what}s: {got.size // size}, the reference has {expected.size // size}")
+        report.findings.append(f"{what}s: {got.size // size}, the reference has {expected.size // size}{why}")
         return expected.size // size
     rows = (got.reshape(-1, size) != expected.reshape(-1, size)).any(axis=1)
-    count = int(rows.sum())
-    if count:
-        at = int(rows.argmax())
-        values = [int.from_bytes(side.reshape(-1, size)[at].tobytes(), "little") for side in (got, expected)]
-        report.findings.append(
-            f"{what} {at} is 0x{values[0]:0{2 * size}x}, the reference's 0x{values[1]:0{2 * size}x}; {count} of {rows.size} differ"
-        )
+    count, at = int(rows.sum()), int(rows.argmax())
+    values = [int.from_bytes(side.reshape(-1, size)[at].tobytes(), "little") for side in (got, expected)]
+    report.findings.append(
+        f"{what} {at} is 0x{values[0]:0{2 * size}x}, the reference's 0x{values[1]:0{2 * size}x}; {count} of {rows.size} differ{why}"
+    )
     return count

@@ -12,6 +12,7 @@
 #include "kernels/conformance/all_reduce_check.h"
 #include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/platforms.h"
+#include "reference/codecs/mistakes.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/memory.h"
@@ -318,9 +319,22 @@ void define_communicator(nb::module_& module) {
   });
 }
 
+std::span<const std::byte> span_of(const nb::bytes& bytes) {
+  return {static_cast<const std::byte*>(bytes.data()), bytes.size()};
+}
+
+/// What is wrong with a wire, or with what was decoded of one.
+template <auto function>
+std::string explain(const std::string& codec, const std::string& dtype, const nb::bytes& from,
+                    const nb::bytes& got) {
+  return function(find_codec(codec), parse_dtype(dtype), span_of(from), span_of(got));
+}
+
 }  // namespace
 
 void define_kernels(nb::module_& module) {
+  module.def("explain_wire", explain<explain_wire>);
+  module.def("explain_values", explain<explain_values>);
   module.def("check_all_reduce", check, nb::arg("function"), nb::arg("ranks"), nb::arg("dtype"),
              nb::arg("lengths"), nb::arg("runs"), nb::arg("seed"), nb::arg("in_place"),
              nb::arg("codec"), nb::arg("claim"));

@@ -1,0 +1,74 @@
+// What an all-reduce of unknown make is compared with: arlab's algorithms with a codec and a record of their sum, other people's by
+// name, orders of summation that libraries use, and all of these with a mistake.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/conformance/all_reduce_check.h"
+#include "kernels/conformance/conform.h"
+#include "reference/codecs/codec.h"
+#include "reference/collectives/named.h"
+#include "reference/tensors/tensor.h"
+
+namespace arlab::kernels {
+
+/// The inputs of a case and what came out, rank after rank.
+struct AllReduceCase {
+  const InputKind* kind;
+  std::size_t elements;
+  Tensor inputs;
+  std::vector<std::byte> outputs = {};  ///< of the first run
+
+  std::string where() const;
+};
+
+/// The float that rounds to the dtype as the double does.
+float rounded_for(DType dtype, double value);
+
+/// How an all-reduce is made, as data.
+struct AllReduceWay {
+  NamedParts parts = {};
+  CodecPtr codec = {};
+  const NamedAllReduce* named = nullptr;  ///< says the parts of every length, of `request`
+  NamedRequest request = {};
+  std::string uncompressed = {};  ///< a place (place_inner_codec) whose messages are not encoded
+  bool reversed = false;          ///< from the last rank to the first
+  std::string mistake = {};       ///< of the codec
+
+  std::string name() const;
+  /// In words, what is different from another one; empty: nothing that could be said.
+  std::string difference_from(const AllReduceWay& other, DType dtype) const;
+};
+
+/// Outputs of all ranks; nothing where this way does not take such a tensor.
+void run_way(const AllReduceWay& given, DType dtype, const AllReduceCase& c,
+             std::vector<std::vector<std::byte>>& allowed);
+
+/// A model gives the bits that an element may have: one, or some; none where it does not take the case.
+struct AllReduceModel {
+  AllReduceCandidate candidate;
+  std::function<void(const AllReduceCase& c, std::vector<std::vector<std::byte>>& allowed)> run;
+  std::shared_ptr<const AllReduceWay> way = nullptr;  ///< null for orders of summation
+  bool is_loose = false;  ///< many orders at once, so that what is made in another way may fit, too
+};
+
+/// What every all-reduce is compared with. Throws InvalidInput for a claim that is none.
+std::vector<AllReduceModel> models_of(const AllReduceCheckRequest& request);
+
+/// How far a model is from what came out; may stop counting at a limit.
+using Distance = std::function<std::uint64_t(const AllReduceModel& model, std::uint64_t limit)>;
+
+/// What else it could be, where no model fits: other codecs and records of sums, then the usual mistakes in those that are nearest.
+/// Returns the nearest by `distance`. Codecs are found by `rough`, for their mistakes may hide them in long messages, and by what they
+/// leave as it is of the example's results.
+std::optional<AllReduceModel> nearest_model(const AllReduceCheckRequest& request,
+                                            const std::vector<AllReduceModel>& models,
+                                            const AllReduceCase& example, const Distance& rough,
+                                            const Distance& distance);
+
+}  // namespace arlab::kernels

@@ -510,24 +510,32 @@ std::optional<AllReduceModel> nearest_model(const AllReduceCheckRequest& request
   const std::span result = outputs.first(outputs.size() / example.inputs.ranks());
   std::vector<CodecPtr> likely = codecs_of_result(all, request.dtype, result, kFew);
   for (const AllReduceModel& found : codecs.models()) likely.push_back(found.way->codec);
-  Nearest algorithms(rough, likely.size());
+  Nearest algorithms(rough, kFew);
   for (const CodecPtr& codec : likely) {
     for (const std::string& algorithm : algorithms_of(codec, request.ranks)) {
       algorithms.consider(model(way_of(algorithm, codec)));
     }
   }
-  std::vector<AllReduceModel> bases = algorithms.models();
-  for (const CodecPtr& codec : likely) bases.push_back(model(way_of("two_shot", codec)));
+  std::vector<AllReduceModel> bases;
+  const auto add_base = [&](const AllReduceModel& each) {
+    const bool is_new = std::ranges::none_of(bases, [&](const AllReduceModel& known) {
+      return known.candidate.name == each.candidate.name;
+    });
+    if (is_new && each.way->named == nullptr) bases.push_back(each);
+  };
   if (!request.claim.empty()) {
     const auto claimed = std::ranges::find_if(
         models, [&](const AllReduceModel& each) { return each.candidate.name == request.claim; });
-    if (claimed->way && claimed->way->codec) bases.insert(bases.begin(), *claimed);
+    if (claimed->way) add_base(*claimed);
   }
+  for (const AllReduceModel& each : algorithms.models()) add_base(each);
+  const std::vector<AllReduceModel> of_sums = bases;
+  add_base(model(way_of("two_shot", likely.front())));
   Nearest best(distance, kFew);
   for (const AllReduceModel& each : models) {
     if (each.way && each.way->named != nullptr) best.consider(each);
   }
-  for (const AllReduceModel& found : bases) {
+  for (const AllReduceModel& found : of_sums) {
     best.consider(found);
     if (best.is_exact()) break;
     for (const Sum& sum : all_sums()) {
@@ -543,11 +551,9 @@ std::optional<AllReduceModel> nearest_model(const AllReduceCheckRequest& request
     }
   }
   // A mistake in the codec hides how the sum is made: it is tried in the default's, too.
-  const std::vector<AllReduceModel> nearest = best.models();
-  bases.insert(bases.begin(), nearest.begin(), nearest.end());
+  if (!best.models().empty()) add_base(best.models().front());
   for (const AllReduceModel& found : bases) {
     if (best.is_exact()) break;
-    if (found.way->named != nullptr) continue;
     for (const MistakenCodec& with : mistaken(found.way->codec)) {
       AllReduceWay wrong = *found.way;
       wrong.codec = with.codec;

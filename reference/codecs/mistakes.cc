@@ -149,6 +149,7 @@ class Mistaken final : public Codec {
       : Codec([&] {
           CodecInfo info = codec->info();
           info.name += fmt::format(" ({})", mistake.name);
+          info.splits_at_alignment = false;  // a block knows others of its message
           return info;
         }()),
         codec_(std::move(codec)),
@@ -158,7 +159,7 @@ class Mistaken final : public Codec {
   /// A few blocks; of codecs that cannot be cut the message.
   std::size_t piece_of(std::size_t elements) const {
     constexpr std::size_t kAbout = 256;
-    if (!info().splits_at_alignment) return elements;
+    if (!codec_->info().splits_at_alignment) return elements;
     return (kAbout + info().alignment - 1) / info().alignment * info().alignment;
   }
 

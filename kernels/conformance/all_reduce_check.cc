@@ -416,17 +416,25 @@ class Check {
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       report_.contributions.push_back(1 + weights_[rank] / weight_norms_[rank]);
     }
-    const double share = 1.0 / static_cast<double>(ranks_);
-    const bool is_average = std::ranges::all_of(
-        report_.contributions, [&](double weight) { return std::abs(weight - share) < 0.03; });
-    if (is_average) find("average", "the result is the average of the ranks, not their sum");
-    for (std::size_t rank = 0; rank < ranks_ && !is_average; ++rank) {
+    // All the same, and not 1: one factor, and no matter of ranks.
+    const double first = report_.contributions[0];
+    const bool is_scaled = std::abs(first - 1) > 0.25 && std::abs(first) > 0.05 &&
+                           std::ranges::all_of(report_.contributions, [&](double weight) {
+                             return std::abs(weight - first) < 0.1 * std::abs(first);
+                           });
+    const bool is_average = std::abs(first * static_cast<double>(ranks_) - 1) < 0.05;
+    if (is_scaled) {
+      find("scaled", is_average ? "the result is the average of the ranks, not their sum"
+                                : fmt::format("the result is {:.2f} times the sum", first));
+    }
+    for (std::size_t rank = 0; rank < ranks_ && !is_scaled; ++rank) {
       const double weight = report_.contributions[rank];
       // A few elements say nothing for sure.
       constexpr double kEnough = 1000;
       if (weight_norms_[rank] > kEnough && std::abs(weight - 1) > 0.25) {
         find(fmt::format("contribution {}", rank),
-             fmt::format("rank {}'s contribution counts {:.2f} times", rank, weight));
+             fmt::format("rank {}'s contribution counts {:.2f} times", rank,
+                         std::round(weight * 100) / 100 + 0.0));
       }
     }
   }
@@ -462,7 +470,7 @@ class Check {
   bool is_of_no_sum() const {
     return std::ranges::any_of(found_kinds_, [](const std::string& kind) {
       return kind == "zero" || kind == "untouched" || kind == "nondeterministic" || kind == "far" ||
-             kind == "average" || kind.starts_with("contribution");
+             kind == "scaled" || kind.starts_with("contribution");
     });
   }
 

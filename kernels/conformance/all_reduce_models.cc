@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "kernels/conformance/element_bits.h"
 #include "reference/codecs/mistakes.h"
@@ -552,9 +553,12 @@ std::optional<AllReduceModel> nearest_model(const AllReduceCheckRequest& request
   }
   // A mistake in the codec hides how the sum is made: it is tried in the default's, too.
   if (!best.models().empty()) add_base(best.models().front());
+  std::map<std::string, std::vector<MistakenCodec>> with_mistakes;
   for (const AllReduceModel& found : bases) {
     if (best.is_exact()) break;
-    for (const MistakenCodec& with : mistaken(found.way->codec)) {
+    auto& wrong_codecs = with_mistakes[found.way->codec->name()];
+    if (wrong_codecs.empty()) wrong_codecs = mistaken(found.way->codec);
+    for (const MistakenCodec& with : wrong_codecs) {
       AllReduceWay wrong = *found.way;
       wrong.codec = with.codec;
       wrong.mistake = with.mistake;

@@ -142,10 +142,25 @@ std::vector<Mistake> all_mistakes() {
   return all;
 }
 
+/// Of the messages of one codec, found once for all of its mistakes.
+class Maps {
+ public:
+  const WireMap& of(const Codec& codec, DType dtype, std::size_t elements) {
+    const std::scoped_lock one_at_a_time(mutex_);
+    auto& map = maps_[{dtype, elements}];
+    if (!map) map = std::make_unique<WireMap>(map_wire(codec, dtype, elements));
+    return *map;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<DType, std::size_t>, std::unique_ptr<WireMap>> maps_;
+};
+
 /// Carries pieces of a message by themselves, so that what is found out of one piece's wire holds for all.
 class Mistaken final : public Codec {
  public:
-  Mistaken(CodecPtr codec, Mistake mistake)
+  Mistaken(CodecPtr codec, Mistake mistake, std::shared_ptr<Maps> maps)
       : Codec([&] {
           CodecInfo info = codec->info();
           info.name += fmt::format(" ({})", mistake.name);
@@ -153,7 +168,8 @@ class Mistaken final : public Codec {
           return info;
         }()),
         codec_(std::move(codec)),
-        mistake_(std::move(mistake)) {}
+        mistake_(std::move(mistake)),
+        maps_(std::move(maps)) {}
 
  private:
   /// A few blocks; of codecs that cannot be cut the message.
@@ -230,10 +246,7 @@ class Mistaken final : public Codec {
   }
 
   const WireMap& map_of(DType dtype, std::size_t elements) const {
-    const std::scoped_lock one_at_a_time(mutex_);
-    auto& map = maps_[{dtype, elements}];
-    if (!map) map = std::make_unique<WireMap>(map_wire(*codec_, dtype, elements));
-    return *map;
+    return maps_->of(*codec_, dtype, elements);
   }
 
   std::vector<std::size_t> shared_by(const WireMap& map, std::size_t block) const {
@@ -424,8 +437,7 @@ class Mistaken final : public Codec {
 
   CodecPtr codec_;
   Mistake mistake_;
-  mutable std::mutex mutex_;
-  mutable std::map<std::pair<DType, std::size_t>, std::unique_ptr<WireMap>> maps_;
+  std::shared_ptr<Maps> maps_;
 };
 
 }  // namespace
@@ -500,9 +512,10 @@ std::vector<MistakenCodec> mistaken(const CodecPtr& codec) {
   const CodecInfo& info = codec->info();
   std::vector<MistakenCodec> all;
   if (info.needs_context() || info.has_variable_wire || info.shares_scales) return all;
+  const auto maps = std::make_shared<Maps>();
   for (Mistake& mistake : all_mistakes()) {
     const std::string name = mistake.name;
-    all.push_back({name, std::make_shared<Mistaken>(codec, std::move(mistake))});
+    all.push_back({name, std::make_shared<Mistaken>(codec, std::move(mistake), maps)});
   }
   return all;
 }
@@ -593,6 +606,21 @@ std::string signs_of(DType dtype, std::span<const std::byte> expected,
 /// What makes of a payload the values that were got: a mistake after which few elements differ still.
 std::string mistake_of(const CodecPtr& codec, DType dtype, std::span<const std::byte> payload,
                        std::span<const std::byte> expected, std::span<const std::byte> got) {
+  // Of a long message a part is enough, from where it differs first.
+  constexpr std::size_t kEnough = 8192;
+  if (codec->info().splits_at_alignment && payload.size() > kEnough * size_of(dtype)) {
+    const auto at =
+        static_cast<std::size_t>(std::ranges::mismatch(expected, got).in1 - expected.begin());
+    const std::size_t alignment = codec->info().alignment;
+    const std::size_t step =
+        std::max<std::size_t>(kEnough / 2 / alignment, 1) * alignment * size_of(dtype);
+    const std::size_t first = at / step * step;
+    const std::size_t size = std::min(payload.size() - first, kEnough * size_of(dtype));
+    if (size < payload.size()) {
+      return mistake_of(codec, dtype, payload.subspan(first, size), expected.subspan(first, size),
+                        got.subspan(first, size));
+    }
+  }
   const std::size_t before = differing(dtype, expected, got);
   std::size_t least = before;
   std::string name;

@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import arlab
 from arlab import conformance
 
 BF16 = ml_dtypes.bfloat16
@@ -203,3 +204,40 @@ def test_all_reduces(mistake, claimed):
     else:
         words = (CODEC_MISTAKES | SUM_MISTAKES)[mistake]
         assert not report.passed and words in "\n".join(report.findings), str(report)
+
+
+# ---------------------------------------------------------------- other people's
+
+
+def test_other_peoples_by_name():
+    def flashinfer(tensors):
+        return list(arlab.all_reduce(np.stack(tensors), like="flashinfer-fp8", block=128).outputs)
+
+    request = {"world_size": 4, "dtype": "bf16", "lengths": [1024, 8192, 20480]}
+    report = conformance.check(flashinfer, claim="flashinfer-fp8/block=128", **request)
+    assert report.passed and not report.ranks_identical and "flashinfer-fp8/block=128" in report.exact_as, report
+    # Without a claim its ranks differ, as of one that is known they may; groups of 128 are none that is known by itself.
+    report = conformance.check(lambda tensors: list(arlab.all_reduce(np.stack(tensors), like="flashinfer-fp8").outputs), **request)
+    assert report.passed and report.exact_as == ["flashinfer-fp8"], report
+
+
+@pytest.mark.parametrize(
+    "claim, message",
+    [
+        ("flashinfer-fp8/block=0", "block '0': allowed are positive numbers"),
+        ("flashinfer-fp8/rows=3", "'rows=3' is nothing to choose of flashinfer-fp8: allowed are block=N"),
+        ("two_shot/int4-g128/add=half", "add is 'half': allowed are native, fp32, fma"),
+        ("two_shot/int9-g128/native", "int9-g128"),
+        ("no_shot/int4-g128/native", "unknown claim"),
+    ],
+)
+def test_claims_that_are_none(claim, message):
+    with pytest.raises(conformance.CheckError, match=message) as caught:
+        check("", claim=claim)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_claim_with_a_record_of_its_sum():
+    assert check("values in fp32", claim="two_shot/int4-g128/decode=fp32,add=fp32").passed
+    report = check("", claim="two_shot/int4-g128/decode=fp32,add=fp32")
+    assert not report.passed and "decoded to fp16 before the sum; partial sums are rounded to fp16" in report.findings[0]

@@ -264,7 +264,7 @@ std::vector<CodecPtr> codecs_to_try(const AllReduceCheckRequest& request,
     if (says) named.push_back(model.way->codec);
   }
   if (named.empty()) {
-    for (const std::string& name : listed_codecs()) named.push_back(find_codec(name));
+    for (const std::string& name : listed_codecs(false)) named.push_back(find_codec(name));
   }
   named.push_back(find_codec(plain));
   std::vector<CodecPtr> codecs;

@@ -75,7 +75,17 @@ WireMap::Shared together(const WireMap::Shared& a, const WireMap::Shared& b) {
 
 // ---------------------------------------------------------------- mistakes
 
-enum class Codes { kept, toward_zero, down, half_away, half_up, lowest_unused, exchanged };
+enum class Codes {
+  kept,
+  toward_zero,
+  down,
+  half_away,
+  half_up,
+  lowest_unused,
+  one_higher,
+  one_lower,
+  exchanged
+};
 enum class Scales {
   kept,
   before,
@@ -115,6 +125,8 @@ std::vector<Mistake> all_mistakes() {
       {.name = "ties are rounded up (as half away from zero does with codes from 0 on)",
        .codes = Codes::half_up},
       {.name = "the lowest code is not used", .codes = Codes::lowest_unused},
+      {.name = "codes are one too high", .codes = Codes::one_higher},
+      {.name = "codes are one too low", .codes = Codes::one_lower},
       {.name = kExchanged, .codes = Codes::exchanged},
       {.name = "scales do not know negative values", .scales = Scales::positive},
       {.name = "subnormals are flushed to 0", .flushes = true},
@@ -141,6 +153,9 @@ std::vector<Mistake> all_mistakes() {
   }
   return all;
 }
+
+/// Of codes: all values of longer ones would be too many to try.
+constexpr std::size_t kMostBits = 8;
 
 /// Of the messages of one codec, found once for all of its mistakes.
 class Maps {
@@ -315,6 +330,14 @@ class Mistaken final : public Codec {
           set_bit(wire, map.codes[i + 1][k], first);
         }
       }
+    } else if (mistake_.codes == Codes::one_higher || mistake_.codes == Codes::one_lower) {
+      for (const auto& bits : map_of(dtype, count).codes) {
+        if (bits.empty() || bits.size() > kMostBits) continue;
+        const std::size_t code = code_at(wire, bits);
+        const std::size_t last = (std::size_t{1} << bits.size()) - 1;
+        const bool up = mistake_.codes == Codes::one_higher;
+        give_code(wire, bits, up ? std::min(code + 1, last) : std::max<std::size_t>(code, 1) - 1);
+      }
     } else if (mistake_.codes != Codes::kept) {
       choose_codes(dtype, payload, wire);
     }
@@ -374,10 +397,21 @@ class Mistaken final : public Codec {
     return value;
   }
 
+  /// A code as a number, its bits in the order of the wire.
+  static std::size_t code_at(std::span<const std::byte> wire,
+                             const std::vector<std::size_t>& bits) {
+    std::size_t code = 0;
+    for (std::size_t k = 0; k < bits.size(); ++k) code |= std::size_t{bit_of(wire, bits[k])} << k;
+    return code;
+  }
+  static void give_code(std::span<std::byte> wire, const std::vector<std::size_t>& bits,
+                        std::size_t code) {
+    for (std::size_t k = 0; k < bits.size(); ++k) set_bit(wire, bits[k], (code >> k & 1) != 0);
+  }
+
   /// Of every element the code whose value is the right one under the mistaken rule, with the scales that the wire has.
   void choose_codes(DType dtype, std::span<const std::byte> payload,
                     std::span<std::byte> wire) const {
-    constexpr std::size_t kMostBits = 8;
     const std::size_t count = payload.size() / size_of(dtype);
     const WireMap& map = map_of(dtype, count);
     std::size_t width = 0;
@@ -388,13 +422,10 @@ class Mistaken final : public Codec {
     const std::size_t codes = std::size_t{1} << width;
     const auto is_coded = [&](std::size_t i) { return map.codes[i].size() == width; };
     Bytes trial(wire.begin(), wire.end());
-    const auto give = [&](std::span<std::byte> to, std::size_t i, std::size_t code) {
-      for (std::size_t k = 0; k < width; ++k) set_bit(to, map.codes[i][k], (code >> k & 1) != 0);
-    };
     std::vector<std::vector<float>> values;
     for (std::size_t code = 0; code < codes; ++code) {
       for (std::size_t i = 0; i < count; ++i) {
-        if (is_coded(i)) give(trial, i, code);
+        if (is_coded(i)) give_code(trial, map.codes[i], code);
       }
       values.push_back(decoded(*codec_, dtype, count, trial));
     }
@@ -410,10 +441,8 @@ class Mistaken final : public Codec {
         if (!best || is_better(x, v, values[*best][i])) best = code;
       }
       // Among codes of one value, as those of zeros, the codec's own stays.
-      std::size_t own = 0;
-      for (std::size_t k = 0; k < width; ++k)
-        own |= std::size_t{bit_of(wire, map.codes[i][k])} << k;
-      if (best && values[*best][i] != values[own][i]) give(wire, i, *best);
+      const std::size_t own = code_at(wire, map.codes[i]);
+      if (best && values[*best][i] != values[own][i]) give_code(wire, map.codes[i], *best);
     }
   }
 

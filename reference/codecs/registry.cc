@@ -88,9 +88,10 @@ CodecPtr find_codec(std::string_view name) {
        did_you_mean(name, listed_codecs()));
 }
 
-std::vector<std::string> listed_codecs() {
+std::vector<std::string> listed_codecs(bool with_registered) {
   std::vector<std::string> names;
   for (const CodecFamily& family : families_now()) {
+    if (family.replaceable && !with_registered) continue;
     names.insert(names.end(), family.listed.begin(), family.listed.end());
   }
   return names;

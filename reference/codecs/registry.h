@@ -30,8 +30,8 @@ struct CodecFamily {
 /// when there is none.
 CodecPtr find_codec(std::string_view name);
 
-/// Names that "all codecs" stands for, family by family.
-std::vector<std::string> listed_codecs();
+/// Names that "all codecs" stands for, family by family; also of those that register_codec() made known, or not.
+std::vector<std::string> listed_codecs(bool with_registered = true);
 
 /// How names look of families that have more codecs than they list: `logfmt<n>-g<G>`, with the ranges.
 std::vector<std::string> codec_patterns();

@@ -71,7 +71,7 @@ COMMAND_LINES = [
     *cases(
         "list",
         ["", "WHAT", "--help"],
-        ["kernels", "kernels", "codecs, algorithms, topologies, inputs"],
+        ["kernels", "kernels", "codecs, algorithms, all-reduces, topologies, inputs"],
         ["''", "WHAT", "empty", "codecs, algorithms"],
         ["codecs inputs", "inputs"],
         ["codecs list inputs", "inputs"],

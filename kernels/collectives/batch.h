@@ -2,6 +2,7 @@
 // tile is done once for all of them.
 #pragma once
 
+#include "kernels/codecs/sums.h"
 #include "kernels/collectives/call.h"
 
 namespace arlab::kernels {
@@ -113,15 +114,6 @@ ARLAB_DEVICE Pack8<Element> decode_for_sum(const Codec& codec,
     return codec.decode(encoded, Batch::at());
   }
 }
-template <class Element, class Codec>
-ARLAB_DEVICE Pack8<Element> add_for_sum(const Pack8<Element>& sum, const Pack8<Element>& x) {
-  if constexpr (kSumsUnchecked<Codec, Element>) {
-    return add_unchecked(sum, x);
-  } else {
-    return add<Element, Codec::kClampsFp16Sums>(sum, x);
-  }
-}
-
 // ---------------------------------------------------------------- codecs, a batch at a time
 // Infinities and NaNs are rare and need care. Where a codec can do without, a batch is first worked
 // on as if there were none, and checked once.
@@ -182,13 +174,13 @@ ARLAB_DEVICE void load_batch(const Codec& codec, const AnyCall& call, const std:
 }
 
 /// sum[i] += what encoded[i] holds; in the end needs_checked_sum() says whether that was right.
-template <class Element, class Codec, int kBatch>
+template <class Codec, template <class, bool> class Sum, class Element, bool kClamp, int kBatch>
 ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[kBatch],
-                            int count, Pack8<Element> (&sum)[kBatch]) {
+                            int count, Sum<Element, kClamp> (&sum)[kBatch]) {
+  constexpr bool kChecked = !kSumsUnchecked<Codec, Element>;
 #pragma unroll
   for (int i = 0; i < kBatch; ++i) {
-    if (i < count)
-      sum[i] = add_for_sum<Element, Codec>(sum[i], decode_for_sum<Element>(codec, encoded[i]));
+    if (i < count) sum[i].template add<kChecked>(decode_for_sum<Element>(codec, encoded[i]));
   }
 }
 template <class Codec, class Element, int kBatch>
@@ -204,55 +196,97 @@ ARLAB_DEVICE bool needs_checked_sum(const Pack8<Element> (&sum)[kBatch], int cou
 }
 
 // ---------------------------------------------------------------- sums of all ranks
-// In ascending rank order. wires(from): of the tiles that one has encoded.
+// In ascending rank order, of at most kRanks ranks. wires(from): of the tiles that one has encoded.
 
 /// What the sum of all ranks begins with: +0, or the first rank's values.
 enum class SumFrom { zero, first };
 
+/// What the block's own tiles decode to, where it has that before the wires of other ranks.
+template <class Element, int kTiles>
+struct OwnTiles {
+  int rank;
+  Pack8<Element> x[kTiles];
+
+  ARLAB_DEVICE OwnTiles<Element, 1> tile(int i) const { return {rank, {x[i]}}; }
+};
+struct NoOwnTiles {
+  ARLAB_DEVICE static constexpr NoOwnTiles tile(int) { return {}; }
+};
+
 /// Adds up one tile, whose wires lie `offset` bytes behind the first.
-template <SumFrom kFrom, class Element, class Codec, class Wires>
+template <SumFrom kFrom, class Element, unsigned kRanks = kMaxRanks, class Codec, class Wires,
+          class Own = NoOwnTiles>
 ARLAB_DEVICE Pack8<Element> sum_tile(const Codec& codec, const Call& call, Wires wires,
-                                     unsigned offset, Position at) {
-  Pack8<Element> sum;
-  int from = 0;
-  if constexpr (kFrom == SumFrom::first) {
-    sum = codec.decode(codec.load(wires(from++) + offset, at), at);
-  }
+                                     unsigned offset, Position at, const Own& own = {}) {
+  Pack8<Element> result;
+  const auto values = [&](int from) ARLAB_INLINED_LAMBDA {
+    if constexpr (!std::same_as<Own, NoOwnTiles>) {
+      if (from == own.rank) return own.x[0];
+    }
+    return codec.decode(codec.load(wires(from) + offset, at), at);
+  };
+  with_sums<Element, Codec::kClampsFp16Sums, kRanks>(
+      call.fp32_sums, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
+        Sum sum;
+        int from = 0;
+        if constexpr (kFrom == SumFrom::first) sum.begin_with(values(from++));
 #pragma unroll 1
-  for (; from < call.team.layout.ranks; ++from) {
-    const auto x = codec.decode(codec.load(wires(from) + offset, at), at);
-    sum = add<Element, Codec::kClampsFp16Sums>(sum, x);
-  }
-  return sum;
+        for (; from < call.team.layout.ranks; ++from) sum.template add<true>(values(from));
+        result = sum.template rounded<true>();
+      });
+  return result;
 }
 
-template <SumFrom kFrom, class Element, class Codec, class Wires, int kBatch>
+/// Adds up `count` tiles, whose wires follow each other.
+template <SumFrom kFrom, unsigned kRanks = kMaxRanks, class Element, class Codec, class Wires,
+          int kBatch, class Own = NoOwnTiles>
 ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, int count,
-                            Pack8<Element> (&sum)[kBatch]) {
-  typename Codec::Encoded encoded[kBatch];
-  int from = 0;
-  if constexpr (kFrom == SumFrom::first) {
-    load_batch(codec, call, wires(from++), count, encoded);
+                            Pack8<Element> (&result)[kBatch], const Own& own = {}) {
+  constexpr bool kChecked = !kSumsUnchecked<Codec, Element>;
+  const auto offset_of = [&](int tile) ARLAB_INLINED_LAMBDA {
+    return static_cast<unsigned>(tile) * tile_bytes_of<Codec>(call);
+  };
+  with_sums<Element, Codec::kClampsFp16Sums, kRanks>(
+      call.fp32_sums, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
+        constexpr int kAtOnce = kBatch < Sum::kAtOnce ? kBatch : Sum::kAtOnce;
+        static_assert(kBatch % kAtOnce == 0);
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (i < count) sum[i] = decode_for_sum<Element>(codec, encoded[i]);
-    }
-  } else {
+        for (int first = 0; first < kBatch; first += kAtOnce) {
+          if (first >= count) continue;
+          Sum sum[kAtOnce];
+          typename Codec::Encoded encoded[kAtOnce];
+          int from = 0;
+          if constexpr (kFrom == SumFrom::first) {
+            load_batch(codec, call, wires(from++) + offset_of(first), count - first, encoded);
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) sum[i] = {};
-  }
+            for (int i = 0; i < kAtOnce; ++i) {
+              if (first + i < count) sum[i].begin_with(decode_for_sum<Element>(codec, encoded[i]));
+            }
+          }
 #pragma unroll 1
-  for (; from < call.team.layout.ranks; ++from) {
-    load_batch(codec, call, wires(from), count, encoded);
-    add_batch(codec, encoded, count, sum);
-  }
-  if (needs_checked_sum<Codec>(sum, count)) {
+          for (; from < call.team.layout.ranks; ++from) {
+            if constexpr (!std::same_as<Own, NoOwnTiles>) {
+              if (from == own.rank) {
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (i < count) {
-        sum[i] = sum_tile<kFrom, Element>(
-            codec, call, wires, static_cast<unsigned>(i) * tile_bytes_of<Codec>(call), Batch::at());
-      }
+                for (int i = 0; i < kAtOnce; ++i) sum[i].template add<kChecked>(own.x[first + i]);
+                continue;
+              }
+            }
+            load_batch(codec, call, wires(from) + offset_of(first), count - first, encoded);
+            add_batch(codec, encoded, count - first, sum);
+          }
+#pragma unroll
+          for (int i = 0; i < kAtOnce; ++i) {
+            if (first + i < count) result[first + i] = sum[i].template rounded<kChecked>();
+          }
+        }
+      });
+  if (!needs_checked_sum<Codec>(result, count)) return;
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    if (i < count) {
+      result[i] = sum_tile<kFrom, Element, kRanks>(codec, call, wires, offset_of(i), Batch::at(),
+                                                   own.tile(i));
     }
   }
 }

@@ -101,30 +101,52 @@ class StepRunner {
                       : load_sum(there.begin + static_cast<unsigned>(i) * there.stride, kPerThread);
     }
   }
+  /// Calls f with the kind of sum that the step makes.
+  template <class F>
+  ARLAB_DEVICE void with_sums_of(const Step& step, F f) const {
+    with_sums<Element, Codec::kClampsFp16Sums, kMaxOperands>(call_.fp32_sums && step.operands > 2,
+                                                             f);
+  }
+
+  ARLAB_DEVICE void add_up(const Step& step, const Batch& batch,
+                           Pack8<Element> (&result)[kBatch]) const {
+    with_sums_of(step, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
+      Sum sum[kBatch];
+      int number = 0;
+      bool begins = !step.from_zero;
+      if (begins && operand(step, 0).source() == Operand::input) {
+        // Nothing waits for it before the other operands are on their way, too.
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          if (i < batch.count) sum[i].begin_with(batch.load<Element>(call_.input, i));
+        }
+        begins = false;
+        ++number;
+      }
+#pragma unroll 1
+      for (; number < step.operands; ++number) {
+        Pack8<Element> x[kBatch];
+        load(step, operand(step, number), batch, x);
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          if (i >= batch.count) continue;
+          if (begins) {
+            sum[i].begin_with(x[i]);
+          } else {
+            sum[i].template add<true>(x[i]);
+          }
+        }
+        begins = false;
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if (i < batch.count) result[i] = sum[i].template rounded<true>();
+      }
+    });
+  }
   ARLAB_DEVICE void work_on(const Step& step, const Batch& batch) {
     Pack8<Element> sum[kBatch];
-    int number = 0;
-    bool begins = !step.from_zero;
-    if (begins && operand(step, 0).source() == Operand::input) {
-      // Nothing waits for it before the other operands are on their way, too.
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (i < batch.count) sum[i] = batch.load<Element>(call_.input, i);
-      }
-      begins = false;
-      ++number;
-    }
-#pragma unroll 1
-    for (; number < step.operands; ++number) {
-      Pack8<Element> x[kBatch];
-      load(step, operand(step, number), batch, x);
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (i >= batch.count) continue;
-        sum[i] = begins ? x[i] : add<Element, Codec::kClampsFp16Sums>(sum[i], x[i]);
-      }
-      begins = false;
-    }
+    add_up(step, batch, sum);
     const Batch there = in_chunk(step, step.place, batch);
     if (step.stores_sum) store(there, sum);
     if (!step.encodes) return;
@@ -155,12 +177,16 @@ class StepRunner {
   }
   ARLAB_DEVICE void work_on(const Step& step, const Tile& tile) {
     Pack8<Element> sum;
-    int number = 0;
-    if (!step.from_zero) sum = load(step, operand(step, number++), tile);
+    with_sums_of(step, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
+      Sum partial;
+      int number = 0;
+      if (!step.from_zero) partial.begin_with(load(step, operand(step, number++), tile));
 #pragma unroll 1
-    for (; number < step.operands; ++number) {
-      sum = add<Element, Codec::kClampsFp16Sums>(sum, load(step, operand(step, number), tile));
-    }
+      for (; number < step.operands; ++number) {
+        partial.template add<true>(load(step, operand(step, number), tile));
+      }
+      sum = partial.template rounded<true>();
+    });
     const Tile there = in_chunk(step, step.place, tile);
     if (step.stores_sum) there.store<Element>(call_.output, sum);
     if (!step.encodes) return;

@@ -207,8 +207,8 @@ class OneShotSentinel {
       for (int i = 0; i < kTiles; ++i) batch.store<Element>(call_.output, i, sum[i]);
     } else {
       for_each_tile_of(number, [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-        tile.store(call_.output, sum_tile<SumFrom::first, Element, kRanks>(codec_, call_, wires,
-                                                                   tile.slot_offset, tile.at()));
+        tile.store(call_.output, sum_tile<SumFrom::first, Element, kRanks>(
+                                     codec_, call_, wires, tile.slot_offset, tile.at()));
       });
     }
   }

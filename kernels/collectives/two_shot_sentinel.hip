@@ -317,8 +317,8 @@ class TwoShotSentinel {
         const Tile tile = tile_of(number, part);
         if (tile.elements == 0) continue;
         keep(tile.begin, tile.at().count(),
-             sum_tile<SumFrom::zero, Element, kRanks>(codec_, call_, wires,
-                                              part * tile_bytes_of<Codec>(call_), tile.at()));
+             sum_tile<SumFrom::zero, Element, kRanks>(
+                 codec_, call_, wires, part * tile_bytes_of<Codec>(call_), tile.at()));
       }
     }
   }

@@ -95,9 +95,10 @@ __global__ void __launch_bounds__(kThreads)
           return load_elements<Element>(elements_of(operand) + at.first, at.count());
         }
         auto* slot = const_cast<std::uint8_t*>(runner.incoming(operand));
-        return decode_tile<Element>(codec, chunk.size(), tile.begin, shared, [&](std::size_t begin) {
-          return TileWire<Codec>{codec, slot + tile.offset(call, begin), chunk.size(), begin};
-        });
+        return decode_tile<Element>(
+            codec, chunk.size(), tile.begin, shared, [&](std::size_t begin) {
+              return TileWire<Codec>{codec, slot + tile.offset(call, begin), chunk.size(), begin};
+            });
       };
       with_sums<Element, Codec::kClampsFp16Sums, kMaxOperands>(
           call.fp32_sums && step.operands > 2, [&]<class Sum>(std::type_identity<Sum>) {

@@ -1,6 +1,6 @@
 // Eight sums of a thread, in the two ways that kernels have: reference/codecs/SPEC.md, "Accumulation".
 //
-// Both ways have add() and rounded(), each of them checked or not. Unchecked, what overflows stays an infinity or becomes a NaN
+// Both ways have take() and rounded(), each of them checked or not. Unchecked, what overflows stays an infinity or becomes a NaN
 // (any), whatever is added later; so in the end, one look says whether all is to be done again.
 //
 // A sum of two values is the same both ways: it is rounded once.
@@ -20,9 +20,9 @@ struct NativeSum {
 
   ARLAB_DEVICE void begin_with(const Pack8<Element>& x) { value = x; }
   template <bool kChecked>
-  ARLAB_DEVICE void add(const Pack8<Element>& x) {
+  ARLAB_DEVICE void take(const Pack8<Element>& x) {
     if constexpr (kChecked) {
-      value = kernels::add<Element, Clamp>(value, x);
+      value = add<Element, Clamp>(value, x);
     } else {
       value = add_unchecked(value, x);
     }
@@ -42,10 +42,10 @@ struct Fp32Sum {
 
   ARLAB_DEVICE void begin_with(const Pack8<Element>& x) { value = to_floats(x); }
   template <bool>
-  ARLAB_DEVICE void add(const Pack8<Element>& x) {
+  ARLAB_DEVICE void take(const Pack8<Element>& x) {
     const Float8 addend = to_floats(x);
 #pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) value.value[i] += addend.value[i];
+    for (std::size_t i = 0; i < kPerThread; ++i) value.value[i] = value.value[i] + addend.value[i];
   }
   template <bool kChecked>
   ARLAB_DEVICE Pack8<Element> rounded() const {
@@ -57,10 +57,15 @@ struct Fp32Sum {
   }
 };
 
+/// Not of fp32 elements, whose sums are such, nor of codes.
+template <class Element>
+inline constexpr bool kHasFp32Sums =
+    sizeof(typename Element::Bits) == 2 && requires { Element::to_float(0); };
+
 /// Calls f with a type of sum: of at most kMost values each, in fp32 where a call asks for that and it makes a difference.
 template <class Element, bool Clamp, unsigned kMost, class F>
 ARLAB_DEVICE void with_sums(bool in_fp32, F f) {
-  if constexpr (kMost > 2 && sizeof(typename Element::Bits) == 2) {
+  if constexpr (kMost > 2 && kHasFp32Sums<Element>) {
     if (in_fp32) return f(std::type_identity<Fp32Sum<Element, Clamp>>());
   }
   f(std::type_identity<NativeSum<Element, Clamp>>());

@@ -180,7 +180,7 @@ ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&
   constexpr bool kChecked = !kSumsUnchecked<Codec, Element>;
 #pragma unroll
   for (int i = 0; i < kBatch; ++i) {
-    if (i < count) sum[i].template add<kChecked>(decode_for_sum<Element>(codec, encoded[i]));
+    if (i < count) sum[i].template take<kChecked>(decode_for_sum<Element>(codec, encoded[i]));
   }
 }
 template <class Codec, class Element, int kBatch>
@@ -214,38 +214,80 @@ struct NoOwnTiles {
 };
 
 /// Adds up one tile, whose wires lie `offset` bytes behind the first.
-template <SumFrom kFrom, class Element, unsigned kRanks = kMaxRanks, class Codec, class Wires,
-          class Own = NoOwnTiles>
-ARLAB_DEVICE Pack8<Element> sum_tile(const Codec& codec, const Call& call, Wires wires,
-                                     unsigned offset, Position at, const Own& own = {}) {
-  Pack8<Element> result;
+template <SumFrom kFrom, class Sum, class Element, class Codec, class Wires, class Own>
+ARLAB_DEVICE Pack8<Element> sum_tile_in(const Codec& codec, const Call& call, Wires wires,
+                                        unsigned offset, Position at, const Own& own) {
   const auto values = [&](int from) ARLAB_INLINED_LAMBDA {
     if constexpr (!std::same_as<Own, NoOwnTiles>) {
       if (from == own.rank) return own.x[0];
     }
     return codec.decode(codec.load(wires(from) + offset, at), at);
   };
+  Sum sum;
+  int from = 0;
+  if constexpr (kFrom == SumFrom::first) sum.begin_with(values(from++));
+#pragma unroll 1
+  for (; from < call.team.layout.ranks; ++from) sum.template take<true>(values(from));
+  return sum.template rounded<true>();
+}
+template <SumFrom kFrom, class Element, unsigned kRanks = kMaxRanks, class Codec, class Wires,
+          class Own = NoOwnTiles>
+ARLAB_DEVICE Pack8<Element> sum_tile(const Codec& codec, const Call& call, Wires wires,
+                                     unsigned offset, Position at, const Own& own = {}) {
+  Pack8<Element> result;
   with_sums<Element, Codec::kClampsFp16Sums, kRanks>(
       call.fp32_sums, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
-        Sum sum;
-        int from = 0;
-        if constexpr (kFrom == SumFrom::first) sum.begin_with(values(from++));
-#pragma unroll 1
-        for (; from < call.team.layout.ranks; ++from) sum.template add<true>(values(from));
-        result = sum.template rounded<true>();
+        result = sum_tile_in<kFrom, Sum, Element>(codec, call, wires, offset, at, own);
       });
   return result;
 }
 
-/// Adds up `count` tiles, whose wires follow each other.
+/// Adds up tiles of a batch from `first` on, `count` at most, whose wires follow each other.
+template <SumFrom kFrom, class Sum, class Element, class Codec, class Wires, int kTiles, class Own>
+ARLAB_DEVICE void sum_part(const Codec& codec, const Call& call, Wires wires, int first, int count,
+                           Pack8<Element> (&result)[kTiles], const Own& own) {
+  constexpr bool kChecked = !kSumsUnchecked<Codec, Element>;
+  const unsigned offset = static_cast<unsigned>(first) * tile_bytes_of<Codec>(call);
+  Sum sum[kTiles];
+  typename Codec::Encoded encoded[kTiles];
+  int from = 0;
+  if constexpr (kFrom == SumFrom::first) {
+    load_batch(codec, call, wires(from++) + offset, count, encoded);
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      if (i < count) sum[i].begin_with(decode_for_sum<Element>(codec, encoded[i]));
+    }
+  }
+#pragma unroll 1
+  for (; from < call.team.layout.ranks; ++from) {
+    if constexpr (!std::same_as<Own, NoOwnTiles>) {
+      if (from == own.rank) {
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) sum[i].template take<kChecked>(own.x[first + i]);
+        continue;
+      }
+    }
+    load_batch(codec, call, wires(from) + offset, count, encoded);
+    add_batch(codec, encoded, count, sum);
+  }
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+    if (i < count) result[i] = sum[i].template rounded<kChecked>();
+  }
+  if (!needs_checked_sum<Codec>(result, count)) return;
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+    if (i >= count) continue;
+    result[i] = sum_tile_in<kFrom, Sum, Element>(
+        codec, call, wires, offset + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call),
+        Batch::at(), own.tile(first + i));
+  }
+}
+/// Adds up a batch.
 template <SumFrom kFrom, unsigned kRanks = kMaxRanks, class Element, class Codec, class Wires,
           int kBatch, class Own = NoOwnTiles>
 ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, int count,
                             Pack8<Element> (&result)[kBatch], const Own& own = {}) {
-  constexpr bool kChecked = !kSumsUnchecked<Codec, Element>;
-  const auto offset_of = [&](int tile) ARLAB_INLINED_LAMBDA {
-    return static_cast<unsigned>(tile) * tile_bytes_of<Codec>(call);
-  };
   with_sums<Element, Codec::kClampsFp16Sums, kRanks>(
       call.fp32_sums, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
         constexpr int kAtOnce = kBatch < Sum::kAtOnce ? kBatch : Sum::kAtOnce;
@@ -253,42 +295,12 @@ ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, i
 #pragma unroll
         for (int first = 0; first < kBatch; first += kAtOnce) {
           if (first >= count) continue;
-          Sum sum[kAtOnce];
-          typename Codec::Encoded encoded[kAtOnce];
-          int from = 0;
-          if constexpr (kFrom == SumFrom::first) {
-            load_batch(codec, call, wires(from++) + offset_of(first), count - first, encoded);
+          Pack8<Element> part[kAtOnce];
+          sum_part<kFrom, Sum>(codec, call, wires, first, count - first, part, own);
 #pragma unroll
-            for (int i = 0; i < kAtOnce; ++i) {
-              if (first + i < count) sum[i].begin_with(decode_for_sum<Element>(codec, encoded[i]));
-            }
-          }
-#pragma unroll 1
-          for (; from < call.team.layout.ranks; ++from) {
-            if constexpr (!std::same_as<Own, NoOwnTiles>) {
-              if (from == own.rank) {
-#pragma unroll
-                for (int i = 0; i < kAtOnce; ++i) sum[i].template add<kChecked>(own.x[first + i]);
-                continue;
-              }
-            }
-            load_batch(codec, call, wires(from) + offset_of(first), count - first, encoded);
-            add_batch(codec, encoded, count - first, sum);
-          }
-#pragma unroll
-          for (int i = 0; i < kAtOnce; ++i) {
-            if (first + i < count) result[first + i] = sum[i].template rounded<kChecked>();
-          }
+          for (int i = 0; i < kAtOnce; ++i) result[first + i] = part[i];
         }
       });
-  if (!needs_checked_sum<Codec>(result, count)) return;
-#pragma unroll
-  for (int i = 0; i < kBatch; ++i) {
-    if (i < count) {
-      result[i] = sum_tile<kFrom, Element, kRanks>(codec, call, wires, offset_of(i), Batch::at(),
-                                                   own.tile(i));
-    }
-  }
 }
 
 }  // namespace ARLAB_PLATFORM

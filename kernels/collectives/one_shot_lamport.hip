@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
 #pragma unroll
         for (int from = 1; from < kMostRanks; ++from) {
           if (from >= call.team.layout.ranks) continue;
-          sum.template add<true>(__builtin_bit_cast(Pack8<Element>, words[from]));
+          sum.template take<true>(__builtin_bit_cast(Pack8<Element>, words[from]));
         }
         tile.store(call.output, sum.template rounded<true>());
       });

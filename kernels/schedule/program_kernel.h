@@ -133,7 +133,7 @@ class StepRunner {
           if (begins) {
             sum[i].begin_with(x[i]);
           } else {
-            sum[i].template add<true>(x[i]);
+            sum[i].template take<true>(x[i]);
           }
         }
         begins = false;
@@ -183,7 +183,7 @@ class StepRunner {
       if (!step.from_zero) partial.begin_with(load(step, operand(step, number++), tile));
 #pragma unroll 1
       for (; number < step.operands; ++number) {
-        partial.template add<true>(load(step, operand(step, number), tile));
+        partial.template take<true>(load(step, operand(step, number), tile));
       }
       sum = partial.template rounded<true>();
     });

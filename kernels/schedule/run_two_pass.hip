@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads)
             int i = 0;
             if (!step.from_zero) sum.begin_with(value_of(operands[i++]));
 #pragma unroll 1
-            for (; i < step.operands; ++i) sum.template add<true>(value_of(operands[i]));
+            for (; i < step.operands; ++i) sum.template take<true>(value_of(operands[i]));
             auto* output =
                 global_pointer(static_cast<Bits*>(call.output)) + call.chunk[step.place].begin;
             store_elements<Element>(output + at.first, sum.template rounded<true>(), at.count());

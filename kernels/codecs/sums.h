@@ -36,7 +36,7 @@ struct NativeSum {
 /// In fp32, rounded to the dtype once, by rounded().
 template <class Element, bool Clamp>
 struct Fp32Sum {
-  static constexpr int kAtOnce = 2;
+  static constexpr int kAtOnce = 1;  ///< with 2, kernels of 64 registers keep some in memory
 
   Float8 value = {};
 

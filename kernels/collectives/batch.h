@@ -15,6 +15,8 @@ struct Batch {
   std::size_t stride;  ///< elements from tile to tile
 
   ARLAB_DEVICE static Position at() { return {kTile, thread_index() * kPerThread}; }
+  /// Its tiles from `first` on.
+  ARLAB_DEVICE Batch from(int first) const { return {count - first, element_of(first), stride}; }
 
   template <class Element>
   ARLAB_DEVICE const typename Element::Bits* address(const void* tensor, int tile) const {
@@ -31,8 +33,11 @@ struct Batch {
   }
 
  private:
+  ARLAB_DEVICE std::size_t element_of(int tile) const {
+    return begin + static_cast<unsigned>(tile) * stride;
+  }
   ARLAB_DEVICE std::size_t element(int tile) const {
-    return begin + static_cast<unsigned>(tile) * stride + thread_index() * kPerThread;
+    return element_of(tile) + thread_index() * kPerThread;
   }
 };
 
@@ -173,6 +178,21 @@ ARLAB_DEVICE void load_batch(const Codec& codec, const AnyCall& call, const std:
   }
 }
 
+/// f(first, results) for parts of a batch of so many tiles as there is room for sums of.
+template <class Sum, class Element, int kBatch, class F>
+ARLAB_DEVICE void for_each_part(int count, Pack8<Element> (&result)[kBatch], F f) {
+  constexpr int kAtOnce = kBatch < Sum::kAtOnce ? kBatch : Sum::kAtOnce;
+  static_assert(kBatch % kAtOnce == 0);
+#pragma unroll
+  for (int first = 0; first < kBatch; first += kAtOnce) {
+    if (first >= count) continue;
+    Pack8<Element> part[kAtOnce];
+    f(first, part);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) result[first + i] = part[i];
+  }
+}
+
 /// sum[i] += what encoded[i] holds; in the end needs_checked_sum() says whether that was right.
 template <class Codec, template <class, bool> class Sum, class Element, bool kClamp, int kBatch>
 ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[kBatch],
@@ -283,23 +303,15 @@ ARLAB_DEVICE void sum_part(const Codec& codec, const Call& call, Wires wires, in
         Batch::at(), own.tile(first + i));
   }
 }
-/// Adds up a batch.
 template <SumFrom kFrom, unsigned kRanks = kMaxRanks, class Element, class Codec, class Wires,
           int kBatch, class Own = NoOwnTiles>
 ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, int count,
                             Pack8<Element> (&result)[kBatch], const Own& own = {}) {
   with_sums<Element, Codec::kClampsFp16Sums, kRanks>(
       call.fp32_sums, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
-        constexpr int kAtOnce = kBatch < Sum::kAtOnce ? kBatch : Sum::kAtOnce;
-        static_assert(kBatch % kAtOnce == 0);
-#pragma unroll
-        for (int first = 0; first < kBatch; first += kAtOnce) {
-          if (first >= count) continue;
-          Pack8<Element> part[kAtOnce];
+        for_each_part<Sum>(count, result, [&](int first, auto& part) ARLAB_INLINED_LAMBDA {
           sum_part<kFrom, Sum>(codec, call, wires, first, count - first, part, own);
-#pragma unroll
-          for (int i = 0; i < kAtOnce; ++i) result[first + i] = part[i];
-        }
+        });
       });
 }
 

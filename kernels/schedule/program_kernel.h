@@ -84,23 +84,27 @@ class StepRunner {
     });
   }
 
-  ARLAB_DEVICE void load(const Step& step, Operand from, const Batch& batch,
-                         Pack8<Element> (&x)[kBatch]) const {
+  /// A part of a batch: tiles from `first` on.
+  template <int kTiles>
+  ARLAB_DEVICE void load(const Step& step, Operand from, const Batch& part, int first,
+                         Pack8<Element> (&x)[kTiles]) const {
     if (from.source() == Operand::wire) {
-      Encoded encoded[kBatch];
-      load_batch(codec_, call_, runner_.incoming(from), batch.count, encoded);
-      decode_batch(codec_, encoded, batch.count, x);
+      Encoded encoded[kTiles];
+      const unsigned offset = static_cast<unsigned>(first) * tile_bytes_of<Codec>(call_);
+      load_batch(codec_, call_, runner_.incoming(from) + offset, part.count, encoded);
+      decode_batch(codec_, encoded, part.count, x);
       return;
     }
     const bool is_input = from.source() == Operand::input;
-    const Batch there = in_chunk(step, is_input ? step.chunk : from.index(), batch);
+    const Batch there = in_chunk(step, is_input ? step.chunk : from.index(), part);
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (i >= batch.count) continue;
-      x[i] = is_input ? batch.load<Element>(call_.input, i)
+    for (int i = 0; i < kTiles; ++i) {
+      if (i >= part.count) continue;
+      x[i] = is_input ? part.load<Element>(call_.input, i)
                       : load_sum(there.begin + static_cast<unsigned>(i) * there.stride, kPerThread);
     }
   }
+
   /// Calls f with the kind of sum that the step makes.
   template <class F>
   ARLAB_DEVICE void with_sums_of(const Step& step, F f) const {
@@ -108,45 +112,48 @@ class StepRunner {
                                                              f);
   }
 
-  ARLAB_DEVICE void add_up(const Step& step, const Batch& batch,
-                           Pack8<Element> (&result)[kBatch]) const {
-    with_sums_of(step, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
-      Sum sum[kBatch];
-      int number = 0;
-      bool begins = !step.from_zero;
-      if (begins && operand(step, 0).source() == Operand::input) {
-        // Nothing waits for it before the other operands are on their way, too.
+  template <class Sum, int kTiles>
+  ARLAB_DEVICE void add_up(const Step& step, const Batch& part, int first,
+                           Pack8<Element> (&result)[kTiles]) const {
+    Sum sum[kTiles];
+    int number = 0;
+    bool begins = !step.from_zero;
+    if (begins && operand(step, 0).source() == Operand::input) {
+      // Nothing waits for it before the other operands are on their way, too.
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          if (i < batch.count) sum[i].begin_with(batch.load<Element>(call_.input, i));
-        }
-        begins = false;
-        ++number;
+      for (int i = 0; i < kTiles; ++i) {
+        if (i < part.count) sum[i].begin_with(part.load<Element>(call_.input, i));
       }
+      begins = false;
+      ++number;
+    }
 #pragma unroll 1
-      for (; number < step.operands; ++number) {
-        Pack8<Element> x[kBatch];
-        load(step, operand(step, number), batch, x);
+    for (; number < step.operands; ++number) {
+      Pack8<Element> x[kTiles];
+      load(step, operand(step, number), part, first, x);
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          if (i >= batch.count) continue;
-          if (begins) {
-            sum[i].begin_with(x[i]);
-          } else {
-            sum[i].template take<true>(x[i]);
-          }
+      for (int i = 0; i < kTiles; ++i) {
+        if (i >= part.count) continue;
+        if (begins) {
+          sum[i].begin_with(x[i]);
+        } else {
+          sum[i].template take<true>(x[i]);
         }
-        begins = false;
       }
+      begins = false;
+    }
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (i < batch.count) result[i] = sum[i].template rounded<true>();
-      }
-    });
+    for (int i = 0; i < kTiles; ++i) {
+      if (i < part.count) result[i] = sum[i].template rounded<true>();
+    }
   }
   ARLAB_DEVICE void work_on(const Step& step, const Batch& batch) {
     Pack8<Element> sum[kBatch];
-    add_up(step, batch, sum);
+    with_sums_of(step, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
+      for_each_part<Sum>(batch.count, sum, [&](int first, auto& part) ARLAB_INLINED_LAMBDA {
+        add_up<Sum>(step, batch.from(first), first, part);
+      });
+    });
     const Batch there = in_chunk(step, step.place, batch);
     if (step.stores_sum) store(there, sum);
     if (!step.encodes) return;

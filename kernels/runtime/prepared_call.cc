@@ -43,6 +43,7 @@ CallDescription describe(const CollectiveRequest& request, const Schedule& sched
   std::string codecs = request.codec;
   if (request.options.inner_codec())
     codecs.append("+").append(words_of(request.options.get("inner_codec")));
+  if (request.sum != Sum{}) codecs.append(", sum ").append(name_of(request.sum));
   codecs.copy(call.codec, sizeof(call.codec) - 1);
   call.dtype = static_cast<std::uint32_t>(request.dtype);
   call.elements = request.elements;
@@ -50,7 +51,6 @@ CallDescription describe(const CollectiveRequest& request, const Schedule& sched
   rest.mix(request.algorithm);
   rest.mix(codecs);
   rest.mix(request.seed);
-  rest.mix(name_of(request.sum));
   for (const Chunk& chunk : schedule.chunks) {
     rest.mix(chunk.begin);
     rest.mix(chunk.end);

@@ -432,8 +432,8 @@ TEST(Fp32Sums, AndWhatElseKernelsCanAndCannot) {
             "sum decode=fp32,add=fp32: kernels make no such sums with codec int4-g32: allowed are "
             "native and fp32");
   for (const char* sum : {"add=fma", "add=fp32,order=own", "add=fp32,round=none", "result=sum"}) {
-    EXPECT_EQ(refusal("int8-g32-sym", sum),
-              fmt::format("sum {}: kernels make no such sums with codec int8-g32-sym: allowed are "
+    EXPECT_EQ(refusal("mxfp8-e4m3", sum),
+              fmt::format("sum {}: kernels make no such sums with codec mxfp8-e4m3: allowed are "
                           "native and fp32",
                           sum));
   }

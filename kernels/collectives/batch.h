@@ -119,6 +119,7 @@ ARLAB_DEVICE Pack8<Element> decode_for_sum(const Codec& codec,
     return codec.decode(encoded, Batch::at());
   }
 }
+
 // ---------------------------------------------------------------- codecs, a batch at a time
 // Infinities and NaNs are rare and need care. Where a codec can do without, a batch is first worked
 // on as if there were none, and checked once.

@@ -41,6 +41,11 @@ struct Fp32Sum {
   Float8 value = {};
 
   ARLAB_DEVICE void begin_with(const Pack8<Element>& x) { value = to_floats(x); }
+  /// With -0: x added to it is x.
+  ARLAB_DEVICE void begin_with_nothing() {
+#pragma unroll
+    for (float& each : value.value) each = -0.0f;
+  }
   template <bool>
   ARLAB_DEVICE void take(const Pack8<Element>& x) {
     const Float8 addend = to_floats(x);

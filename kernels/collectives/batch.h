@@ -179,38 +179,23 @@ ARLAB_DEVICE void load_batch(const Codec& codec, const AnyCall& call, const std:
   }
 }
 
-/// f(first, results) for parts of a batch of so many tiles as there is room for sums of.
-template <class Sum, class Element, int kBatch, class F>
-ARLAB_DEVICE void for_each_part(int count, Pack8<Element> (&result)[kBatch], F f) {
-  constexpr int kAtOnce = kBatch < Sum::kAtOnce ? kBatch : Sum::kAtOnce;
-  static_assert(kBatch % kAtOnce == 0);
-#pragma unroll
-  for (int first = 0; first < kBatch; first += kAtOnce) {
-    if (first >= count) continue;
-    Pack8<Element> part[kAtOnce];
-    f(first, part);
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) result[first + i] = part[i];
-  }
-}
-
 /// sum[i] += what encoded[i] holds; in the end needs_checked_sum() says whether that was right.
-template <class Codec, template <class, bool> class Sum, class Element, bool kClamp, int kBatch>
+template <class Codec, class Element, bool kClamp, int kBatch>
 ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[kBatch],
-                            int count, Sum<Element, kClamp> (&sum)[kBatch]) {
+                            int count, NativeSum<Element, kClamp> (&sum)[kBatch]) {
   constexpr bool kChecked = !kSumsUnchecked<Codec, Element>;
 #pragma unroll
   for (int i = 0; i < kBatch; ++i) {
     if (i < count) sum[i].template take<kChecked>(decode_for_sum<Element>(codec, encoded[i]));
   }
 }
-template <class Codec, class Element, int kBatch>
-ARLAB_DEVICE bool needs_checked_sum(const Pack8<Element> (&sum)[kBatch], int count) {
+template <class Codec, class Element, bool kClamp, int kBatch>
+ARLAB_DEVICE bool needs_checked_sum(const NativeSum<Element, kClamp> (&sum)[kBatch], int count) {
   bool non_finite = false;
   if constexpr (kSumsUnchecked<Codec, Element>) {
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (i < count) non_finite = non_finite || any_non_finite(sum[i]);
+      if (i < count) non_finite = non_finite || any_non_finite(sum[i].value);
     }
   }
   return non_finite;
@@ -228,20 +213,24 @@ struct OwnTiles {
   int rank;
   Pack8<Element> x[kTiles];
 
+  ARLAB_DEVICE bool is_of(int from) const { return from == rank; }
   ARLAB_DEVICE OwnTiles<Element, 1> tile(int i) const { return {rank, {x[i]}}; }
 };
-struct NoOwnTiles {
-  ARLAB_DEVICE static constexpr NoOwnTiles tile(int) { return {}; }
+template <class Element>
+struct OwnTiles<Element, 0> {
+  Pack8<Element> x[1];
+
+  ARLAB_DEVICE static constexpr bool is_of(int) { return false; }
+  ARLAB_DEVICE static OwnTiles tile(int) { return {}; }
 };
 
 /// Adds up one tile, whose wires lie `offset` bytes behind the first.
-template <SumFrom kFrom, class Sum, class Element, class Codec, class Wires, class Own>
+template <SumFrom kFrom, class Sum, class Element, class Codec, class Wires, int kOwn>
 ARLAB_DEVICE Pack8<Element> sum_tile_in(const Codec& codec, const Call& call, Wires wires,
-                                        unsigned offset, Position at, const Own& own) {
+                                        unsigned offset, Position at,
+                                        const OwnTiles<Element, kOwn>& own) {
   const auto values = [&](int from) ARLAB_INLINED_LAMBDA {
-    if constexpr (!std::same_as<Own, NoOwnTiles>) {
-      if (from == own.rank) return own.x[0];
-    }
+    if (own.is_of(from)) return own.x[0];
     return codec.decode(codec.load(wires(from) + offset, at), at);
   };
   Sum sum;
@@ -252,9 +241,10 @@ ARLAB_DEVICE Pack8<Element> sum_tile_in(const Codec& codec, const Call& call, Wi
   return sum.template rounded<true>();
 }
 template <SumFrom kFrom, class Element, unsigned kRanks = kMaxRanks, class Codec, class Wires,
-          class Own = NoOwnTiles>
+          int kOwn = 0>
 ARLAB_DEVICE Pack8<Element> sum_tile(const Codec& codec, const Call& call, Wires wires,
-                                     unsigned offset, Position at, const Own& own = {}) {
+                                     unsigned offset, Position at,
+                                     const OwnTiles<Element, kOwn>& own = {}) {
   Pack8<Element> result;
   with_sums<Element, Codec::kClampsFp16Sums, kRanks>(
       call.fp32_sums, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
@@ -263,56 +253,115 @@ ARLAB_DEVICE Pack8<Element> sum_tile(const Codec& codec, const Call& call, Wires
   return result;
 }
 
-/// Adds up tiles of a batch from `first` on, `count` at most, whose wires follow each other.
-template <SumFrom kFrom, class Sum, class Element, class Codec, class Wires, int kTiles, class Own>
-ARLAB_DEVICE void sum_part(const Codec& codec, const Call& call, Wires wires, int first, int count,
-                           Pack8<Element> (&result)[kTiles], const Own& own) {
+/// Adds up `count` tiles, whose wires follow each other. done(i, sum) of each.
+template <SumFrom kFrom, int kBatch, class Element, class Codec, class Wires, int kOwn, class Done>
+ARLAB_DEVICE void sum_batch_natively(const Codec& codec, const Call& call, Wires wires, int count,
+                                     const OwnTiles<Element, kOwn>& own, Done done) {
   constexpr bool kChecked = !kSumsUnchecked<Codec, Element>;
-  const unsigned offset = static_cast<unsigned>(first) * tile_bytes_of<Codec>(call);
-  Sum sum[kTiles];
-  typename Codec::Encoded encoded[kTiles];
+  using Sum = NativeSum<Element, Codec::kClampsFp16Sums>;
+  Sum sum[kBatch];
+  typename Codec::Encoded encoded[kBatch];
   int from = 0;
   if constexpr (kFrom == SumFrom::first) {
-    load_batch(codec, call, wires(from++) + offset, count, encoded);
+    load_batch(codec, call, wires(from++), count, encoded);
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
+    for (int i = 0; i < kBatch; ++i) {
       if (i < count) sum[i].begin_with(decode_for_sum<Element>(codec, encoded[i]));
     }
   }
 #pragma unroll 1
   for (; from < call.team.layout.ranks; ++from) {
-    if constexpr (!std::same_as<Own, NoOwnTiles>) {
-      if (from == own.rank) {
+    if (own.is_of(from)) {
 #pragma unroll
-        for (int i = 0; i < kTiles; ++i) sum[i].template take<kChecked>(own.x[first + i]);
-        continue;
+      for (int i = 0; i < kOwn; ++i) sum[i].template take<kChecked>(own.x[i]);
+    } else {
+      load_batch(codec, call, wires(from), count, encoded);
+      add_batch(codec, encoded, count, sum);
+    }
+  }
+  if (needs_checked_sum<Codec>(sum, count)) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (i >= count) continue;
+      sum[i].value = sum_tile_in<kFrom, Sum, Element>(
+          codec, call, wires, static_cast<unsigned>(i) * tile_bytes_of<Codec>(call), Batch::at(),
+          own.tile(i));
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    if (i < count) done(i, sum[i].value);
+  }
+}
+/// Likewise, one tile after the other: sums in fp32 take registers. In place of several tiles' wires, those of kTogether ranks are
+/// on their way together.
+template <SumFrom kFrom, class Element, int kTogether, class Codec, class Wires, class Own,
+          class Done>
+ARLAB_DEVICE void sum_batch_in_fp32(const Codec& codec, const Call& call, Wires wires, int count,
+                                    const Own& own, Done done) {
+  constexpr bool kChecked = !kSumsUnchecked<Codec, Element>;
+  using Sum = Fp32Sum<Element, Codec::kClampsFp16Sums>;
+  const int ranks = call.team.layout.ranks;
+#pragma unroll 1
+  for (int tile = 0; tile < count; ++tile) {
+    const unsigned offset = static_cast<unsigned>(tile) * tile_bytes_of<Codec>(call);
+    const auto own_tile = own.tile(tile);
+    Sum sum[1];
+    if constexpr (kFrom == SumFrom::first) sum[0].begin_with_nothing();
+#pragma unroll 1
+    for (int first = 0; first < ranks; first += kTogether) {
+      typename Codec::Encoded encoded[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (first + i >= ranks || own.is_of(first + i)) continue;
+        encoded[i] = codec.load(wires(first + i) + offset, Batch::at());
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (first + i >= ranks) continue;
+        sum[0].template take<kChecked>(
+            own.is_of(first + i) ? own_tile.x[0] : decode_for_sum<Element>(codec, encoded[i]));
       }
     }
-    load_batch(codec, call, wires(from) + offset, count, encoded);
-    add_batch(codec, encoded, count, sum);
+    Pack8<Element> rounded = sum[0].template rounded<kChecked>();
+    if constexpr (!kChecked) {
+      if (any_non_finite(rounded)) {
+        rounded =
+            sum_tile_in<kFrom, Sum, Element>(codec, call, wires, offset, Batch::at(), own_tile);
+      }
+    }
+    done(tile, rounded);
   }
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-    if (i < count) result[i] = sum[i].template rounded<kChecked>();
+}
+/// Adds up a batch, as the call says. kTogether: where wires are not in shared memory, more than one. own_in_fp32: in place of
+/// `own`, made when it is added.
+template <SumFrom kFrom, class Element, int kBatch, unsigned kRanks, int kTogether, class Codec,
+          class Wires, class Done, class Own = OwnTiles<Element, 0>, class OwnInFp32 = Own>
+ARLAB_DEVICE void for_each_sum(const Codec& codec, const Call& call, Wires wires, int count,
+                               Done done, const Own& own = {}, const OwnInFp32& own_in_fp32 = {}) {
+  if constexpr (kRanks > 2 && kHasFp32Sums<Element>) {
+    if (call.fp32_sums) {
+      return sum_batch_in_fp32<kFrom, Element, kTogether>(codec, call, wires, count, own_in_fp32,
+                                                          done);
+    }
   }
-  if (!needs_checked_sum<Codec>(result, count)) return;
+  sum_batch_natively<kFrom, kBatch>(codec, call, wires, count, own, done);
+}
+/// For done(): into registers, which have no addresses.
+template <class Element, int kBatch>
+ARLAB_DEVICE void put_tile(Pack8<Element> (&tiles)[kBatch], int tile, const Pack8<Element>& x) {
 #pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-    if (i >= count) continue;
-    result[i] = sum_tile_in<kFrom, Sum, Element>(
-        codec, call, wires, offset + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call),
-        Batch::at(), own.tile(first + i));
+  for (int i = 0; i < kBatch; ++i) {
+    if (i == tile) tiles[i] = x;
   }
 }
 template <SumFrom kFrom, unsigned kRanks = kMaxRanks, class Element, class Codec, class Wires,
-          int kBatch, class Own = NoOwnTiles>
+          int kBatch>
 ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, int count,
-                            Pack8<Element> (&result)[kBatch], const Own& own = {}) {
-  with_sums<Element, Codec::kClampsFp16Sums, kRanks>(
-      call.fp32_sums, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
-        for_each_part<Sum>(count, result, [&](int first, auto& part) ARLAB_INLINED_LAMBDA {
-          sum_part<kFrom, Sum>(codec, call, wires, first, count - first, part, own);
-        });
+                            Pack8<Element> (&result)[kBatch]) {
+  for_each_sum<kFrom, Element, kBatch, kRanks, 1>(
+      codec, call, wires, count, [&](int tile, const Pack8<Element>& sum) ARLAB_INLINED_LAMBDA {
+        put_tile(result, tile, sum);
       });
 }
 

@@ -41,7 +41,7 @@ class TwoShot {
       if (round + 1 < rounds) contribute(round + 1);
       if constexpr (kBatch > 1) {
         Own own{call_.team.rank, {}};
-        if (round < rounds) decode_own_tiles(round, own.x);
+        if (round < rounds && !call_.fp32_sums) decode_own_tiles(round, own.x);
         if (!exchange_.wait()) return;
         if (round == rounds) break;
         reduce(round, own);
@@ -106,6 +106,18 @@ class TwoShot {
         [](const Tile&) {});
   }
 
+  /// The same, where there are no registers for all of them until they are added.
+  struct OwnInput {
+    const TwoShot& of;
+    const Batch& batch;
+
+    ARLAB_DEVICE bool is_of(int from) const { return from == of.call_.team.rank; }
+    ARLAB_DEVICE OwnTiles<Element, 1> tile(int i) const {
+      const Encoded encoded = of.codec_.encode(batch.load<Element>(of.call_.input, i), Batch::at());
+      return {of.call_.team.rank, {of.codec_.decode(encoded, Batch::at())}};
+    }
+  };
+
   ARLAB_DEVICE void reduce(int round, const Own& own) {
     const auto wires = [&](int from) ARLAB_INLINED_LAMBDA { return exchange_.incoming(from); };
     for_each_batch<Codec>(
@@ -113,7 +125,10 @@ class TwoShot {
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           Pack8<Element> sum[kBatch];
           Encoded encoded[kBatch];
-          sum_batch<SumFrom::zero>(codec_, call_, wires, batch.count, sum, own);
+          const auto keep = [&](int tile, const Pack8<Element>& of_tile)
+                                ARLAB_INLINED_LAMBDA { put_tile(sum, tile, of_tile); };
+          for_each_sum<SumFrom::zero, Element, kBatch, kMaxRanks, kBatch>(
+              codec_, call_, wires, batch.count, keep, own, OwnInput{*this, batch});
           encode_batch(codec_, sum, batch.count, encoded);
           staging_.put(encoded, batch.count);
           decode_batch(codec_, encoded, batch.count, sum);

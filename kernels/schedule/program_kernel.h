@@ -9,6 +9,21 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
+/// f(first, results) for parts of a batch of so many tiles as there is room for sums of.
+template <class Sum, class Element, int kBatch, class F>
+ARLAB_DEVICE void for_each_part(int count, Pack8<Element> (&result)[kBatch], F f) {
+  constexpr int kAtOnce = kBatch < Sum::kAtOnce ? kBatch : Sum::kAtOnce;
+  static_assert(kBatch % kAtOnce == 0);
+#pragma unroll
+  for (int first = 0; first < kBatch; first += kAtOnce) {
+    if (first >= count) continue;
+    Pack8<Element> part[kAtOnce];
+    f(first, part);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) result[first + i] = part[i];
+  }
+}
+
 /// What a block does with the tiles that it has of a step's chunk: with whole ones several at a
 /// time, where the codec has batches, and with the others one by one.
 template <class Codec, class Element>

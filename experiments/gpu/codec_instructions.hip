@@ -105,14 +105,14 @@ __global__ void __launch_bounds__(kThreads) add_wires(const std::uint8_t* wires,
   using Codec = typename Maker::Type;
   const Codec codec = Maker::make();
   const Batch batch{1, 0, kTile};
-  Pack8<Element> sum[1] = {batch.load<Element>(tensor, 0)};
+  NativeSum<Element, Codec::kClampsFp16Sums> sum[1] = {{batch.load<Element>(tensor, 0)}};
 #pragma unroll
   for (int i = 0; i < kWires; ++i) {
     const typename Codec::Encoded encoded[1] = {
         codec.load(global_pointer(wires) + i * kMostTileBytes<Codec>, Batch::at())};
     add_batch(codec, encoded, 1, sum);
   }
-  batch.store<Element>(tensor, 0, sum[0]);
+  batch.store<Element>(tensor, 0, sum[0].value);
 }
 
 /// Sums begin with the tensor again: of sums that grow from codec to codec to infinities, the slow ways would be counted.

@@ -13,6 +13,7 @@
 #include "experiments/lab/nccl_tests.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/questions.h"
+#include "experiments/lab/reduction.h"
 #include "experiments/lab/sizes.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
@@ -67,6 +68,7 @@ struct BenchRequest {
   bool explain = false;
   bool check = false;
   std::string inner_codec;
+  SumOptions sums;
 
   Result answer(Format format) const;
 
@@ -88,6 +90,8 @@ struct BenchRequest {
                                         DType type, std::uint64_t payload_bytes) const {
     kernels::CollectiveRequest request{algorithm, codec, type, payload_bytes / size_of(type)};
     if (!inner_codec.empty()) request.options.set("inner_codec", inner_codec);
+    request.sum = sums.parse();
+    if (!request.sum.own.empty()) request.options.set("own", request.sum.own);
     return request;
   }
 
@@ -171,6 +175,12 @@ Result BenchRequest::answer(Format format) const {
         "or take --format csv");
   }
 
+  const Sum sum = sums.parse();
+  if (!out.empty() && sum != Sum{}) {
+    fail("--out: a file of times is of native sums; leave out --{}, or take --format csv",
+         sums.said());
+  }
+
   kernels::CommunicatorOptions options;
   options.blocks = static_cast<int>(blocks.value_or(0));
   options.multiprocessors = static_cast<int>(sms.value_or(0));
@@ -205,6 +215,7 @@ Result BenchRequest::answer(Format format) const {
                     {"ranks", world_size},
                     {"dtype", dtype, platform == "host" ? "emulated time: not a measurement" : ""}};
   if (!inner_codec.empty()) report.figures.push_back({"inner_codec", inner_codec});
+  if (sum != Sum{}) report.figures.push_back({"sum", name_of(sum)});
   if (!between.empty()) report.figures.push_back({"between", between});
   if (cold) report.figures.push_back({"cold", true});
   report.rows_name = "times";
@@ -284,7 +295,8 @@ std::uint64_t wrong_elements(kernels::Group& group, const kernels::GroupCall& ca
                                                                  .alignment = codecs.alignment(),
                                                                  .options = collective.options});
   Tensor expected = make_tensor(collective.dtype, inputs.shape);
-  execute(schedule, codecs, collective.dtype, inputs.bytes(), expected.bytes());
+  execute(schedule, codecs, collective.dtype, inputs.bytes(), expected.bytes(),
+          {.sum = collective.sum});
   std::uint64_t wrong = 0;
   const std::size_t size = size_of(collective.dtype);
   for (std::size_t at = 0; at < expected.bytes().size(); at += size) {
@@ -369,7 +381,7 @@ std::vector<BoundField> fields(BenchRequest& c) {
        field("inner_codec", &c.inner_codec,
              "Codec of messages inside a group, for hierarchical algorithms", "--codec"),
        field("dtype", &c.dtype, "bf16, fp16 or fp32", "bf16")},
-      fields(c.sizes, "Sizes of the tensor of a rank", "32K to 256M"),
+      fields(c.sums), fields(c.sizes, "Sizes of the tensor of a rank", "32K to 256M"),
       {field("ranks", &c.ranks, "World size", "all devices").from(2, 8),
        field("calls", &c.calls, "Calls in a graph", "5 to 50, by size").from(1, 10000),
        field("replays", &c.replays, "Launches of the graph; the time is their median", "20")

@@ -10,6 +10,7 @@
 
 #include "experiments/lab/collective.h"
 #include "experiments/lab/questions.h"
+#include "experiments/lab/reduction.h"
 #include "experiments/lab/sizes.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
@@ -95,12 +96,20 @@ struct ConformRequest {
   std::string codec;
   std::string protocol;
   bool linear = false;
+  SumOptions sums;
   CollectiveSpec schedule;
   std::optional<std::uint32_t> ranks;
   std::string elements;
   std::optional<std::uint32_t> seed;
 
-  void settle() { codec = split_codecs(codec, schedule.options); }
+  void settle() {
+    codec = split_codecs(codec, schedule.options);
+    const Sum sum = sums.parse();
+    if (!sum.own.empty() && !schedule.is_named()) {
+      fail("--{}: own is an option of an algorithm; name the --algorithm", sums.said());
+    }
+    give_own(sum, schedule);
+  }
 
   /// All that is asked for: the codec, or all that are listed, and unusual ones on short tensors.
   std::vector<kernels::ConformanceRequest> requests(const kernels::Platform& on) const {
@@ -146,7 +155,8 @@ struct ConformRequest {
 
   kernels::ConformanceRequest request(const std::vector<std::string>& codecs,
                                       std::size_t longest) const {
-    kernels::ConformanceRequest request{.codecs = codecs, .seed = seed.value_or(1)};
+    kernels::ConformanceRequest request{
+        .codecs = codecs, .sum = sums.parse(), .seed = seed.value_or(1)};
     request.group.protocol = parse_protocol(protocol);
     request.ranks = {2, 3, 4, 5, 6, 7, 8};
     if (ranks) request.ranks = {static_cast<int>(*ranks)};
@@ -196,8 +206,9 @@ struct ConformRequest {
   /// so of all that was run.
   std::string record(const kernels::Platform& on, bool passed) const {
     const auto file = on.record();
-    const bool is_about_all =
-        codec.empty() && schedule.schedule_file.empty() && (elements.empty() || platform == "host");
+    const bool is_about_all = codec.empty() && sums.parse() == Sum{} &&
+                              schedule.schedule_file.empty() &&
+                              (elements.empty() || platform == "host");
     if (linear || !file || parse_protocol(protocol) != kernels::Protocol::sentinels) return "";
     if (passed && !is_about_all) return "";
     std::set<std::string> algorithms;
@@ -238,6 +249,7 @@ struct ConformRequest {
         {"devices", on.devices().value()},
         {"compared_elements", summary.compared(), "over all rows"},
         {"mismatches", summary.mismatches(), "elements or wire bytes whose bits differ"}};
+    if (sums.parse() != Sum{}) report.figures.push_back({"sum", name_of(sums.parse())});
     if (!recorded.empty()) {
       report.figures.push_back(
           {"sentinels_recorded_in", recorded, "calls on this machine take them from now on"});
@@ -259,14 +271,14 @@ std::vector<BoundField> fields(ConformRequest& r) {
       {field("platform", &r.platform, "host (emulated GPUs), or cuda or rocm where they were built")
            .required(),
        field("codec", &r.codec, "Codec", "all that have kernels")},
-      fields(r.schedule),
+      fields(r.schedule), fields(r.sums),
       {field("ranks", &r.ranks, "World size", "2 to 8, each").from(2, 8),
        field("elements", &r.elements, "Longest tensor, in elements per rank",
              "host: 5003, GPUs: 1M + 1"),
        protocol_field(r.protocol),
        field("seed", &r.seed, "Seed of the inputs", "1").from(0, UINT32_MAX),
        field("linear", &r.linear, "Only the kernels of quantized linear layers")
-           .excludes("codec algorithm schedule ranks elements")});
+           .excludes("codec algorithm schedule accumulate sum ranks elements")});
 }
 
 }  // namespace

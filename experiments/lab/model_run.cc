@@ -24,7 +24,7 @@ namespace {
 
 /// A platform's kernels; its group and the calls it is given.
 models::RunCollective on_platform(const std::string& name, const std::string& codec, DType dtype,
-                                  const CollectiveSpec& schedule, Rank ranks,
+                                  const CollectiveSpec& schedule, const Sum& sum, Rank ranks,
                                   models::MakeSchedule make) {
   const kernels::Platform& on = platform_of(name);
   const kernels::CommunicatorOptions options;
@@ -38,6 +38,7 @@ models::RunCollective on_platform(const std::string& name, const std::string& co
   return [=, make = std::move(make)](std::uint64_t elements, std::span<const std::byte> inputs,
                                      std::span<std::byte> outputs) {
     kernels::CollectiveRequest request{schedule.algorithm, codec, dtype, elements, {}};
+    request.sum = sum;
     if (schedule.schedule_file.empty()) {
       request.options = schedule.request(ranks, elements, 1).options;
     } else {
@@ -191,12 +192,10 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
     }
     require_whole_blocks(made, Codecs(*outer, *inner));
   }
-  if (!platform.empty() && execute_options.sum != Sum{}) {
-    fail("--{}: kernels sum in the payload's dtype, native", execution.said());
-  }
   wire.run = std::make_shared<const models::RunCollective>(
       platform.empty() ? models::in_reference(make, outer, inner, wire.dtype, execute_options)
-                       : on_platform(platform, outer->name(), wire.dtype, options, ranks, make));
+                       : on_platform(platform, outer->name(), wire.dtype, options,
+                                     execute_options.sum, ranks, make));
   return wire;
 }
 

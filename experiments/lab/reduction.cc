@@ -220,24 +220,17 @@ std::vector<std::string> main_figures(const Reduction& r) {
   return names;
 }
 
-std::vector<BoundField> fields(ExecutionOptions& o) {
+std::vector<BoundField> fields(SumOptions& o) {
   return {
       field("accumulate", &o.accumulate, "Sums in the payload's dtype, or in fp32, rounded once")
           .among({"native", "fp32"}),
       field("sum", &o.sum,
             "How sums are made: decode=fp32,add=fma,order=own,round=none,own=exact,result=sum,"
             "cast=fp16, those that are wanted",
-            "native"),
-      field("threads", &o.threads, "Threads, 0 for all; the result never depends on it", "0")
-          .from(0, 1024),
-      field("rounding_seed", &o.rounding_seed, "Seed of the random numbers that codecs draw", "0")
-          .from(0, UINT32_MAX),
-      field("call", &o.call, "Calls before this one, each of which has its own random numbers", "0")
-          .from(0, UINT32_MAX)};
+            "native")};
 }
 
-ExecuteOptions ExecutionOptions::make() const {
-  ExecuteOptions options;
+Sum SumOptions::parse() const {
   if (accumulate != "native" && accumulate != "fp32") {
     fail("accumulate is {}: allowed are native, fp32", quote(accumulate));
   }
@@ -245,7 +238,24 @@ ExecuteOptions ExecutionOptions::make() const {
     fail("sum {} and accumulate {}: one of them says how sums are made: allowed in sum is add={}",
          quote(sum), quote(accumulate), accumulate);
   }
-  options.sum = parse_sum(sum.empty() ? accumulate : sum);
+  return parse_sum(sum.empty() ? accumulate : sum);
+}
+
+std::vector<BoundField> fields(ExecutionOptions& o) {
+  return together(
+      fields(static_cast<SumOptions&>(o)),
+      {field("threads", &o.threads, "Threads, 0 for all; the result never depends on it", "0")
+           .from(0, 1024),
+       field("rounding_seed", &o.rounding_seed, "Seed of the random numbers that codecs draw", "0")
+           .from(0, UINT32_MAX),
+       field("call", &o.call, "Calls before this one, each of which has its own random numbers",
+             "0")
+           .from(0, UINT32_MAX)});
+}
+
+ExecuteOptions ExecutionOptions::make() const {
+  ExecuteOptions options;
+  options.sum = parse();
   options.threads = threads.value_or(0);
   options.seed = rounding_seed.value_or(0);
   options.call = call.value_or(0);

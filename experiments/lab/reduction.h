@@ -70,17 +70,24 @@ std::vector<Figure> reduction_fields(const Reduction& reduction, const ExactResu
 /// Names of those that most people ask for, and of those that say that something is wrong.
 std::vector<std::string> main_figures(const Reduction& reduction);
 
-/// How the reference is run.
-struct ExecutionOptions {
+/// How sums are made.
+struct SumOptions {
   std::string accumulate = "native";
   std::string sum;
+
+  /// What is named of it, for messages: sum add=fma, or accumulate fp32.
+  std::string said() const { return sum.empty() ? "accumulate " + accumulate : "sum " + sum; }
+  /// What it says of `own` is the algorithm's matter: see give_own(). Throws InvalidInput.
+  Sum parse() const;
+};
+std::vector<BoundField> fields(SumOptions& options);
+
+/// How the reference is run.
+struct ExecutionOptions : SumOptions {
   std::optional<std::uint32_t> threads;
   std::optional<std::uint32_t> rounding_seed;
   std::optional<std::uint32_t> call;
 
-  /// What is named of how sums are made, for messages: sum add=fma, or accumulate fp32.
-  std::string said() const { return sum.empty() ? "accumulate " + accumulate : "sum " + sum; }
-  /// What the sum says of `own` is the algorithm's matter: see give_own().
   ExecuteOptions make() const;
 };
 std::vector<BoundField> fields(ExecutionOptions& options);

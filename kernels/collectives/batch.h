@@ -2,6 +2,7 @@
 // tile is done once for all of them.
 #pragma once
 
+#include "kernels/codecs/sums.h"
 #include "kernels/collectives/call.h"
 
 namespace arlab::kernels {
@@ -14,6 +15,8 @@ struct Batch {
   std::size_t stride;  ///< elements from tile to tile
 
   ARLAB_DEVICE static Position at() { return {kTile, thread_index() * kPerThread}; }
+  /// Its tiles from `first` on.
+  ARLAB_DEVICE Batch from(int first) const { return {count - first, element_of(first), stride}; }
 
   template <class Element>
   ARLAB_DEVICE const typename Element::Bits* address(const void* tensor, int tile) const {
@@ -30,8 +33,11 @@ struct Batch {
   }
 
  private:
+  ARLAB_DEVICE std::size_t element_of(int tile) const {
+    return begin + static_cast<unsigned>(tile) * stride;
+  }
   ARLAB_DEVICE std::size_t element(int tile) const {
-    return begin + static_cast<unsigned>(tile) * stride + thread_index() * kPerThread;
+    return element_of(tile) + thread_index() * kPerThread;
   }
 };
 
@@ -113,14 +119,6 @@ ARLAB_DEVICE Pack8<Element> decode_for_sum(const Codec& codec,
     return codec.decode(encoded, Batch::at());
   }
 }
-template <class Element, class Codec>
-ARLAB_DEVICE Pack8<Element> add_for_sum(const Pack8<Element>& sum, const Pack8<Element>& x) {
-  if constexpr (kSumsUnchecked<Codec, Element>) {
-    return add_unchecked(sum, x);
-  } else {
-    return add<Element, Codec::kClampsFp16Sums>(sum, x);
-  }
-}
 
 // ---------------------------------------------------------------- codecs, a batch at a time
 // Infinities and NaNs are rare and need care. Where a codec can do without, a batch is first worked
@@ -182,79 +180,189 @@ ARLAB_DEVICE void load_batch(const Codec& codec, const AnyCall& call, const std:
 }
 
 /// sum[i] += what encoded[i] holds; in the end needs_checked_sum() says whether that was right.
-template <class Element, class Codec, int kBatch>
+template <class Codec, class Element, bool kClamp, int kBatch>
 ARLAB_DEVICE void add_batch(const Codec& codec, const typename Codec::Encoded (&encoded)[kBatch],
-                            int count, Pack8<Element> (&sum)[kBatch]) {
+                            int count, NativeSum<Element, kClamp> (&sum)[kBatch]) {
+  constexpr bool kChecked = !kSumsUnchecked<Codec, Element>;
 #pragma unroll
   for (int i = 0; i < kBatch; ++i) {
-    if (i < count)
-      sum[i] = add_for_sum<Element, Codec>(sum[i], decode_for_sum<Element>(codec, encoded[i]));
+    if (i < count) sum[i].template take<kChecked>(decode_for_sum<Element>(codec, encoded[i]));
   }
 }
-template <class Codec, class Element, int kBatch>
-ARLAB_DEVICE bool needs_checked_sum(const Pack8<Element> (&sum)[kBatch], int count) {
+template <class Codec, class Element, bool kClamp, int kBatch>
+ARLAB_DEVICE bool needs_checked_sum(const NativeSum<Element, kClamp> (&sum)[kBatch], int count) {
   bool non_finite = false;
   if constexpr (kSumsUnchecked<Codec, Element>) {
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (i < count) non_finite = non_finite || any_non_finite(sum[i]);
+      if (i < count) non_finite = non_finite || any_non_finite(sum[i].value);
     }
   }
   return non_finite;
 }
 
 // ---------------------------------------------------------------- sums of all ranks
-// In ascending rank order. wires(from): of the tiles that one has encoded.
+// In ascending rank order, of at most kRanks ranks. wires(from): of the tiles that one has encoded.
 
 /// What the sum of all ranks begins with: +0, or the first rank's values.
 enum class SumFrom { zero, first };
 
+/// What the block's own tiles decode to, where it has that before the wires of other ranks.
+template <class Element, int kTiles>
+struct OwnTiles {
+  int rank;
+  Pack8<Element> x[kTiles];
+
+  ARLAB_DEVICE bool is_of(int from) const { return from == rank; }
+  ARLAB_DEVICE OwnTiles<Element, 1> tile(int i) const { return {rank, {x[i]}}; }
+};
+template <class Element>
+struct OwnTiles<Element, 0> {
+  Pack8<Element> x[1];
+
+  ARLAB_DEVICE static constexpr bool is_of(int) { return false; }
+  ARLAB_DEVICE static OwnTiles tile(int) { return {}; }
+};
+
 /// Adds up one tile, whose wires lie `offset` bytes behind the first.
-template <SumFrom kFrom, class Element, class Codec, class Wires>
-ARLAB_DEVICE Pack8<Element> sum_tile(const Codec& codec, const Call& call, Wires wires,
-                                     unsigned offset, Position at) {
-  Pack8<Element> sum;
+template <SumFrom kFrom, class Sum, class Element, class Codec, class Wires, int kOwn>
+ARLAB_DEVICE Pack8<Element> sum_tile_in(const Codec& codec, const Call& call, Wires wires,
+                                        unsigned offset, Position at,
+                                        const OwnTiles<Element, kOwn>& own) {
+  const auto values = [&](int from) ARLAB_INLINED_LAMBDA {
+    if (own.is_of(from)) return own.x[0];
+    return codec.decode(codec.load(wires(from) + offset, at), at);
+  };
+  Sum sum;
   int from = 0;
-  if constexpr (kFrom == SumFrom::first) {
-    sum = codec.decode(codec.load(wires(from++) + offset, at), at);
-  }
+  if constexpr (kFrom == SumFrom::first) sum.begin_with(values(from++));
 #pragma unroll 1
-  for (; from < call.team.layout.ranks; ++from) {
-    const auto x = codec.decode(codec.load(wires(from) + offset, at), at);
-    sum = add<Element, Codec::kClampsFp16Sums>(sum, x);
-  }
-  return sum;
+  for (; from < call.team.layout.ranks; ++from) sum.template take<true>(values(from));
+  return sum.template rounded<true>();
+}
+template <SumFrom kFrom, class Element, unsigned kRanks = kMaxRanks, class Codec, class Wires,
+          int kOwn = 0>
+ARLAB_DEVICE Pack8<Element> sum_tile(const Codec& codec, const Call& call, Wires wires,
+                                     unsigned offset, Position at,
+                                     const OwnTiles<Element, kOwn>& own = {}) {
+  Pack8<Element> result;
+  with_sums<Element, Codec::kClampsFp16Sums, kRanks>(
+      call.fp32_sums, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
+        result = sum_tile_in<kFrom, Sum, Element>(codec, call, wires, offset, at, own);
+      });
+  return result;
 }
 
-template <SumFrom kFrom, class Element, class Codec, class Wires, int kBatch>
-ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, int count,
-                            Pack8<Element> (&sum)[kBatch]) {
+/// Adds up `count` tiles, whose wires follow each other. done(i, sum) of each.
+template <SumFrom kFrom, int kBatch, class Element, class Codec, class Wires, int kOwn, class Done>
+ARLAB_DEVICE void sum_batch_natively(const Codec& codec, const Call& call, Wires wires, int count,
+                                     const OwnTiles<Element, kOwn>& own, Done done) {
+  constexpr bool kChecked = !kSumsUnchecked<Codec, Element>;
+  using Sum = NativeSum<Element, Codec::kClampsFp16Sums>;
+  Sum sum[kBatch];
   typename Codec::Encoded encoded[kBatch];
   int from = 0;
   if constexpr (kFrom == SumFrom::first) {
     load_batch(codec, call, wires(from++), count, encoded);
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (i < count) sum[i] = decode_for_sum<Element>(codec, encoded[i]);
+      if (i < count) sum[i].begin_with(decode_for_sum<Element>(codec, encoded[i]));
     }
-  } else {
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) sum[i] = {};
   }
 #pragma unroll 1
   for (; from < call.team.layout.ranks; ++from) {
-    load_batch(codec, call, wires(from), count, encoded);
-    add_batch(codec, encoded, count, sum);
+    if (own.is_of(from)) {
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) sum[i].template take<kChecked>(own.x[i]);
+    } else {
+      load_batch(codec, call, wires(from), count, encoded);
+      add_batch(codec, encoded, count, sum);
+    }
   }
   if (needs_checked_sum<Codec>(sum, count)) {
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (i < count) {
-        sum[i] = sum_tile<kFrom, Element>(
-            codec, call, wires, static_cast<unsigned>(i) * tile_bytes_of<Codec>(call), Batch::at());
-      }
+      if (i >= count) continue;
+      sum[i].value = sum_tile_in<kFrom, Sum, Element>(
+          codec, call, wires, static_cast<unsigned>(i) * tile_bytes_of<Codec>(call), Batch::at(),
+          own.tile(i));
     }
   }
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    if (i < count) done(i, sum[i].value);
+  }
+}
+/// Likewise, one tile after the other: sums in fp32 take registers. In place of several tiles' wires, those of kTogether ranks are
+/// on their way together.
+template <SumFrom kFrom, class Element, int kTogether, class Codec, class Wires, class Own,
+          class Done>
+ARLAB_DEVICE void sum_batch_in_fp32(const Codec& codec, const Call& call, Wires wires, int count,
+                                    const Own& own, Done done) {
+  constexpr bool kChecked = !kSumsUnchecked<Codec, Element>;
+  using Sum = Fp32Sum<Element, Codec::kClampsFp16Sums>;
+  const int ranks = call.team.layout.ranks;
+#pragma unroll 1
+  for (int tile = 0; tile < count; ++tile) {
+    const unsigned offset = static_cast<unsigned>(tile) * tile_bytes_of<Codec>(call);
+    const auto own_tile = own.tile(tile);
+    Sum sum[1];
+    if constexpr (kFrom == SumFrom::first) sum[0].begin_with_nothing();
+#pragma unroll 1
+    for (int first = 0; first < ranks; first += kTogether) {
+      typename Codec::Encoded encoded[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (first + i >= ranks || own.is_of(first + i)) continue;
+        encoded[i] = codec.load(wires(first + i) + offset, Batch::at());
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (first + i >= ranks) continue;
+        sum[0].template take<kChecked>(
+            own.is_of(first + i) ? own_tile.x[0] : decode_for_sum<Element>(codec, encoded[i]));
+      }
+    }
+    Pack8<Element> rounded = sum[0].template rounded<kChecked>();
+    if constexpr (!kChecked) {
+      if (any_non_finite(rounded)) {
+        rounded =
+            sum_tile_in<kFrom, Sum, Element>(codec, call, wires, offset, Batch::at(), own_tile);
+      }
+    }
+    done(tile, rounded);
+  }
+}
+/// Adds up a batch, as the call says. kTogether: where wires are not in shared memory, more than one. own_in_fp32: in place of
+/// `own`, made when it is added.
+template <SumFrom kFrom, class Element, int kBatch, unsigned kRanks, int kTogether, class Codec,
+          class Wires, class Done, class Own = OwnTiles<Element, 0>, class OwnInFp32 = Own>
+ARLAB_DEVICE void for_each_sum(const Codec& codec, const Call& call, Wires wires, int count,
+                               Done done, const Own& own = {}, const OwnInFp32& own_in_fp32 = {}) {
+  if constexpr (kRanks > 2 && kHasFp32Sums<Element>) {
+    if (call.fp32_sums) {
+      return sum_batch_in_fp32<kFrom, Element, kTogether>(codec, call, wires, count, own_in_fp32,
+                                                          done);
+    }
+  }
+  sum_batch_natively<kFrom, kBatch>(codec, call, wires, count, own, done);
+}
+/// For done(): into registers, which have no addresses.
+template <class Element, int kBatch>
+ARLAB_DEVICE void put_tile(Pack8<Element> (&tiles)[kBatch], int tile, const Pack8<Element>& x) {
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    if (i == tile) tiles[i] = x;
+  }
+}
+template <SumFrom kFrom, unsigned kRanks = kMaxRanks, class Element, class Codec, class Wires,
+          int kBatch>
+ARLAB_DEVICE void sum_batch(const Codec& codec, const Call& call, Wires wires, int count,
+                            Pack8<Element> (&result)[kBatch]) {
+  for_each_sum<kFrom, Element, kBatch, kRanks, 1>(
+      codec, call, wires, count, [&](int tile, const Pack8<Element>& sum) ARLAB_INLINED_LAMBDA {
+        put_tile(result, tile, sum);
+      });
 }
 
 }  // namespace ARLAB_PLATFORM

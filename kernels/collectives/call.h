@@ -24,6 +24,7 @@ struct Call {
                        ///< many again behind them
   unsigned tile_bytes;   ///< between tiles of a slot, a multiple of 16
   bool aligned;          ///< input and output are multiples of 16
+  bool fp32_sums;        ///< sums.h
   unsigned chunk_tiles;  ///< tiles of the longest chunk
 };
 

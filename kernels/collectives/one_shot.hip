@@ -72,12 +72,10 @@ class OneShot {
     for_each_batch<Codec>(
         call_, call_.chunk[0], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-          Pack8<Element> sum[kBatch];
-          sum_batch<SumFrom::first>(codec_, call_, wires, batch.count, sum);
-#pragma unroll
-          for (int i = 0; i < kBatch; ++i) {
-            if (i < batch.count) batch.store<Element>(call_.output, i, sum[i]);
-          }
+          for_each_sum<SumFrom::first, Element, kBatch, kMaxRanks, kBatch>(
+              codec_, call_, wires, batch.count,
+              [&](int i, const Pack8<Element>& sum)
+                  ARLAB_INLINED_LAMBDA { batch.store<Element>(call_.output, i, sum); });
         },
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
           tile.store(call_.output, sum_tile<SumFrom::first, Element>(codec_, call_, wires,

@@ -56,15 +56,17 @@ __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
   Uint4 words[kMostRanks];
   if (!exchange.exchange(__builtin_bit_cast(Uint4, x), words)) return;
   pdl_trigger();
-  Pack8<Element> sum = __builtin_bit_cast(Pack8<Element>, words[0]);
+  with_sums<Element, Codec::kClampsFp16Sums, kMostRanks>(
+      call.fp32_sums, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
+        Sum sum;
+        sum.begin_with(__builtin_bit_cast(Pack8<Element>, words[0]));
 #pragma unroll
-  for (int from = 1; from < kMostRanks; ++from) {
-    if (from < call.team.layout.ranks) {
-      sum = add<Element, Codec::kClampsFp16Sums>(sum,
-                                                 __builtin_bit_cast(Pack8<Element>, words[from]));
-    }
-  }
-  tile.store(call.output, sum);
+        for (int from = 1; from < kMostRanks; ++from) {
+          if (from >= call.team.layout.ranks) continue;
+          sum.template take<true>(__builtin_bit_cast(Pack8<Element>, words[from]));
+        }
+        tile.store(call.output, sum.template rounded<true>());
+      });
   exchange.end();
 }
 

@@ -12,6 +12,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
 
+constexpr unsigned kRanks = 2;
 constexpr unsigned kSent = 3;  // wires: one to send, one to add, and one that slow threads may read
 
 /// An item has as many tiles as its slot holds, two at most: more take registers.
@@ -201,13 +202,13 @@ class OneShotSentinel {
     if (is_whole(number)) {
       const Batch batch = batch_of(number);
       Pack8<Element> sum[kTiles];
-      sum_batch<SumFrom::first>(codec_, call_, wires, kTiles, sum);
+      sum_batch<SumFrom::first, kRanks>(codec_, call_, wires, kTiles, sum);
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) batch.store<Element>(call_.output, i, sum[i]);
     } else {
       for_each_tile_of(number, [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-        tile.store(call_.output, sum_tile<SumFrom::first, Element>(codec_, call_, wires,
-                                                                   tile.slot_offset, tile.at()));
+        tile.store(call_.output, sum_tile<SumFrom::first, Element, kRanks>(
+                                     codec_, call_, wires, tile.slot_offset, tile.at()));
       });
     }
   }

@@ -40,15 +40,15 @@ class TwoShot {
       if (round >= 2) gather(round - 2);
       if (round + 1 < rounds) contribute(round + 1);
       if constexpr (kBatch > 1) {
-        OwnTiles own;
-        if (round < rounds) own = own_tiles(round);
+        Own own{call_.team.rank, {}};
+        if (round < rounds && !call_.fp32_sums) decode_own_tiles(round, own.x);
         if (!exchange_.wait()) return;
         if (round == rounds) break;
         reduce(round, own);
       } else {  // tiles one by one, the own ones too
         if (!exchange_.wait()) return;
         if (round == rounds) break;
-        reduce(round, OwnTiles());
+        reduce(round, Own());
       }
       exchange_.signal();
     }
@@ -90,55 +90,45 @@ class TwoShot {
   }
 
   /// What the own contributions decode to, of the round's whole tiles.
-  struct OwnTiles {
-    Pack8<Element> x[kBatch];
-  };
-  ARLAB_DEVICE OwnTiles own_tiles(int round) const {
-    OwnTiles own;
+  using Own = OwnTiles<Element, kBatch>;
+  ARLAB_DEVICE void decode_own_tiles(int round, Pack8<Element> (&own)[kBatch]) const {
     for_each_batch<Codec>(
         call_, call_.chunk[call_.team.rank], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           Encoded encoded[kBatch];
 #pragma unroll
           for (int i = 0; i < kBatch; ++i) {
-            if (i < batch.count) own.x[i] = batch.load<Element>(call_.input, i);
+            if (i < batch.count) own[i] = batch.load<Element>(call_.input, i);
           }
-          encode_batch(codec_, own.x, batch.count, encoded);
-          decode_batch(codec_, encoded, batch.count, own.x);
+          encode_batch(codec_, own, batch.count, encoded);
+          decode_batch(codec_, encoded, batch.count, own);
         },
         [](const Tile&) {});
-    return own;
   }
 
-  ARLAB_DEVICE void reduce(int round, const OwnTiles& own_tiles) {
-    const int ranks = call_.team.layout.ranks;
-    const int rank = call_.team.rank;
-    const Pack8<Element>(&own)[kBatch] = own_tiles.x;
+  /// The same, where there are no registers for all of them until they are added.
+  struct OwnInput {
+    const TwoShot& of;
+    const Batch& batch;
+
+    ARLAB_DEVICE bool is_of(int from) const { return from == of.call_.team.rank; }
+    ARLAB_DEVICE OwnTiles<Element, 1> tile(int i) const {
+      const Encoded encoded = of.codec_.encode(batch.load<Element>(of.call_.input, i), Batch::at());
+      return {of.call_.team.rank, {of.codec_.decode(encoded, Batch::at())}};
+    }
+  };
+
+  ARLAB_DEVICE void reduce(int round, const Own& own) {
+    const auto wires = [&](int from) ARLAB_INLINED_LAMBDA { return exchange_.incoming(from); };
     for_each_batch<Codec>(
-        call_, call_.chunk[rank], round,
+        call_, call_.chunk[call_.team.rank], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
           Pack8<Element> sum[kBatch];
           Encoded encoded[kBatch];
-#pragma unroll 1
-          for (int from = 0; from < ranks; ++from) {
-            if (from == rank) {
-#pragma unroll
-              for (int i = 0; i < kBatch; ++i) {
-                sum[i] = add_for_sum<Element, Codec>(sum[i], own[i]);
-              }
-            } else {
-              load_batch(codec_, call_, exchange_.incoming(from), batch.count, encoded);
-              add_batch(codec_, encoded, batch.count, sum);
-            }
-          }
-          if (needs_checked_sum<Codec>(sum, batch.count)) {
-#pragma unroll
-            for (int i = 0; i < kBatch; ++i) {
-              if (i < batch.count) {
-                sum[i] = sum_of(own[i], Batch::at(), offset_of(i));
-              }
-            }
-          }
+          const auto keep = [&](int tile, const Pack8<Element>& of_tile)
+                                ARLAB_INLINED_LAMBDA { put_tile(sum, tile, of_tile); };
+          for_each_sum<SumFrom::zero, Element, kBatch, kMaxRanks, kBatch>(
+              codec_, call_, wires, batch.count, keep, own, OwnInput{*this, batch});
           encode_batch(codec_, sum, batch.count, encoded);
           staging_.put(encoded, batch.count);
           decode_batch(codec_, encoded, batch.count, sum);
@@ -153,10 +143,14 @@ class TwoShot {
           staging_.next();
         },
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-          const Pack8<Element> own =
-              codec_.decode(codec_.encode(tile.load<Element>(call_.input), tile.at()), tile.at());
+          const OwnTiles<Element, 1> decoded = {
+              call_.team.rank,
+              {codec_.decode(codec_.encode(tile.load<Element>(call_.input), tile.at()),
+                             tile.at())}};
           const Encoded encoded =
-              codec_.encode(sum_of(own, tile.at(), tile.slot_offset), tile.at());
+              codec_.encode(sum_tile<SumFrom::zero, Element>(codec_, call_, wires, tile.slot_offset,
+                                                             tile.at(), decoded),
+                            tile.at());
           tile.store(call_.output, codec_.decode(encoded, tile.at()));
           staging_.put(0, encoded, tile.at());
           staging_.fill();
@@ -186,25 +180,6 @@ class TwoShot {
             tile.store(call_.output, receive<Element>(codec_, tile, slot));
           });
     });
-  }
-
-  /// The contributions to a tile of the own chunk, whose wires are at `offset` in the slots.
-  ARLAB_DEVICE Pack8<Element> sum_of(const Pack8<Element>& own, Position at,
-                                     unsigned offset) const {
-    Pack8<Element> sum;
-#pragma unroll 1
-    for (int from = 0; from < call_.team.layout.ranks; ++from) {
-      const Pack8<Element> x =
-          from == call_.team.rank
-              ? own
-              : codec_.decode(codec_.load(exchange_.incoming(from) + offset, at), at);
-      sum = add<Element, Codec::kClampsFp16Sums>(sum, x);
-    }
-    return sum;
-  }
-
-  ARLAB_DEVICE unsigned offset_of(int tile) const {
-    return static_cast<unsigned>(tile) * tile_bytes_of<Codec>(call_);
   }
 
   const Call& call_;

@@ -306,7 +306,7 @@ class TwoShotSentinel {
     };
     if (number < whole_items_) {
       Pack8<Element> sum[kAtOnce];
-      sum_batch<SumFrom::zero>(codec_, call_, wires, static_cast<int>(kTiles), sum);
+      sum_batch<SumFrom::zero, kRanks>(codec_, call_, wires, static_cast<int>(kTiles), sum);
 #pragma unroll
       for (unsigned part = 0; part < kTiles; ++part) {
         keep(begin_of(number, part), kPerThread, sum[part]);
@@ -317,8 +317,8 @@ class TwoShotSentinel {
         const Tile tile = tile_of(number, part);
         if (tile.elements == 0) continue;
         keep(tile.begin, tile.at().count(),
-             sum_tile<SumFrom::zero, Element>(codec_, call_, wires,
-                                              part * tile_bytes_of<Codec>(call_), tile.at()));
+             sum_tile<SumFrom::zero, Element, kRanks>(
+                 codec_, call_, wires, part * tile_bytes_of<Codec>(call_), tile.at()));
       }
     }
   }
@@ -565,7 +565,7 @@ class TwoShotSentinel {
       const auto count = static_cast<int>(kTiles);
       Pack8<Element> sum[kAtOnce];
       Encoded encoded[kAtOnce];
-      sum_batch<SumFrom::zero>(codec_, call_, wires, count, sum);
+      sum_batch<SumFrom::zero, kRanks>(codec_, call_, wires, count, sum);
       encode_batch(codec_, sum, count, encoded);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
@@ -584,7 +584,7 @@ class TwoShotSentinel {
         const Tile tile = tile_of(number, part);
         if (tile.elements == 0) continue;
         const Encoded encoded =
-            codec_.encode(sum_tile<SumFrom::zero, Element>(
+            codec_.encode(sum_tile<SumFrom::zero, Element, kRanks>(
                               codec_, call_, wires, part * tile_bytes_of<Codec>(call_), tile.at()),
                           tile.at());
         codec_.store(encoded, bytes(own_sums() + part), tile.at());

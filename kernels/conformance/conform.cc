@@ -167,7 +167,8 @@ class Conformance {
                                             .elements = elements,
                                             .options = request_.options,
                                             .schedule = request_.schedule,
-                                            .seed = random ? seed : 0},
+                                            .seed = random ? seed : 0,
+                                            .sum = request_.sum},
                              .in_place = (i + k) % 2 == 1,
                              .offset_elements = (i / 2 + k) % 2 == 1 ? 3U : 0U,
                              .random_calls = random ? std::optional(calls) : std::nullopt};
@@ -175,7 +176,7 @@ class Conformance {
         Bytes expected(inputs.bytes().size());
         Bytes got(expected.size());
         execute(schedule, codecs, row.dtype, inputs.bytes(), expected,
-                {.scalar = true, .seed = seed, .call = calls});
+                {.sum = request_.sum, .scalar = true, .seed = seed, .call = calls});
         ARLAB_RETURN_IF_ERROR(group.run(call, inputs.bytes(), got));
         compare(
             expected, got, size_of(row.dtype),

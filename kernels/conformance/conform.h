@@ -28,6 +28,7 @@ struct ConformanceRequest {
   std::vector<std::string> codecs = {};
   std::vector<std::string> algorithms = {};
   AlgorithmOptions options = {};  ///< options of the algorithms
+  Sum sum = {};                   ///< of collectives
   /// A schedule in place of algorithms; it says world size and length.
   std::shared_ptr<const Schedule> schedule = nullptr;
   std::vector<int> ranks = {};  ///< world sizes

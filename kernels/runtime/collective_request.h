@@ -7,6 +7,7 @@
 #include <string>
 
 #include "reference/collectives/algorithm.h"
+#include "reference/collectives/sum.h"
 #include "reference/dtype.h"
 
 namespace arlab::kernels {
@@ -52,6 +53,7 @@ struct CollectiveRequest {
   /// A schedule of one's own, for these ranks and elements; `algorithm` then is just its name.
   std::shared_ptr<const Schedule> schedule = nullptr;
   std::uint64_t seed = 0;  ///< of codecs with random numbers
+  Sum sum = {};            ///< native or fp32; its `own` is an option of the algorithm
 
   bool operator==(const CollectiveRequest&) const = default;
 };

@@ -43,6 +43,7 @@ CallDescription describe(const CollectiveRequest& request, const Schedule& sched
   std::string codecs = request.codec;
   if (request.options.inner_codec())
     codecs.append("+").append(words_of(request.options.get("inner_codec")));
+  if (request.sum != Sum{}) codecs.append(", sum ").append(name_of(request.sum));
   codecs.copy(call.codec, sizeof(call.codec) - 1);
   call.dtype = static_cast<std::uint32_t>(request.dtype);
   call.elements = request.elements;
@@ -114,6 +115,25 @@ Result<std::size_t> wires_in_a_slot(const Codec& codec, const TeamResources& res
                                    resources.team.layout.slot_bytes, of_what, codec.name(), bytes));
 }
 
+/// Refuses sums that kernels do not make. What the record says of `own` is in the schedule.
+void require_sum(const CollectiveRequest& request, const Codecs& codecs) {
+  Sum sum = request.sum;
+  sum.own.clear();
+  const auto decodes_alike = [&](const Codec& codec) {
+    return request.dtype == DType::fp32 ||
+           !(codec.info().is_same_in_fp32 || codec.info().adds_codes);
+  };
+  if (decodes_alike(codecs.outer()) && decodes_alike(codecs.inner())) sum.decodes_to_fp32 = false;
+  if (sum == Sum{} || sum == Sum{.add = Accumulate::fp32}) return;
+  fail("sum {}: kernels make no such sums with codec {}: allowed are native and fp32",
+       name_of(request.sum), request.codec);
+}
+
+/// Whether sums of more than two values differ from those in the payload's dtype.
+bool has_fp32_sums(const CollectiveRequest& request) {
+  return request.sum.add == Accumulate::fp32 && request.dtype != DType::fp32;
+}
+
 /// The schedule of the request, checked against team and codec. Throws InvalidInput.
 Schedule schedule_of(const CollectiveRequest& request, const Codecs& codecs, int ranks) {
   for (const Codec* codec : {&codecs.outer(), &codecs.inner()}) {
@@ -170,6 +190,7 @@ ProgramCall program_call(const CollectiveRequest& request, const Lowered& lowere
                          const TeamResources& resources) {
   ProgramCall call{};
   call.seed = request.seed;
+  call.fp32_sums = has_fp32_sums(request);
   call.team = resources.team;
   call.program = lowered.programs[static_cast<std::size_t>(resources.team.rank)];
   call.aligned = true;
@@ -224,6 +245,7 @@ Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request
     call.chunk[i] = {schedule.chunks[i].begin, schedule.chunks[i].end};
   }
   call.chunk_tiles = static_cast<unsigned>(facts.tiles);
+  call.fp32_sums = has_fp32_sums(request) && facts.ranks > 2;  // else all are of two values
   call.tile_bytes = static_cast<unsigned>(facts.tile_bytes);
   const Result<std::size_t> per_slot = wires_in_a_slot(
       *codec, resources, facts.tile_bytes * static_cast<unsigned>(rule.tiles_of_each),
@@ -500,6 +522,7 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
     const CodecPtr codec = find_codec(request.codec);
     const CodecPtr inner = find_inner_codec(request.options, codec);
     const Codecs codecs(*codec, *inner);
+    require_sum(request, codecs);
     Schedule schedule = schedule_of(request, codecs, of_team.team.layout.ranks);
     if (!codecs.differ()) {  // for lowering, roles are different codecs
       for (Op& op : schedule.ops) op.codec = CodecRole::outer;

@@ -9,6 +9,21 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
+/// f(first, results) for parts of a batch of so many tiles as there is room for sums of.
+template <class Sum, class Element, int kBatch, class F>
+ARLAB_DEVICE void for_each_part(int count, Pack8<Element> (&result)[kBatch], F f) {
+  constexpr int kAtOnce = kBatch < Sum::kAtOnce ? kBatch : Sum::kAtOnce;
+  static_assert(kBatch % kAtOnce == 0);
+#pragma unroll
+  for (int first = 0; first < kBatch; first += kAtOnce) {
+    if (first >= count) continue;
+    Pack8<Element> part[kAtOnce];
+    f(first, part);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) result[first + i] = part[i];
+  }
+}
+
 /// What a block does with the tiles that it has of a step's chunk: with whole ones several at a
 /// time, where the codec has batches, and with the others one by one.
 template <class Codec, class Element>
@@ -84,47 +99,76 @@ class StepRunner {
     });
   }
 
-  ARLAB_DEVICE void load(const Step& step, Operand from, const Batch& batch,
-                         Pack8<Element> (&x)[kBatch]) const {
+  /// A part of a batch: tiles from `first` on.
+  template <int kTiles>
+  ARLAB_DEVICE void load(const Step& step, Operand from, const Batch& part, int first,
+                         Pack8<Element> (&x)[kTiles]) const {
     if (from.source() == Operand::wire) {
-      Encoded encoded[kBatch];
-      load_batch(codec_, call_, runner_.incoming(from), batch.count, encoded);
-      decode_batch(codec_, encoded, batch.count, x);
+      Encoded encoded[kTiles];
+      const unsigned offset = static_cast<unsigned>(first) * tile_bytes_of<Codec>(call_);
+      load_batch(codec_, call_, runner_.incoming(from) + offset, part.count, encoded);
+      decode_batch(codec_, encoded, part.count, x);
       return;
     }
     const bool is_input = from.source() == Operand::input;
-    const Batch there = in_chunk(step, is_input ? step.chunk : from.index(), batch);
+    const Batch there = in_chunk(step, is_input ? step.chunk : from.index(), part);
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (i >= batch.count) continue;
-      x[i] = is_input ? batch.load<Element>(call_.input, i)
+    for (int i = 0; i < kTiles; ++i) {
+      if (i >= part.count) continue;
+      x[i] = is_input ? part.load<Element>(call_.input, i)
                       : load_sum(there.begin + static_cast<unsigned>(i) * there.stride, kPerThread);
     }
   }
-  ARLAB_DEVICE void work_on(const Step& step, const Batch& batch) {
-    Pack8<Element> sum[kBatch];
+
+  /// Calls f with the kind of sum that the step makes.
+  template <class F>
+  ARLAB_DEVICE void with_sums_of(const Step& step, F f) const {
+    with_sums<Element, Codec::kClampsFp16Sums, kMaxOperands>(call_.fp32_sums && step.operands > 2,
+                                                             f);
+  }
+
+  template <class Sum, int kTiles>
+  ARLAB_DEVICE void add_up(const Step& step, const Batch& part, int first,
+                           Pack8<Element> (&result)[kTiles]) const {
+    Sum sum[kTiles];
     int number = 0;
     bool begins = !step.from_zero;
     if (begins && operand(step, 0).source() == Operand::input) {
       // Nothing waits for it before the other operands are on their way, too.
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (i < batch.count) sum[i] = batch.load<Element>(call_.input, i);
+      for (int i = 0; i < kTiles; ++i) {
+        if (i < part.count) sum[i].begin_with(part.load<Element>(call_.input, i));
       }
       begins = false;
       ++number;
     }
 #pragma unroll 1
     for (; number < step.operands; ++number) {
-      Pack8<Element> x[kBatch];
-      load(step, operand(step, number), batch, x);
+      Pack8<Element> x[kTiles];
+      load(step, operand(step, number), part, first, x);
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (i >= batch.count) continue;
-        sum[i] = begins ? x[i] : add<Element, Codec::kClampsFp16Sums>(sum[i], x[i]);
+      for (int i = 0; i < kTiles; ++i) {
+        if (i >= part.count) continue;
+        if (begins) {
+          sum[i].begin_with(x[i]);
+        } else {
+          sum[i].template take<true>(x[i]);
+        }
       }
       begins = false;
     }
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      if (i < part.count) result[i] = sum[i].template rounded<true>();
+    }
+  }
+  ARLAB_DEVICE void work_on(const Step& step, const Batch& batch) {
+    Pack8<Element> sum[kBatch];
+    with_sums_of(step, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
+      for_each_part<Sum>(batch.count, sum, [&](int first, auto& part) ARLAB_INLINED_LAMBDA {
+        add_up<Sum>(step, batch.from(first), first, part);
+      });
+    });
     const Batch there = in_chunk(step, step.place, batch);
     if (step.stores_sum) store(there, sum);
     if (!step.encodes) return;
@@ -155,12 +199,16 @@ class StepRunner {
   }
   ARLAB_DEVICE void work_on(const Step& step, const Tile& tile) {
     Pack8<Element> sum;
-    int number = 0;
-    if (!step.from_zero) sum = load(step, operand(step, number++), tile);
+    with_sums_of(step, [&]<class Sum>(std::type_identity<Sum>) ARLAB_INLINED_LAMBDA {
+      Sum partial;
+      int number = 0;
+      if (!step.from_zero) partial.begin_with(load(step, operand(step, number++), tile));
 #pragma unroll 1
-    for (; number < step.operands; ++number) {
-      sum = add<Element, Codec::kClampsFp16Sums>(sum, load(step, operand(step, number), tile));
-    }
+      for (; number < step.operands; ++number) {
+        partial.template take<true>(load(step, operand(step, number), tile));
+      }
+      sum = partial.template rounded<true>();
+    });
     const Tile there = in_chunk(step, step.place, tile);
     if (step.stores_sum) there.store<Element>(call_.output, sum);
     if (!step.encodes) return;

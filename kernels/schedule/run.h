@@ -26,6 +26,7 @@ struct ProgramCall {
   int rounds;
   int tiles_per_slot;   ///< tiles of one wire; a multiple of tiles_per_unit
   unsigned tile_bytes;  ///< between tiles of a wire, a multiple of 16
+  bool fp32_sums;       ///< codecs/sums.h
   bool aligned;        ///< input, output, and where chunks begin in them, are multiples of 16 bytes
   int tiles_per_unit;  ///< two passes: tiles that one block works on together, of a transform
   std::uint64_t

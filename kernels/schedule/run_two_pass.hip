@@ -1,6 +1,7 @@
 // The kernel that runs any program (program.h) with a codec whose groups other kernels have measured.
 #include <algorithm>
 
+#include "kernels/codecs/sums.h"
 #include "kernels/codecs/two_pass_tile.h"
 #include "kernels/schedule/runner.h"
 
@@ -89,22 +90,27 @@ __global__ void __launch_bounds__(kThreads)
         return;
       }
       const Position at{chunk.size(), tile.begin + mine};
-      Pack8<Element> sum;
-#pragma unroll 1
-      for (int i = 0; i < step.operands; ++i) {
-        Pack8<Element> x;
-        if (operands[i].source() == Operand::wire) {
-          auto* slot = const_cast<std::uint8_t*>(runner.incoming(operands[i]));
-          x = decode_tile<Element>(codec, chunk.size(), tile.begin, shared, [&](std::size_t begin) {
-            return TileWire<Codec>{codec, slot + tile.offset(call, begin), chunk.size(), begin};
-          });
-        } else {
-          x = load_elements<Element>(elements_of(operands[i]) + at.first, at.count());
+      const auto value_of = [&](const Operand& operand) {
+        if (operand.source() != Operand::wire) {
+          return load_elements<Element>(elements_of(operand) + at.first, at.count());
         }
-        sum = i == 0 && !step.from_zero ? x : add<Element, Codec::kClampsFp16Sums>(sum, x);
-      }
-      auto* output = global_pointer(static_cast<Bits*>(call.output)) + call.chunk[step.place].begin;
-      store_elements<Element>(output + at.first, sum, at.count());
+        auto* slot = const_cast<std::uint8_t*>(runner.incoming(operand));
+        return decode_tile<Element>(
+            codec, chunk.size(), tile.begin, shared, [&](std::size_t begin) {
+              return TileWire<Codec>{codec, slot + tile.offset(call, begin), chunk.size(), begin};
+            });
+      };
+      with_sums<Element, Codec::kClampsFp16Sums, kMaxOperands>(
+          call.fp32_sums && step.operands > 2, [&]<class Sum>(std::type_identity<Sum>) {
+            Sum sum;
+            int i = 0;
+            if (!step.from_zero) sum.begin_with(value_of(operands[i++]));
+#pragma unroll 1
+            for (; i < step.operands; ++i) sum.template take<true>(value_of(operands[i]));
+            auto* output =
+                global_pointer(static_cast<Bits*>(call.output)) + call.chunk[step.place].begin;
+            store_elements<Element>(output + at.first, sum.template rounded<true>(), at.count());
+          });
     });
   });
 }

@@ -30,6 +30,15 @@ def test_a_row_per_size_algorithm_and_codec(tmp_path):
         assert row["algbw_gb_per_s"] == pytest.approx(row["bytes"] * 1e-3 / row["time_us"])
 
 
+def test_sums_in_fp32(tmp_path):
+    few = "--bytes 4K --codec qr-q4 --algorithm two_shot"
+    assert ok_json(f"bench --platform host --ranks 3 --calls 1 --replays 1 {few} --sum fp32", tmp_path)["sum"] == "fp32"
+    checked = ok(f"bench --platform host --ranks 3 --calls 1 --replays 1 {few} --accumulate fp32 --format nccl --check", tmp_path)
+    assert "#wrong" in checked and " 0\n" in checked
+    refused(FAST + f" {few} --sum fp32 --out times.csv", tmp_path, "a file of times is of native sums")
+    refused(FAST + f" {few} --sum add=fma", tmp_path, "kernels make no such sums with codec qr-q4")
+
+
 def test_the_table_says_that_time_is_emulated(tmp_path):
     assert "emulated time: not a measurement" in ok(FAST + " --bytes 4K --codec bf16", tmp_path)
 

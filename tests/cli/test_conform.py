@@ -42,6 +42,17 @@ def test_a_schedule_of_ones_own(tmp_path):
     refused("conform --platform host --codec qr-q4 --schedule mine.json --ranks 4", tmp_path, "is for 3 ranks, not 4")
 
 
+def test_sums_in_fp32(tmp_path):
+    of = "conform --platform host --ranks 3 --elements 2100 --codec"
+    for option in ("--sum fp32", "--accumulate fp32", "--sum decode=fp32,add=fp32"):
+        report = ok_json(f"{of} qr-q4 --algorithm two_shot {option}", tmp_path)
+        assert report["mismatches"] == 0 and report["sum"] == option.split()[1]
+    refused(f"{of} int4-g32 --sum decode=fp32,add=fp32", tmp_path, "kernels make no such sums with codec int4-g32: allowed are native and fp32")
+    refused(f"{of} qr-q4 --sum own=exact", tmp_path, "own is an option of an algorithm")
+    refused(f"{of} qr-q4 --sum fp32 --accumulate fp32", tmp_path, "one of them says how sums are made")
+    assert ok_json(f"{of} qr-q4 --algorithm two_shot --sum add=fp32,own=exact", tmp_path)["mismatches"] == 0
+
+
 MISTAKEN = "conform --platform host --codec fp16 --algorithm one_shot --ranks 2 --elements 2100"
 
 

@@ -345,6 +345,100 @@ TEST(Conformance, TwoRanksWithSentinels) {
   }
 }
 
+constexpr Sum kFp32Sums = {.add = Accumulate::fp32};
+
+TEST(Fp32Sums, EveryAlgorithmOnEveryWorldSize) {
+  emulator::configure({});
+  expect_conformance(
+      {.codecs = {"bf16", "qr-q4", "int4-g32"},
+       .algorithms = every_algorithm(),
+       .sum = kFp32Sums,
+       .ranks = ARLAB_SHORT_TESTS ? std::vector{4} : std::vector{2, 3, 4, 5, 6, 7, 8},
+       .lengths =
+           ARLAB_SHORT_TESTS ? std::vector<std::size_t>{2049} : std::vector<std::size_t>{1, 8203},
+       .group = kSmallGroup});
+}
+
+/// Codecs in programs of every kind, those whose messages are measured and those that add codes among them.
+TEST(Fp32Sums, EveryCodec) {
+  emulator::configure({.wave_size = 32, .seed = 2});
+  std::vector<std::string> codecs = listed_codecs();
+  for (const std::string& name : unusual_codecs()) codecs.push_back(name);
+  if (ARLAB_SHORT_TESTS) codecs = {"nvfp4", "int5-g3000-sr", "shared-int8-g32"};
+  expect_conformance({.codecs = codecs,
+                      .algorithms = {"one_shot", "two_shot"},
+                      .sum = kFp32Sums,
+                      .ranks = {5},
+                      .lengths = {ARLAB_SHORT_TESTS ? std::size_t{100} : std::size_t{6151}},
+                      .group = kSmallGroup});
+}
+
+TEST(Fp32Sums, ACodecPerOp) {
+  emulator::configure({});
+  for (const char* inner : {"fp16", "qr-q4", "int8-gtensor"}) {
+    expect_conformance({.codecs = {"fp16", "qr-q4", "int3-g24"},
+                        .algorithms = {"hierarchical"},
+                        .options = {{"inner_codec", inner}, {"group_size", 3}},
+                        .sum = kFp32Sums,
+                        .ranks = {6},
+                        .lengths = {5003},
+                        .group = kSmallGroup});
+  }
+}
+
+/// one_shot_lamport.hip and two_shot_lamport.hip, or one_shot.hip and two_shot.hip in one round.
+TEST(Fp32Sums, SmallTensorsWithBothProtocols) {
+  emulator::configure({.wave_size = 32, .seed = 1});
+  for (const Protocol protocol : {Protocol::sentinels, Protocol::flags}) {
+    expect_conformance({.codecs = {"fp16", "bf16", "qr-fp8", "qr-q4", "int4-g32", "int8-gtensor"},
+                        .algorithms = {"one_shot", "two_shot"},
+                        .sum = kFp32Sums,
+                        .ranks = ARLAB_SHORT_TESTS ? std::vector{3} : std::vector{3, 8},
+                        .lengths = {7, 4096, 4100},
+                        .group = {.blocks = 3, .protocol = protocol}});
+  }
+}
+
+/// two_shot_sentinel.hip, and one_shot.hip with batches, in several rounds.
+TEST(Fp32Sums, LargeTensors) {
+  constexpr std::size_t kTile = 2048;
+  emulator::configure({.seed = 1, .resident_blocks = 1});
+  expect_conformance({.codecs = {"bf16", "qr-q4"},
+                      .algorithms = {"one_shot", "two_shot"},
+                      .sum = kFp32Sums,
+                      .ranks = ARLAB_SHORT_TESTS ? std::vector{3} : std::vector{3, 4},
+                      .lengths = {kTile * 100 + 1000},
+                      .group = {.blocks = 1}});
+}
+
+/// Where decoded values are of the dtype before they are rounded to it, decode=fp32 is nothing else.
+TEST(Fp32Sums, AndWhatElseKernelsCanAndCannot) {
+  emulator::configure({});
+  const auto request = [](const char* codec, const char* sum) {
+    return ConformanceRequest{.codecs = {codec},
+                              .algorithms = {"two_shot"},
+                              .sum = parse_sum(sum),
+                              .ranks = {3},
+                              .lengths = {3001}};
+  };
+  for (const char* codec : {"fp16", "bf16", "qr-q4", "int2-g32-sr"}) {
+    expect_conformance(request(codec, "decode=fp32,add=fp32"));
+  }
+  expect_conformance(request("qr-q4", "decode=fp32"));
+  const auto refusal = [&](const char* codec, const char* sum) {
+    return run_conformance(host(), request(codec, sum), [](const ConformanceRow&) {}).message();
+  };
+  EXPECT_EQ(refusal("int4-g32", "decode=fp32,add=fp32"),
+            "sum decode=fp32,add=fp32: kernels make no such sums with codec int4-g32: allowed are "
+            "native and fp32");
+  for (const char* sum : {"add=fma", "add=fp32,order=own", "add=fp32,round=none", "result=sum"}) {
+    EXPECT_EQ(refusal("mxfp8-e4m3", sum),
+              fmt::format("sum {}: kernels make no such sums with codec mxfp8-e4m3: allowed are "
+                          "native and fp32",
+                          sum));
+  }
+}
+
 /// All mismatches of the request on a platform with mistakes, row after row.
 std::vector<ConformanceRow> rows_with_mistakes(const ConformanceRequest& request) {
   emulator::configure({});

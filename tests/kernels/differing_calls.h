@@ -24,7 +24,8 @@ inline std::vector<CollectiveRequest> differing_requests() {
           {"two_shot", "nvfp4", DType::fp16, 5000},
           {"all_to_all", "fp16", DType::fp16, 12},
           {"hierarchical", "qr-q4", DType::fp16, 5000, {{"inner_codec", "fp16"}}},
-          {"hierarchical", "qr-q4", DType::fp16, 5000, {{"inner_codec", "qr-q8"}}}};
+          {"hierarchical", "qr-q4", DType::fp16, 5000, {{"inner_codec", "qr-q8"}}},
+          {"two_shot", "qr-q4", DType::fp16, 5000, {}, nullptr, 0, {.add = Accumulate::fp32}}};
 }
 
 /// All pairs of them, each way round once or the other.
@@ -44,9 +45,10 @@ inline std::vector<std::pair<CollectiveRequest, CollectiveRequest>> differing_pa
 inline std::string differing_calls_error(int rank, const CollectiveRequest& call, int other,
                                          const CollectiveRequest& other_call) {
   const auto text = [](int of, const CollectiveRequest& r) {
-    return fmt::format("rank {} called {} of {} {} elements with codec {}", of, r.algorithm,
+    return fmt::format("rank {} called {} of {} {} elements with codec {}{}", of, r.algorithm,
                        r.elements, name_of(r.dtype),
-                       r.codec + (r.options.inner_codec() ? "+" + *r.options.inner_codec() : ""));
+                       r.codec + (r.options.inner_codec() ? "+" + *r.options.inner_codec() : ""),
+                       r.sum == Sum{} ? "" : ", sum " + name_of(r.sum));
   };
   return "the ranks' calls differ: " + text(rank, call) + ", " + text(other, other_call);
 }

@@ -16,6 +16,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "experiments" / "gpu"))
 
+import bench_in_turns as turns_script  # noqa: E402
 import bench_torch_allreduce as bench  # noqa: E402
 import bench_torch_layers as layers_script  # noqa: E402
 import bench_torch_overlap as overlap_script  # noqa: E402
@@ -403,3 +404,21 @@ def test_layers_that_cannot_be_measured(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         layers_script.parse_arguments(arguments.split())
     assert ended.value.code == 2 and capsys.readouterr().err
+
+
+def test_two_commands_in_turns(tmp_path, monkeypatch):
+    command = f"{PROGRAM} bench --platform host --ranks 3 --calls 1 --replays 1 --bytes 2K,6K --algorithm one_shot --codec bf16,qr-q4"
+    out = tmp_path / "turns.csv"
+    arguments = ["bench_in_turns.py", "--turns", "2", "--before", command, "--after", f"{command} --sum fp32", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    turns_script.main()
+    comments = [line for line in out.read_text().splitlines() if line.startswith("#")]
+    assert "--sum fp32" in comments[0] and "in 2 turns" in comments[1]
+    rows = list(csv.DictReader(line for line in out.read_text().splitlines() if not line.startswith("#")))
+    assert [(row["codec"], row["bytes"]) for row in rows] == [(c, b) for b in ("2048", "6144") for c in ("bf16", "qr-q4")]
+    times = {("one_shot", "fp16", 64): 2.0}
+    for row in [*rows, *turns_script.rows_of([times] * 3, [{point: 3 * us for point, us in times.items()}] * 3)]:
+        assert float(row["ratio_low"]) <= float(row["ratio"]) <= float(row["ratio_high"])
+    assert row["ratio"] == "3.0000" and row["before_us"] == "2.000" and row["turns"] == 3
+    with pytest.raises(SystemExit, match="unknown codec"):
+        turns_script.times_of(f"{PROGRAM} bench --platform host --codec int9")

@@ -421,6 +421,8 @@ def test_kernels_give_the_same_bits(model):
         named = {"ranks": 4, "algorithm": "two_shot", "codec": codec}
         reference = model.states(IDS, **named)
         assert np.array_equal(model.states(IDS, platform="host", **named), reference)
+        wide = model.states(IDS, platform="host", sum="fp32", **named)
+        assert np.array_equal(wide, model.states(IDS, sum="fp32", **named)) and not np.array_equal(wide, reference)
         other = model.states(IDS, own="exact", **named)
         assert codec == "fp16" or not np.array_equal(other, reference), "a mutant: own contributions that are not encoded"
 

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import ml_dtypes
@@ -103,6 +104,28 @@ def test_group_with_another_codec_inside_groups(tmp_path):
         group.all_reduce(tensors, codec="qr-q4", inner_codec="int8-g32")
     with pytest.raises(arlab.Error, match="unknown codec 'int9'"):
         group.all_reduce(tensors, algorithm="hierarchical", codec="qr-q4", inner_codec="int9")
+
+
+@pytest.mark.parametrize("algorithm", ["one_shot", "two_shot", "reduce_scatter"])
+def test_sums_in_fp32(algorithm):
+    tensors = [gaussian(3003, np.float16, seed) for seed in range(3)]
+    group = arlab.Group([0, 1, 2])
+    call = group.reduce_scatter if algorithm == "reduce_scatter" else partial(group.all_reduce, algorithm=algorithm)
+    of_sum = {"native": None, "fp32": arlab.Sum(add="fp32"), "decode=fp32,add=fp32": "decode=fp32,add=fp32"}
+    results = {}
+    for name, sum in of_sum.items():
+        if algorithm == "reduce_scatter":
+            expected = arlab.reduce_scatter(tensors, codec="qr-q4", sum=name).outputs
+        else:
+            expected = arlab.all_reduce(tensors, algorithm=algorithm, codec="qr-q4", sum=name).outputs
+        results[name] = call([tensor.copy() for tensor in tensors], codec="qr-q4", sum=sum)
+        assert all(same_bits(a, b) for a, b in zip(results[name], expected)), name
+    assert not same_bits(results["native"][0], results["fp32"][0])
+    refusal = "sum add=fma: kernels make no such sums with codec qr-q4: allowed are native and fp32"
+    with pytest.raises(arlab.Error, match=refusal):
+        call(tensors, codec="qr-q4", sum="add=fma")
+    with pytest.raises(arlab.Error, match="sum 'fp64': 'fp64' is not of a sum"):
+        call(tensors, codec="qr-q4", sum="fp64")
 
 
 def test_a_budget_of_multiprocessors(tmp_path):

@@ -6,13 +6,16 @@ import operator
 import os
 import re
 import sys
-from typing import Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from arlab import _arlab
 from arlab._errors import ArgumentError, Error
 from arlab._arlab import Communicator as _Rank
 from arlab._arrays import Memory, memory_of
 from arlab.schedules import Algorithm, asked
+
+if TYPE_CHECKING:
+    from arlab.collectives import Sum
 
 __all__ = ["Communicator", "Group", "devices", "platforms"]
 
@@ -67,7 +70,7 @@ def _check_overlaps(memories: dict[int, Memory], outputs: dict[int, Memory]) -> 
 
 def _checked(
     communicators: Sequence[_Rank], platform: str, tensors: Sequence[Any], outputs: Sequence[Any], algorithm: str | Algorithm,
-    codec: str | None, options: dict[str, Any], seed: int,
+    codec: str | None, options: dict[str, Any], seed: int, sum: Sum | str | None,
 ) -> tuple[Any, ...]:  # fmt: skip
     """What the compiled part takes for these ranks: the call, then addresses of inputs and of outputs.
 
@@ -87,7 +90,7 @@ def _checked(
     _check_overlaps(memories, targets)
     what, given = asked(algorithm, options)
     addresses = [[each.address for each in ranks.values()] for ranks in (memories, targets)]
-    return what, first.dtype if codec is None else codec, given, first.dtype, first.elements, seed, *addresses
+    return what, first.dtype if codec is None else codec, given, first.dtype, first.elements, seed, "native" if sum is None else str(sum), *addresses
 
 
 def _set_rounding(ranks: Sequence[_Rank], seed: int, call: int) -> int:
@@ -181,17 +184,19 @@ class Communicator:
         *,
         algorithm: str | Algorithm = "two_shot",
         codec: str | None = None,
+        sum: Sum | str | None = None,
         out: Any = None,
         stream: int | None = None,
         **options: Any,
     ) -> Any:
-        """The sum over ranks into `out` [in place], which is returned. `codec`: how values travel [as they are].
+        """The sum over ranks into `out` [in place], which is returned. `codec`: how values travel [as they are]. `sum`: how
+        sums are made, in the tensor's dtype ["native"], or in "fp32", rounded once.
 
         Memory of `out` is no other rank's tensor or output; it is all of `tensor`, or none of it.
 
         `algorithm` and `options`: as for arlab.all_reduce, such as arlab.Hierarchical(inner_codec="fp16"). `stream`: a raw stream, instead of PyTorch's current one.
         """
-        return self._call(tensor, algorithm, codec, out, stream, **options)
+        return self._call(tensor, algorithm, codec, out, stream, sum, **options)
 
     def all_to_all(
         self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
@@ -200,10 +205,10 @@ class Communicator:
         return self._call(tensor, "all_to_all", codec, out, stream)
 
     def reduce_scatter(
-        self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
-    ) -> Any:
+        self, tensor: Any, *, codec: str | None = None, sum: Sum | str | None = None, out: Any = None, stream: int | None = None,
+    ) -> Any:  # fmt: skip
         """Slot i of rank i becomes the sum of all slots i; the others stay. Slots are as in all_to_all."""
-        return self._call(tensor, "reduce_scatter", codec, out, stream)
+        return self._call(tensor, "reduce_scatter", codec, out, stream, sum)
 
     def all_gather(
         self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
@@ -218,10 +223,13 @@ class Communicator:
         return self._call(tensor, "broadcast", codec, out, stream)
 
     def _call(
-        self, tensor: Any, algorithm: str | Algorithm, codec: str | None, out: Any, stream: int | None, **options: Any
-    ) -> Any:
+        self, tensor: Any, algorithm: str | Algorithm, codec: str | None, out: Any, stream: int | None,
+        sum: Sum | str | None = None, **options: Any,
+    ) -> Any:  # fmt: skip
         stream, output = _stream_of(tensor, stream), tensor if out is None else out
-        *call, inputs, outputs = _checked([self._rank], self._platform, [tensor], [output], algorithm, codec, options, self._seed)
+        *call, inputs, outputs = _checked(
+            [self._rank], self._platform, [tensor], [output], algorithm, codec, options, self._seed, sum
+        )
         self._rank.run(*call, *inputs, *outputs, stream)
         if self._platform == "host":
             self._rank.synchronize(stream)
@@ -272,19 +280,22 @@ class Group:
         *,
         algorithm: str | Algorithm = "two_shot",
         codec: str | None = None,
+        sum: Sum | str | None = None,
         out: Sequence[Any] | None = None,
         **options: Any,
     ) -> list[Any]:
         """As Communicator.all_reduce, for all ranks; has ended when it returns. Raises Error as synchronize() does."""
-        return self._call(tensors, algorithm, codec, out, **options)
+        return self._call(tensors, algorithm, codec, out, sum, **options)
 
     def all_to_all(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None) -> list[Any]:
         """As Communicator.all_to_all, for all ranks."""
         return self._call(tensors, "all_to_all", codec, out)
 
-    def reduce_scatter(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None) -> list[Any]:
+    def reduce_scatter(
+        self, tensors: Sequence[Any], *, codec: str | None = None, sum: Sum | str | None = None, out: Sequence[Any] | None = None,
+    ) -> list[Any]:  # fmt: skip
         """As Communicator.reduce_scatter, for all ranks."""
-        return self._call(tensors, "reduce_scatter", codec, out)
+        return self._call(tensors, "reduce_scatter", codec, out, sum)
 
     def all_gather(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None) -> list[Any]:
         """As Communicator.all_gather, for all ranks."""
@@ -295,11 +306,12 @@ class Group:
         return self._call(tensors, "broadcast", codec, out)
 
     def _call(
-        self, tensors: Sequence[Any], algorithm: str | Algorithm, codec: str | None, out: Sequence[Any] | None, **options: Any,
+        self, tensors: Sequence[Any], algorithm: str | Algorithm, codec: str | None, out: Sequence[Any] | None,
+        sum: Sum | str | None = None, **options: Any,
     ) -> list[Any]:  # fmt: skip
         outputs = list(tensors if out is None else out)
         if len(tensors) != self.world_size or len(outputs) != self.world_size:
             raise ArgumentError(f"{len(tensors)} tensors and {len(outputs)} outputs for {self.world_size} ranks")
-        call = _checked(self._ranks, self._platform, tensors, outputs, algorithm, codec, options, self._seed)
+        call = _checked(self._ranks, self._platform, tensors, outputs, algorithm, codec, options, self._seed, sum)
         _arlab.run_together(self._ranks, *call, [_stream_of(tensor, None) for tensor in tensors])
         return outputs

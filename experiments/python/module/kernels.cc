@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "experiments/lab/reduction.h"
 #include "experiments/python/module/binding.h"
 #include "experiments/python/module/request.h"
 #include "kernels/conformance/all_reduce_check.h"
@@ -236,13 +237,17 @@ nb::tuple describe(const nb::object& object) {
 
 CollectiveRequest request_of(const std::string& algorithm, const std::string& codec,
                              const nb::dict& options, const std::string& dtype,
-                             std::size_t elements, std::uint64_t seed) {
+                             std::size_t elements, std::uint64_t seed, const std::string& sum) {
+  lab::CollectiveSpec spec = collective_spec(nb::str(algorithm.c_str()), options);
+  const Sum how = parse_sum(sum);
+  lab::give_own(how, spec);
   return {.algorithm = algorithm,
           .codec = codec,
           .dtype = parse_dtype(dtype),
           .elements = elements,
-          .options = collective_spec(nb::str(algorithm.c_str()), options).options,
-          .seed = seed};
+          .options = spec.options,
+          .seed = seed,
+          .sum = how};
 }
 
 void define_communicator(nb::module_& module) {
@@ -254,16 +259,16 @@ void define_communicator(nb::module_& module) {
           "run",
           [](RankCommunicator& self, const std::string& algorithm, const std::string& codec,
              const nb::dict& options, const std::string& dtype, std::size_t elements,
-             std::uint64_t seed, std::uintptr_t input, std::uintptr_t output,
-             std::uintptr_t stream) {
-            const auto request = request_of(algorithm, codec, options, dtype, elements, seed);
+             std::uint64_t seed, const std::string& sum, std::uintptr_t input,
+             std::uintptr_t output, std::uintptr_t stream) {
+            const auto request = request_of(algorithm, codec, options, dtype, elements, seed, sum);
             require(without_python([&] {
               return self.run(request, address(input), const_cast<void*>(address(output)),
                               const_cast<void*>(address(stream)));
             }));
           },
           nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"), nb::arg("dtype"),
-          nb::arg("elements"), nb::arg("seed"), nb::arg("input"), nb::arg("output"),
+          nb::arg("elements"), nb::arg("seed"), nb::arg("sum"), nb::arg("input"), nb::arg("output"),
           nb::arg("stream"))
       .def("set_random_calls",
            [](RankCommunicator& self, std::uint32_t calls) {
@@ -279,20 +284,21 @@ void define_communicator(nb::module_& module) {
       "run_together",
       [](const std::vector<RankCommunicator*>& ranks, const std::string& algorithm,
          const std::string& codec, const nb::dict& options, const std::string& dtype,
-         std::size_t elements, std::uint64_t seed, const std::vector<std::uintptr_t>& inputs,
-         const std::vector<std::uintptr_t>& outputs, const std::vector<std::uintptr_t>& streams) {
+         std::size_t elements, std::uint64_t seed, const std::string& sum,
+         const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs,
+         const std::vector<std::uintptr_t>& streams) {
         std::vector<RankCall> calls;
         for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
           calls.push_back({ranks[rank], address(inputs[rank]),
                            const_cast<void*>(address(outputs[rank])),
                            const_cast<void*>(address(streams[rank]))});
         }
-        const auto request = request_of(algorithm, codec, options, dtype, elements, seed);
+        const auto request = request_of(algorithm, codec, options, dtype, elements, seed, sum);
         require(without_python([&] { return run_together(request, calls); }));
       },
       nb::arg("ranks"), nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"),
-      nb::arg("dtype"), nb::arg("elements"), nb::arg("seed"), nb::arg("inputs"), nb::arg("outputs"),
-      nb::arg("streams"));
+      nb::arg("dtype"), nb::arg("elements"), nb::arg("seed"), nb::arg("sum"), nb::arg("inputs"),
+      nb::arg("outputs"), nb::arg("streams"));
   module.def(
       "from_environment", [](const std::string& platform, int device, int blocks, int sms,
                              std::size_t slot_bytes, double timeout_s, double bootstrap_timeout_s) {

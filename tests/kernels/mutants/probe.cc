@@ -1,6 +1,6 @@
-// probe SEEDS LEAST_RANKS MOST_RANKS ELEMENTS CODEC ALGORITHM[/flags|/skewed] [INNER_CODEC]: runs the
+// probe SEEDS LEAST_RANKS MOST_RANKS ELEMENTS CODEC ALGORITHM[/flags|/skewed|/fp32] [INNER_CODEC]: runs the
 // algorithm in so many random orders of lanes, and compares with the reference; then one rank makes
-// another call. With flags even where there are sentinels; or with ranks that get far ahead of each
+// another call. With fp32 sums; with flags even where there are sentinels; or with ranks that get far ahead of each
 // other. Exit code 1 when bits differ, or when a rank does not name those two calls; the emulator and
 // ThreadSanitizer end the program when they find a mistake.
 
@@ -30,6 +30,7 @@ struct Subject {
   std::string algorithm;
   CommunicatorOptions options = {.blocks = 2, .slot_bytes = 4608, .any_slot_bytes = true};
   int most_rounds_still = 0;
+  Sum sum = {};
 
   Subject(const char* codec_name, std::string text) : codec(codec_name), algorithm(text) {
     // Scales travel as tiles of fp32.
@@ -39,6 +40,7 @@ struct Subject {
     algorithm.resize(slash);
     if (text.substr(slash) == "/skewed") most_rounds_still = 32;
     if (text.substr(slash) == "/flags") options.protocol = Protocol::flags;
+    if (text.substr(slash) == "/fp32") sum.add = Accumulate::fp32;
   }
 };
 
@@ -75,7 +77,8 @@ bool conforms(const Subject& subject, const AlgorithmOptions& options, std::uint
     }
   }
   // Behind each other: a rank may be ahead of others.
-  const CollectiveRequest request{subject.algorithm, subject.codec, DType::fp16, elements, options};
+  CollectiveRequest request{subject.algorithm, subject.codec, DType::fp16, elements, options};
+  request.sum = subject.sum;
   for (std::size_t call = 0; call < inputs.size(); ++call) {
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       (void)hipSetDevice(static_cast<int>(rank));
@@ -95,7 +98,7 @@ bool conforms(const Subject& subject, const AlgorithmOptions& options, std::uint
   for (std::size_t call = 0; call < inputs.size(); ++call) {
     std::vector<std::byte> expected(outputs[call].size());
     execute(schedule, codecs, DType::fp16, inputs[call].bytes(), expected,
-            {.threads = 1, .call = static_cast<std::uint32_t>(call)});
+            {.sum = subject.sum, .threads = 1, .call = static_cast<std::uint32_t>(call)});
     if (expected != outputs[call]) return false;
   }
   return true;

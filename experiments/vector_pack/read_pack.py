@@ -95,8 +95,5 @@ def compare(pack, codec, encode=None, decode=None, dtype=None):
 
 
 if __name__ == "__main__":
-    try:
-        pack = load(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent)
-    except (OSError, ValueError) as error:
-        sys.exit(f"{error}")
+    pack = load(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent)
     print(f"{len(pack['files'])} files are whole, of {pack['program']}")

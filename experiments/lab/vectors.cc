@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <system_error>
 
 #include "experiments/lab/files.h"
@@ -206,8 +207,10 @@ struct VectorsRequest {
   Result packed() const {
     std::vector<std::string> codecs = codecs_of_pack();
     if (!codec.empty()) {
-      codecs = std::get<std::vector<std::string>>(
-          parsed({.name = "codec", .kind = Texts{}}, codec, "--codec"));
+      codecs.clear();
+      for (std::istringstream names(codec); std::getline(names, codecs.emplace_back(), ',');) {
+      }
+      codecs.pop_back();
     }
     if (!dtype.empty()) parse_dtype(dtype);
     fs::path target = new_folder();

@@ -237,7 +237,7 @@ struct VectorsRequest {
     if (!codec.empty() || !dtype.empty())
       fail("--check: --codec and --dtype are the pack's; leave them out");
     const std::string difference = difference_of_vector_pack(folder);
-    Result report{"arlab.vector_check/1",
+    Result report{"arlab.vectors.check/1",
                   {{"folder", folder},
                    {"passed", difference.empty()},
                    {"difference", difference.empty() ? Cell() : Cell(difference)},
@@ -248,7 +248,7 @@ struct VectorsRequest {
 
   Result pack_report(const char* what, std::size_t codecs, std::size_t files,
                      std::size_t bytes) const {
-    return {"arlab.vectors_packed/1",
+    return {"arlab.vectors.pack/1",
             {{"folder", folder},
              {"pack", what},
              {"codecs", codecs},

@@ -9,11 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <system_error>
 
 #include "experiments/lab/files.h"
 #include "experiments/lab/hashes.h"
 #include "experiments/lab/questions.h"
+#include "experiments/lab/vector_pack.h"
 #include "reference/codecs/registry.h"
 #include "reference/signals.h"
 #include "reference/tensors/file.h"
@@ -90,6 +92,31 @@ class PartialFolder final : CleanedUpAtLast {
     return files_.back().here;
   }
 
+  /// The same of a file whose folders, which / separates, are made with it.
+  fs::path file_below(const std::string& name) {
+    for (std::size_t at = name.find('/'); at != std::string::npos; at = name.find('/', at + 1)) {
+      std::string folder = path_ + "/" + name.substr(0, at);
+      if (::mkdir(folder.c_str(), 0777) == 0) {
+        folders_.push_back(std::move(folder));
+      } else if (errno != EEXIST) {
+        fail("{}", reason(errno));
+      }
+    }
+    return file(name);
+  }
+
+  /// In place of move_all(), of a new or empty target: the folder itself becomes it.
+  void become_target() {
+    const ::mode_t mask = ::umask(0);
+    ::umask(mask);
+    if (::chmod(path_.c_str(), 0777 & ~mask) != 0 ||
+        std::rename(path_.c_str(), target_.c_str()) != 0) {
+      fail("{}", reason(errno));
+    }
+    files_.clear();
+    folders_.clear();
+  }
+
   /// Throws InvalidInput, and leaves the target as it was, when it cannot be done.
   void move_all() {
     const bool made = ::mkdir(target_.c_str(), 0777) == 0;
@@ -112,6 +139,7 @@ class PartialFolder final : CleanedUpAtLast {
  private:
   void clean_up() noexcept override {
     for (const File& file : files_) ::unlink(file.here.c_str());
+    for (std::size_t i = folders_.size(); i-- > 0;) ::rmdir(folders_[i].c_str());
     ::rmdir(path_.c_str());
   }
 
@@ -126,6 +154,7 @@ class PartialFolder final : CleanedUpAtLast {
   std::string target_;
   std::string path_;
   std::vector<File> files_;
+  std::vector<std::string> folders_;  ///< inner ones after those around them
   int lock_ = -1;
 };
 
@@ -133,24 +162,20 @@ struct VectorsRequest {
   std::string codec;
   std::string folder;
   std::string dtype;
+  bool pack = false;
+  bool check = false;
 
   Result answer() const {
+    if (check) return checked();
+    if (pack) return packed();
+    if (codec.empty()) fail("--codec is required (see arlab list codecs), or --pack, or --check");
     const CodecPtr c = find_codec(codec);
     std::vector<DType> dtypes = c->info().dtypes;
     if (!dtype.empty()) dtypes = {parse_dtype(dtype)};
     for (const DType type : dtypes)
       c->wire_bytes(type, 1);  // throws when the codec does not take it
 
-    std::error_code error;
-    fs::path target = fs::absolute(folder, error).lexically_normal();
-    if (error) fail("{}: {}", folder, error.message());
-    if (!target.has_filename()) target = target.parent_path();  // "vectors/" is "vectors"
-    const fs::file_status status = fs::status(target, error);
-    if (!fs::status_known(status)) fail("cannot write {}: {}", folder, error.message());
-    if (fs::exists(status) && !(fs::is_directory(target, error) && fs::is_empty(target, error))) {
-      fail("{} exists and is not an empty folder; name a new one", folder);
-    }
-    require_folder_of(target.string());
+    const fs::path target = new_folder();
     // All or nothing: the files move to their place when all are written, and a signal that would
     // end the program waits for that, or for the files to be gone.
     const SignalsWait wait;
@@ -162,6 +187,74 @@ struct VectorsRequest {
     } catch (const InvalidInput& problem) {
       fail("{}: {}", folder, problem.what());
     }
+  }
+
+  /// The folder that is to be written, which is new or empty.
+  fs::path new_folder() const {
+    std::error_code error;
+    fs::path target = fs::absolute(folder, error).lexically_normal();
+    if (error) fail("{}: {}", folder, error.message());
+    if (!target.has_filename()) target = target.parent_path();  // "vectors/" is "vectors"
+    const fs::file_status status = fs::status(target, error);
+    if (!fs::status_known(status)) fail("cannot write {}: {}", folder, error.message());
+    if (fs::exists(status) && !(fs::is_directory(target, error) && fs::is_empty(target, error))) {
+      fail("{} exists and is not an empty folder; name a new one", folder);
+    }
+    require_folder_of(target.string());
+    return target;
+  }
+
+  Result packed() const {
+    std::vector<std::string> codecs = codecs_of_pack();
+    if (!codec.empty()) {
+      codecs.clear();
+      for (std::istringstream names(codec); std::getline(names, codecs.emplace_back(), ',');) {
+      }
+      codecs.pop_back();
+    }
+    if (!dtype.empty()) parse_dtype(dtype);
+    fs::path target = new_folder();
+    std::error_code error;
+    if (fs::is_symlink(target, error)) target = fs::canonical(target, error);
+    const SignalsWait wait;
+    PartialFolder partial(target);
+    std::size_t bytes = 0;
+    try {
+      const Json manifest = make_vector_pack(
+          codecs, dtype, [&](const std::string& name, std::span<const std::byte> content) {
+            write_file(partial.file_below(name), {content});
+            bytes += content.size();
+          });
+      partial.become_target();
+      return pack_report("written", manifest.at("codecs").size(), manifest.at("files").size(),
+                         bytes);
+    } catch (const InvalidInput& problem) {
+      fail("{}: {}", folder, problem.what());
+    }
+  }
+
+  Result checked() const {
+    if (!codec.empty() || !dtype.empty())
+      fail("--check: --codec and --dtype are the pack's; leave them out");
+    const std::string difference = difference_of_vector_pack(folder);
+    Result report{"arlab.vectors.check/1",
+                  {{"folder", folder},
+                   {"passed", difference.empty()},
+                   {"difference", difference.empty() ? Cell() : Cell(difference)},
+                   {"program", "arlab " ARLAB_VERSION}}};
+    if (!difference.empty()) report.verdict = fmt::format("{}: {}", folder, difference);
+    return report;
+  }
+
+  Result pack_report(const char* what, std::size_t codecs, std::size_t files,
+                     std::size_t bytes) const {
+    return {"arlab.vectors.pack/1",
+            {{"folder", folder},
+             {"pack", what},
+             {"codecs", codecs},
+             {"files", files},
+             {"bytes", bytes},
+             {"program", "arlab " ARLAB_VERSION}}};
   }
 
   /// Name and hash of a file, as it is on the disk.
@@ -216,9 +309,19 @@ struct VectorsRequest {
 };
 
 std::vector<BoundField> fields(VectorsRequest& r) {
-  return {field("codec", &r.codec, "Codec (see arlab list codecs)").required(),
-          field("dtype", &r.dtype, "One dtype only", "all that the codec takes"),
-          field("folder", &r.folder, "A new or empty folder").by_place("OUTDIR")};
+  return {
+      field("codec", &r.codec,
+            "Codec (see arlab list codecs); of --pack several, with commas between them",
+            "of --pack: all that are listed, and more"),
+      field("dtype", &r.dtype, "One dtype only", "all that the codec takes"),
+      field("pack", &r.pack,
+            "Write vectors of many codecs with their layouts, all-reduces and a reader: a folder "
+            "for who writes a kernel")
+          .excludes("check"),
+      field("check", &r.check,
+            "Check a folder that --pack has written: its sums, and that this program makes the "
+            "same bytes"),
+      field("folder", &r.folder, "A new or empty folder; of --check, a pack").by_place("OUTDIR")};
 }
 
 }  // namespace

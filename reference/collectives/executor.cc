@@ -285,6 +285,7 @@ class TileExecutor {
     const std::span<std::byte> wire = new_value(id, wire_bytes_[index_of(op.codec)]);
     if (const auto sum = wire_of(op.source); is_sum_of_codes(op.source) && &sum->codec == &codec) {
       std::ranges::copy(sum->bytes, wire.begin());  // encoded by the same numbers
+      if (options_.encoded) options_.encoded(id, wire);
       counts_.sent_bytes += WideCount{plan_.values[id].sends} * wire.size();
       release(op.source);
       return;
@@ -298,6 +299,7 @@ class TileExecutor {
     } else {
       codec.encode(dtype_, raw, wire, counted, context);
     }
+    if (options_.encoded) options_.encoded(id, wire);
     counts_.encoded += tile_.size();
     counts_.sent_bytes += WideCount{plan_.values[id].sends} * codec.sent_of(wire).size();
     if (options_.count) {

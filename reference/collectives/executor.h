@@ -40,6 +40,8 @@ struct ExecuteOptions {
   std::uint32_t call = 0;
   /// Of codecs that have a state: what they carry; changed if the call succeeds. Without it every call is the first.
   CodecState* state = nullptr;
+  /// Is told what each encode op has made of a tile, for who writes down what travels. Calls come from several threads.
+  std::function<void(ValueId, std::span<const std::byte>)> encoded = {};
 };
 
 /// What the codecs did to the values, over all encode ops of all ranks.

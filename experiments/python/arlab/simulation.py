@@ -335,7 +335,8 @@ def check_codec(codec: str, **given: Any) -> CodecCheck:
 
 
 @asks("vectors")
-def vectors(codec: str, folder: str | Path, **given: Any) -> DataFrame:
+def vectors(codec: str | None, folder: str | Path, **given: Any) -> DataFrame:
     """Writes golden vectors of a codec, for somebody else's kernel, to a new or empty folder: payloads, wires, decoded values,
-    a manifest with hashes. Returns the cases, a row each."""
-    return frame(ask("vectors", {"folder": folder, "codec": codec, **given})["cases"])
+    a manifest with hashes. Returns the cases, a row each; of a pack, of which the codec may be None, or a check, one row that says what was done."""
+    report = ask("vectors", {"folder": folder, "codec": codec, **given})
+    return frame(report["cases"] if "cases" in report else [report])

@@ -188,7 +188,7 @@ Numbers random_numbers(const ContextNumbers& numbers, std::size_t elements) {
 }  // namespace
 
 void define_codecs(nb::module_& module) {
-  module.def("codecs", listed_codecs);
+  module.def("codecs", [] { return listed_codecs(); });
   module.def("codec_info", info_of);
   module.def("wire_bytes",
              [](const std::string& codec, const std::string& dtype, std::size_t elements) {

@@ -289,7 +289,8 @@ std::vector<BoundField> fields(JudgeRequest& c) {
           field("in_place", &c.in_place, "Outputs take the place of inputs"),
           field("codec", &c.codec, "Compare with algorithms that use this codec, too"),
           field("claim", &c.claim,
-                "What it says it is: ALGORITHM/CODEC/SUM as in two_shot/qr-q4/native, or flashinfer-fp8/block=128")};
+                "What it says it is: ALGORITHM/CODEC/SUM as in two_shot/qr-q4/native, or "
+                "flashinfer-fp8/block=128")};
 }
 
 }  // namespace

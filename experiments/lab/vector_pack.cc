@@ -27,26 +27,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSchema = "arlab.vector_pack/1";
 constexpr const char* kSumFile = "manifest.sha256";
 
-struct PackInput {
-  const char* name;
-  const char* synthetic;
-  std::size_t elements;
-};
-
-// As those of `arlab vectors`, shorter, so that all codecs fit into one folder. All patterns of 16 bits need 65536.
-constexpr PackInput kInputs[] = {
-    {"gaussian", "gaussian:sigma=1,seed=1", 8192},
-    {"gaussian_large", "gaussian:sigma=1000,seed=2", 4096},
-    {"gaussian_small", "gaussian:sigma=1e-4,seed=3", 4096},
-    {"outliers", "outliers:seed=4", 8192},
-    {"sweep", "sweep:seed=5", 8192},
-    {"adversarial", "adversarial:seed=6", 8192},
-    {"patterns", "patterns", 65536},
-    {"tail_1", "gaussian:sigma=1,seed=7", 1},
-    {"tail_31", "gaussian:sigma=1,seed=8", 31},
-    {"tail_2049", "adversarial:seed=9", 2049},
-    {"tail_5000", "gaussian:sigma=1,seed=10", 5000},
-};
+// Of fp32, patterns are a part of all there are in any case.
 constexpr std::size_t kFp32Patterns = 8192;
 
 /// How the wire of a codec is made of codes and of entries per block: SPEC.md, "Wire chunks and bit planes".
@@ -219,9 +200,10 @@ class Packer {
 
   void add_cases(const Codec& c) {
     for (const DType type : dtypes_of(c)) {
-      for (const PackInput& input : kInputs) {
-        const bool fewer = type == DType::fp32 && input.elements > kFp32Patterns;
-        const std::size_t elements = fewer ? kFp32Patterns : input.elements;
+      for (const VectorInput& input : kVectorInputs) {
+        const std::size_t elements = type == DType::fp32
+                                         ? std::min(input.elements_in_pack, kFp32Patterns)
+                                         : input.elements_in_pack;
         const std::string name = fmt::format("{}_{}", name_of(type), input.name);
         const Tensor payload = make_synthetic(input.synthetic, type, 1, elements);
         std::vector<std::byte> wire(c.wire_bytes(type, elements));
@@ -452,7 +434,7 @@ std::string difference_of_vector_pack(const std::string& folder) {
         first =
             fmt::format("{}: arlab " ARLAB_VERSION " makes other bytes, from byte {} on", name, at);
       });
-  // What the manifest says besides; only the program may be another, and its README and reader with it.
+  // What the manifest says besides the program's version, which may be another.
   for (const char* part : {"codecs", "cases", "layouts", "all_reduces"}) {
     if (first.empty() && made.at(part) != manifest.value(part, Json())) {
       first = fmt::format("manifest.json: arlab " ARLAB_VERSION " says otherwise under {}", part);

@@ -27,28 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct VectorInput {
-  const char* name;
-  const char* synthetic;
-  std::size_t elements;
-};
-
-// Ordinary values; every bit pattern; what breaks kernels; lengths that are not whole atoms or
-// blocks.
-constexpr VectorInput kInputs[] = {
-    {"gaussian", "gaussian:sigma=1,seed=1", 65536},
-    {"gaussian_large", "gaussian:sigma=1000,seed=2", 8192},
-    {"gaussian_small", "gaussian:sigma=1e-4,seed=3", 8192},
-    {"outliers", "outliers:seed=4", 65536},
-    {"sweep", "sweep:seed=5", 65536},
-    {"adversarial", "adversarial:seed=6", 65536},
-    {"patterns", "patterns", 65536},
-    {"tail_1", "gaussian:sigma=1,seed=7", 1},
-    {"tail_31", "gaussian:sigma=1,seed=8", 31},
-    {"tail_2049", "adversarial:seed=9", 2049},
-    {"tail_5000", "gaussian:sigma=1,seed=10", 5000},
-};
-
 constexpr const char* kReadme =
     "Golden vectors, made by `arlab vectors`.\n"
     "\n"
@@ -226,8 +204,13 @@ struct VectorsRequest {
             bytes += content.size();
           });
       partial.become_target();
-      return pack_report("written", manifest.at("codecs").size(), manifest.at("files").size(),
-                         bytes);
+      return {"arlab.vectors.pack/1",
+              {{"folder", folder},
+               {"pack", "written"},
+               {"codecs", manifest.at("codecs").size()},
+               {"files", manifest.at("files").size()},
+               {"bytes", bytes},
+               {"program", "arlab " ARLAB_VERSION}}};
     } catch (const InvalidInput& problem) {
       fail("{}: {}", folder, problem.what());
     }
@@ -246,17 +229,6 @@ struct VectorsRequest {
     return report;
   }
 
-  Result pack_report(const char* what, std::size_t codecs, std::size_t files,
-                     std::size_t bytes) const {
-    return {"arlab.vectors.pack/1",
-            {{"folder", folder},
-             {"pack", what},
-             {"codecs", codecs},
-             {"files", files},
-             {"bytes", bytes},
-             {"program", "arlab " ARLAB_VERSION}}};
-  }
-
   /// Name and hash of a file, as it is on the disk.
   static Json described(const fs::path& path) {
     InputFile file(path);
@@ -271,7 +243,7 @@ struct VectorsRequest {
                   {{"name", "dtype", "input", "elements", "wire_bytes", "clamped"}, {}}};
     std::vector<Json> files;
     for (const DType type : dtypes) {
-      for (const VectorInput& input : kInputs) {
+      for (const VectorInput& input : kVectorInputs) {
         if (SignalsWait::one_came()) fail("interrupted");
         const std::string name = fmt::format("{}_{}", name_of(type), input.name);
         const Tensor made = make_synthetic(input.synthetic, type, 1, input.elements);

@@ -472,9 +472,10 @@ class Check {
     if (nearest && request().claim.empty() && find_exact() == nullptr) {
       find_nearest(models_[*nearest]);
     }
-    // An owner that keeps its sum is no mistake of who says so, or of what is known to be made so.
+    // An owner that keeps its sum is no mistake of who says so, or of what is known to be made so. An order of summation does not
+    // say what each rank ends with.
     const AllReduceModel* fits = request().claim.empty() ? find_exact() : &claimed();
-    if (fits != nullptr && fits->candidate.mismatches == 0) forget("ranks");
+    if (fits != nullptr && fits->way != nullptr && fits->candidate.mismatches == 0) forget("ranks");
   }
 
   /// What is found says that it is none, or another one in every call: then there is nothing that it could be.

@@ -50,8 +50,8 @@ def test_modes():
 
 
 def test_broken():
-    def findings(all_reduce, mode="returns", **request):
-        report = check(all_reduce, world_size=2, lengths=LENGTHS, mode=mode, **request)
+    def findings(all_reduce, mode="returns", world_size=2, **request):
+        report = check(all_reduce, world_size=world_size, lengths=LENGTHS, mode=mode, **request)
         assert not report.passed and "WRONG: " in str(report)
         return "\n".join(report.findings)
 
@@ -60,7 +60,13 @@ def test_broken():
         results[1][0] = 7
         return results
 
+    def starts_with_its_own(tensors):
+        ranks = len(tensors)
+        return [sum((tensors[(rank + i) % ranks] for i in range(1, ranks)), start=tensors[rank]) for rank in range(ranks)]
+
     assert "ranks differ" in findings(one_rank_wrong)
+    # It is a ring's order, which a rank may begin anywhere.
+    assert "ranks differ" in findings(starts_with_its_own, world_size=4)
     assert "all zero" in findings(lambda tensors: [np.zeros_like(tensor) for tensor in tensors])
     assert "contribution counts" in findings(lambda tensors: [tensors[0]] * 2)
     random = np.random.default_rng(1)

@@ -21,7 +21,7 @@ def blocks_of(x, group):
 
 
 def quantized(x, mistake="", group=128):
-    """int4-g128 of one chunk: codes by block, scales and zeros (SPEC.md, "Any-bit integers")."""
+    """int4-g128 of one chunk: codes by block, scales and zeros (SPEC.md, "Any-bit integers (int*)")."""
     if mistake == "group of 64":
         group = 64
     x = x.astype(np.float32)

@@ -442,8 +442,8 @@ def _compare_codec(functions: _Functions, folder: Path, dtypes: list[str] | None
         own = functions.encoded(payload, dtype, elements) if functions.encode else None
         if own is not None and whole:
             row["wire_bytes"] = wire.size
-            explain = partial(_arlab.explain_wire, manifest["codec"], dtype, payload.tobytes())
-            row["wire_differs"] = _differing(report, f"{case['name']}: wire byte", own, wire, 1, explain)
+            explain = partial(_arlab.explain_wire, report.codec, dtype)
+            row["wire_differs"] = _differing(report, f"{case['name']}: wire byte", own, wire, 1, explain, payload)
         if functions.decode is not None:
             given = wire
             if functions.block is not None:
@@ -454,9 +454,9 @@ def _compare_codec(functions: _Functions, folder: Path, dtypes: list[str] | None
             row["elements"] = elements
             got = functions.decoded(given, dtype, elements)
             # Values are explained by the reference's wire: of a wire of one's own they may be right.
-            explain = partial(_arlab.explain_values, manifest["codec"], dtype, wire.tobytes()) if whole else None
+            explain = partial(_arlab.explain_values, report.codec, dtype)
             size = payload.size // elements
-            row["elements_differ"] = _differing(report, f"{case['name']}: decoded element", got, decoded, size, explain)
+            row["elements_differ"] = _differing(report, f"{case['name']}: decoded element", got, decoded, size, explain, wire if whole else None)
         report.cases.append(row)
     if not report.cases:
         raise CheckError(f"none of the vectors is of {', '.join(dtypes or [])}")
@@ -471,13 +471,15 @@ def _file(folder: Path, case: dict[str, Any], part: str) -> np.ndarray:
 
 
 def _differing(
-    report: CodecReport, what: str, got: np.ndarray, expected: np.ndarray, size: int, explain: Callable[[bytes], str] | None
-) -> int:
-    """How many items of `size` bytes differ; the first goes to the findings, with what `explain` says of them all."""
+    report: CodecReport, what: str, got: np.ndarray, expected: np.ndarray, size: int, explain: Callable[[bytes, bytes], str],
+    source: np.ndarray | None,
+) -> int:  # fmt: skip
+    """How many items of `size` bytes differ; the first goes to the findings, with what `explain` says of what was made of the source, if
+    there is one."""
     if np.array_equal(got, expected):
         return 0
     try:
-        why = explain(got.tobytes()) if explain else ""
+        why = "" if source is None else explain(source.tobytes(), got.tobytes())
     except Error:  # vectors of a codec that this version does not have
         why = ""
     why = why and f"; {why}"

@@ -5,6 +5,8 @@
 #   arlab_code_object(OUTPUT SOURCE ARCHITECTURE)
 
 set(ARLAB_ROCM_TOOLS "")
+# As hipcc has it: everything is inlined. A call passes its arguments by way of scratch memory.
+set(ARLAB_AMDGPU_FLAGS -mllvm -amdgpu-early-inline-all=true -mllvm -amdgpu-function-calls=false)
 find_program(ARLAB_HIP_CLANG clang++-19)
 find_program(ARLAB_LLVM_READELF llvm-readelf-19)
 find_program(ARLAB_LLD ld.lld-19)
@@ -43,7 +45,8 @@ function(arlab_code_object output source architecture)
   add_custom_command(OUTPUT ${output}
     COMMAND ${ARLAB_HIP_CLANG} -x hip --offload-arch=${architecture} --cuda-device-only
       --no-gpu-bundle-output -fno-gpu-rdc -fuse-cuid=none --rocm-path=/usr
-      --rocm-device-lib-path=${ARLAB_ROCM_DEVICE_LIBRARIES} -std=c++20 -O3 -ffp-contract=off -Wall -Wextra ${ARLAB_WARNING_AS_ERROR}
+      --rocm-device-lib-path=${ARLAB_ROCM_DEVICE_LIBRARIES} -std=c++20 -O3 ${ARLAB_AMDGPU_FLAGS} -ffp-contract=off
+      -Wall -Wextra ${ARLAB_WARNING_AS_ERROR}
       -DARLAB_PLATFORM=rocm -I${PROJECT_SOURCE_DIR} -MD -MT ${output} -MF ${output}.d
       -c ${source} -o ${output}
     DEPENDS ${source} DEPFILE ${output}.d VERBATIM

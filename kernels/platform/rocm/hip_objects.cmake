@@ -24,7 +24,7 @@ if(ROCM_PATH)
   find_program(ARLAB_ROCM_CLANG NAMES amdclang++ clang++ PATHS ${ROCM_PATH}/llvm/bin ${ROCM_PATH}/lib/llvm/bin
     ${ROCM_PATH}/bin NO_DEFAULT_PATH)
 endif()
-set(ARLAB_HIP_FLAGS -x hip -std=c++20 -O3 -fPIC -ffp-contract=off -fno-gpu-rdc -Wall -Wextra
+set(ARLAB_HIP_FLAGS -x hip -std=c++20 -O3 ${ARLAB_AMDGPU_FLAGS} -fPIC -ffp-contract=off -fno-gpu-rdc -Wall -Wextra
   -DARLAB_PLATFORM=rocm -DFMT_CONSTEVAL= -I${PROJECT_SOURCE_DIR})
 if(ARLAB_ROCM_CLANG)
   set(ARLAB_HIP_COMPILE ${ARLAB_ROCM_CLANG})

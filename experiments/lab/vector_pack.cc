@@ -377,41 +377,18 @@ std::string text_of(const fs::path& path) {
   return file.read_rest();
 }
 
-}  // namespace
-
-std::vector<std::string> codecs_of_pack() {
-  std::vector<std::string> names = listed_codecs();
-  for (const char* name :
-       {"int4-g128", "int4-g32-sym", "int6-g64", "int7-g32", "int8-gtensor-sym-static0.05",
-        "logfmt8-g128", "mxfp4-ceil", "mxfp4-even", "mxfp4-rceil", "fp8-e4m3-g256",
-        "fp8-e4m3-g64-torch", "nvfp4-ts0.75", "nvfp4-vllm", "nvfp4-vllm-ts0.75", "int8-g128-vllm",
-        "fp8-e4m3-g256-flashinfer", "fp8-e4m3-g256-torchft", "fp8-e4m3-g256-vllm"}) {
-    if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
-  }
-  return names;
-}
-
-Json make_vector_pack(const std::vector<std::string>& codecs, const std::string& dtype,
-                      const TakeFile& take) {
-  return Packer(dtype, take).make(codecs);
-}
-
-std::string difference_of_vector_pack(const std::string& folder) {
-  const fs::path root(folder);
-  const std::string text = text_of(root / "manifest.json");
-  if (text_of(root / kSumFile) != sha256(std::as_bytes(std::span(text))) + "  manifest.json\n") {
-    return fmt::format("manifest.json is not what {} says", kSumFile);
-  }
-  const Json manifest = Json::parse(text, nullptr, false);
-  if (!manifest.is_object() || manifest.value("schema", Json()) != kSchema) {
-    fail("{}: not a vector pack, whose manifest.json says {}", folder, kSchema);
-  }
+/// Of a manifest whose sum is right, which says that it is one.
+std::string difference_of(const fs::path& root, const Json& manifest) {
   std::vector<std::string> codecs;
   for (const Json& codec : manifest.at("codecs"))
     codecs.push_back(codec.at("name").get<std::string>());
   const std::string dtype =
-      manifest.at("dtype").is_string() ? manifest.at("dtype").get<std::string>() : "";
+      manifest.at("dtype").is_null() ? "" : manifest.at("dtype").get<std::string>();
   for (const auto& [name, said] : manifest.at("files").items()) {
+    const fs::path path(name);
+    if (path.is_absolute() || std::ranges::find(path, fs::path("..")) != path.end()) {
+      fail("{}: manifest.json names a file outside of it, {}", root.string(), quote(name));
+    }
     std::error_code error;
     if (!fs::is_regular_file(root / name, error)) return fmt::format("{} is not there", name);
     const std::string bytes = text_of(root / name);
@@ -441,6 +418,42 @@ std::string difference_of_vector_pack(const std::string& folder) {
     }
   }
   return first;
+}
+
+}  // namespace
+
+std::vector<std::string> codecs_of_pack() {
+  std::vector<std::string> names = listed_codecs();
+  for (const char* name :
+       {"int4-g128", "int4-g32-sym", "int6-g64", "int7-g32", "int8-gtensor-sym-static0.05",
+        "logfmt8-g128", "mxfp4-ceil", "mxfp4-even", "mxfp4-rceil", "fp8-e4m3-g256",
+        "fp8-e4m3-g64-torch", "nvfp4-ts0.75", "nvfp4-vllm", "nvfp4-te", "nvfp4-te-4over6", "nvfp4-vllm-ts0.75", "int8-g128-vllm",
+        "fp8-e4m3-g256-flashinfer", "fp8-e4m3-g256-torchft", "fp8-e4m3-g256-vllm"}) {
+    if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
+  }
+  return names;
+}
+
+Json make_vector_pack(const std::vector<std::string>& codecs, const std::string& dtype,
+                      const TakeFile& take) {
+  return Packer(dtype, take).make(codecs);
+}
+
+std::string difference_of_vector_pack(const std::string& folder) {
+  const fs::path root(folder);
+  const std::string text = text_of(root / "manifest.json");
+  if (text_of(root / kSumFile) != sha256(std::as_bytes(std::span(text))) + "  manifest.json\n") {
+    return fmt::format("manifest.json is not what {} says", kSumFile);
+  }
+  const Json manifest = Json::parse(text, nullptr, false);
+  if (!manifest.is_object() || manifest.value("schema", Json()) != kSchema) {
+    fail("{}: not a vector pack, whose manifest.json says {}", folder, kSchema);
+  }
+  try {
+    return difference_of(root, manifest);
+  } catch (const Json::exception& error) {
+    fail("{}: manifest.json is not of the form of {}: {}", folder, kSchema, error.what());
+  }
 }
 
 }  // namespace arlab::lab

@@ -1,4 +1,4 @@
-// Codecs with a scale of the whole message, of elements of 16 bits: int<b>-gtensor[-sym], nvfp4 and nvfp4-vllm.
+// Codecs with a scale of the whole message, of elements of 16 bits: int<b>-gtensor[-sym], nvfp4, nvfp4-vllm and nvfp4-te.
 //
 // What their scale is made of is one word, the message's range. Blocks of a rank find it together ahead of the elements
 // (schedule/run_measured.hip); then a tile is encoded as with any other device codec. Beside DeviceCodec, one has
@@ -58,7 +58,7 @@ struct FastNvFp4Blocks : NvFp4Blocks {
   }
 };
 
-/// nvfp4 and nvfp4-vllm: behind a tile's codes and scales is the tensor scale. The range is the largest finite magnitude.
+/// nvfp4, nvfp4-vllm and nvfp4-te: behind a tile's codes and scales is the number of the message. The range is the largest finite magnitude.
 template <class Element>
 struct NvFp4OfMessage : Scaled<FastNvFp4Blocks, Element> {
   using Base = Scaled<FastNvFp4Blocks, Element>;
@@ -67,7 +67,7 @@ struct NvFp4OfMessage : Scaled<FastNvFp4Blocks, Element> {
 
   struct Encoded {
     typename Base::Encoded blocks;
-    float tensor_scale = 0;
+    float number = 0;
   };
 
   ARLAB_HOST_DEVICE explicit NvFp4OfMessage(const NvFp4Blocks& format)
@@ -92,17 +92,18 @@ struct NvFp4OfMessage : Scaled<FastNvFp4Blocks, Element> {
     return max_of(a, b);
   }
   ARLAB_DEVICE void set_range(std::uint32_t range) {
-    this->tensor_scale = NvFp4Blocks::tensor_scale_of(Element::to_float(range));
+    this->number = this->number_of(Element::to_float(range));
   }
 
   ARLAB_HOST_DEVICE std::size_t wire_bytes(std::size_t elements) const {
     return Base::wire_bytes(elements) + sizeof(float);
   }
   ARLAB_DEVICE Encoded encode(const Pack8<Element>& x, Position at) const {
-    return {Base::encode(x, at), this->tensor_scale};
+    return {Base::encode(x, at), this->number};
   }
   ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position) const {
-    const float scale = Base::value_of_scale(e.blocks.scale) / e.tensor_scale;
+    const float scale =
+        NvFp4Blocks{e.number, this->rounding}.whole_scale(Base::value_of_scale(e.blocks.scale));
     Float8 x = to_floats(bfloats_of_e2m1(e.blocks.codes.even | e.blocks.codes.odd << 4));
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] *= scale;
@@ -114,7 +115,7 @@ struct NvFp4OfMessage : Scaled<FastNvFp4Blocks, Element> {
   }
   ARLAB_DEVICE void store(const Encoded& e, std::uint8_t* wire, Position at) const {
     Base::store(e.blocks, wire, at);
-    if (at.first == 0) store_word(wire + Base::wire_bytes(at.elements), float_bits(e.tensor_scale));
+    if (at.first == 0) store_word(wire + Base::wire_bytes(at.elements), float_bits(e.number));
   }
   ARLAB_DEVICE Encoded load(const std::uint8_t* wire, Position at) const {
     return {Base::load(wire, at),

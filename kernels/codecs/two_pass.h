@@ -243,8 +243,7 @@ struct TwoPassLogFmt : private LogFmt<Element> {
 
 // ---------------------------------------------------------------- NVFP4
 
-/// nvfp4 and nvfp4-vllm, without the tensor scale: the largest magnitude of the message is measured,
-/// which makes it. Then blocks are those of NvFp4Blocks: two lanes.
+/// nvfp4, nvfp4-vllm and nvfp4-te, without the number of the message: its largest magnitude is measured, which makes it. Then blocks are those of NvFp4Blocks: two lanes.
 template <class Element>
 struct NvFp4 {
   static constexpr bool kClampsFp16Sums = false;
@@ -254,12 +253,12 @@ struct NvFp4 {
   struct Encoded {
     Codes8 codes;
     std::uint8_t scale = 0;
-    float tensor_scale = 0;
+    float number = 0;
   };
 
-  bool vllm;
+  NvFp4Rounding rounding;
 
-  ARLAB_HOST_DEVICE explicit NvFp4(const NvFp4Blocks& blocks) : vllm(blocks.vllm) {}
+  ARLAB_HOST_DEVICE explicit NvFp4(const NvFp4Blocks& blocks) : rounding(blocks.rounding) {}
 
   ARLAB_HOST_DEVICE std::size_t header_bytes() const { return 4; }
 
@@ -277,12 +276,12 @@ struct NvFp4 {
   }
 
   ARLAB_DEVICE Encoded encode(const Float8& x, const Statistics& s, const GroupPosition& at) const {
-    const float tensor_scale = NvFp4Blocks::tensor_scale_of(s.high);
-    const auto blocks = encode_scaled(FastNvFp4Blocks{{tensor_scale, vllm}}, x, at.count);
-    return {blocks.codes, blocks.scale, tensor_scale};
+    const float number = NvFp4Blocks{.rounding = rounding}.number_of(s.high);
+    const auto blocks = encode_scaled(FastNvFp4Blocks{{number, rounding}}, x, at.count);
+    return {blocks.codes, blocks.scale, number};
   }
   ARLAB_DEVICE Float8 decode(const Encoded& e, std::size_t) const {
-    const float scale = FastNvFp4Blocks::value_of_scale(e.scale) / e.tensor_scale;
+    const float scale = NvFp4Blocks{e.number, rounding}.whole_scale(FastNvFp4Blocks::value_of_scale(e.scale));
     Float8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = float_of_e2m1(e.codes[i]) * scale;
@@ -302,10 +301,10 @@ struct NvFp4 {
     return e;
   }
   ARLAB_DEVICE void store_header(const Encoded& e, std::uint8_t* header) const {
-    store_word(header, float_bits(e.tensor_scale));
+    store_word(header, float_bits(e.number));
   }
   ARLAB_DEVICE void load_header(Encoded& e, const std::uint8_t* header) const {
-    e.tensor_scale = float_of(load_word<std::uint32_t>(header));
+    e.number = float_of(load_word<std::uint32_t>(header));
   }
 };
 

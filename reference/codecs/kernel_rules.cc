@@ -37,7 +37,7 @@ bool is_scaled_by_message(std::string_view codec) {
     return integers->group == 0 && !integers->given && !integers->hadamard && !integers->stochastic;
   }
   const auto blocks = parse_nvfp4(codec);
-  return blocks && !blocks->tensor_scale;
+  return blocks && !blocks->tensor_scale && blocks->rounding != NvFp4Rounding::te_4over6;
 }
 
 /// Enough for blocks to have work in turn.

@@ -92,6 +92,8 @@ enum class Scales {
   before_or_last,
   written_before,
   written_before_or_last,
+  used_before,
+  used_before_or_last,
   positive
 };
 enum class Nan { kept, zero, lowest };                        // `lowest` of its block
@@ -139,6 +141,9 @@ std::vector<Mistake> all_mistakes() {
   for (const Scales scales : {Scales::written_before, Scales::written_before_or_last}) {
     all.push_back(
         {.name = "scales are of the block before, which codes do not know", .scales = scales});
+  }
+  for (const Scales scales : {Scales::used_before, Scales::used_before_or_last}) {
+    all.push_back({.name = "codes are made with the scales of the block before", .scales = scales});
   }
   for (const Nan nan : {Nan::kept, Nan::zero, Nan::lowest}) {
     for (const Infinity infinity :
@@ -257,7 +262,8 @@ class Mistaken final : public Codec {
 
   bool takes_scales_of_last() const {
     return mistake_.scales == Scales::before_or_last ||
-           mistake_.scales == Scales::written_before_or_last;
+           mistake_.scales == Scales::written_before_or_last ||
+           mistake_.scales == Scales::used_before_or_last;
   }
 
   const WireMap& map_of(DType dtype, std::size_t elements) const {
@@ -311,14 +317,19 @@ class Mistaken final : public Codec {
       choose_codes(dtype, payload, wire);
     } else if (mistake_.scales != Scales::kept && has_blocks) {
       const WireMap& map = map_of(dtype, count);
+      std::vector<Bytes> own;
       for (std::size_t b = 0; b * block < count; ++b) {
-        const Bytes own = scales_of(map, wire, b);
+        own.push_back(scales_of(map, wire, b));
         give_scales(map, wire, b, before);
-        before = own;
+        before = own.back();
       }
-      const bool codes_know =
-          mistake_.scales == Scales::before || mistake_.scales == Scales::before_or_last;
-      if (codes_know) choose_codes(dtype, payload, wire);
+      const bool codes_do_not_know = mistake_.scales == Scales::written_before ||
+                                     mistake_.scales == Scales::written_before_or_last;
+      if (!codes_do_not_know) choose_codes(dtype, payload, wire);
+      if (mistake_.scales == Scales::used_before ||
+          mistake_.scales == Scales::used_before_or_last) {
+        for (std::size_t b = 0; b < own.size(); ++b) give_scales(map, wire, b, own[b]);
+      }
     }
     if (mistake_.codes == Codes::exchanged) {
       const WireMap& map = map_of(dtype, count);

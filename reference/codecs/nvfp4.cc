@@ -1,7 +1,7 @@
-// NVFP4 with a tensor scale of the message, nvfp4 and nvfp4-vllm: SPEC.md, "NVFP4 (nvfp4)"; and the
-// names of the family. The blocks are those of formats/nvfp4.h.
+// NVFP4 with a tensor scale of the message, nvfp4[-vllm] and nvfp4-te[-4over6]: SPEC.md, "NVFP4 (nvfp4)"; and the names of the
+// family. The blocks are those of formats/nvfp4.h.
 //
-// Wire: the tensor scale (fp32), then the blocks.
+// Wire: the number of the message (fp32), then the blocks.
 
 #include "reference/codecs/nvfp4.h"
 
@@ -19,24 +19,42 @@
 namespace arlab {
 namespace {
 
-/// nvfp4, nvfp4-vllm.
+/// Roundings, by what is behind "nvfp4", the longest first.
+struct Named {
+  NvFp4Rounding rounding;
+  std::string_view suffix;
+  std::string_view words;
+  std::string_view source;
+};
+constexpr Named kRoundings[] = {
+    {NvFp4Rounding::te_4over6, "-te-4over6", ", the better of two scales, as in TransformerEngine",
+     "TransformerEngine quantize_4over6_nvfp4.cuh"},
+    {NvFp4Rounding::te, "-te", ", rounded as in TransformerEngine", "TransformerEngine reference_nvfp4.py"},
+    {NvFp4Rounding::vllm, "-vllm", ", rounded as in vLLM", "vLLM csrc/quantization/fp4"},
+    {NvFp4Rounding::nvidia, "", "", "NVIDIA NVFP4"},
+};
+const Named& named(NvFp4Rounding rounding) {
+  return *std::ranges::find(kRoundings, rounding, &Named::rounding);
+}
+
+/// Whose number is of the message.
 class NvFp4Codec final : public Codec {
  public:
-  NvFp4Codec(std::string name, bool vllm)
+  NvFp4Codec(std::string name, NvFp4Rounding rounding)
       : Codec(
             {.name = std::move(name),
              .summary = fmt::format("e2m1 elements, blocks of 16, e4m3 block scale, fp32 scale per "
                                     "message{}",
-                                    vllm ? ", rounded as in vLLM" : ""),
-             .source = vllm ? "vLLM csrc/quantization/fp4" : "NVIDIA NVFP4",
+                                    words_of(rounding)),
+             .source = source_of(rounding),
              .dtypes = {DType::fp16, DType::bf16, DType::fp32},
              .block = NvFp4Blocks::kBlock,
              .alignment = NvFp4Blocks::kBlock,
              .splits_at_alignment = false,
-             .cost = {.encode_ops_per_element = 12,
+             .cost = {.encode_ops_per_element = rounding == NvFp4Rounding::te_4over6 ? 40.0 : 12.0,
                       .decode_ops_per_element = 6,
                       .measures = true}}),
-        vllm_(vllm) {}
+        blocks_{.rounding = rounding} {}
 
  private:
   std::size_t do_wire_bytes(DType, std::size_t elements) const override {
@@ -49,20 +67,21 @@ class NvFp4Codec final : public Codec {
       const float magnitude = std::abs(load_value(dtype, payload, i));
       if (std::isfinite(magnitude)) largest = std::max(largest, magnitude);
     }
-    const float tensor_scale = NvFp4Blocks::tensor_scale_of(largest);
+    const float number = blocks_.number_of(largest);
     std::byte* out = wire.data();
-    put(out, tensor_scale);
-    encode_scaled(NvFp4Blocks{tensor_scale, vllm_}, dtype, payload, wire.subspan(sizeof(float)),
-                  counts);
+    put(out, number);
+    encode_scaled(of(number), dtype, payload, wire.subspan(sizeof(float)), counts);
   }
   void do_decode(DType dtype, std::span<const std::byte> wire,
                  std::span<std::byte> payload) const override {
     const std::byte* in = wire.data();
-    const auto tensor_scale = take<float>(in);
-    decode_scaled(NvFp4Blocks{tensor_scale, vllm_}, dtype, wire.subspan(sizeof(float)), payload);
+    const auto number = take<float>(in);
+    decode_scaled(of(number), dtype, wire.subspan(sizeof(float)), payload);
   }
 
-  bool vllm_;
+  NvFp4Blocks of(float number) const { return {number, blocks_.rounding}; }
+
+  NvFp4Blocks blocks_;
 };
 
 /// The shortest decimal number that is read back as this one.
@@ -91,17 +110,24 @@ float parse_tensor_scale(std::string_view name, std::string_view text) {
 CodecPtr find_nvfp4(std::string_view name) {
   const std::optional<NvFp4Format> format = parse_nvfp4(name);
   if (!format || format->tensor_scale) return nullptr;
-  return std::make_shared<NvFp4Codec>(std::string(name), format->vllm);
+  return std::make_shared<NvFp4Codec>(std::string(name), format->rounding);
 }
 
 }  // namespace
+
+std::string_view words_of(NvFp4Rounding rounding) { return named(rounding).words; }
+std::string source_of(NvFp4Rounding rounding) { return std::string(named(rounding).source); }
 
 std::optional<NvFp4Format> parse_nvfp4(std::string_view name) {
   std::string_view rest = name;
   if (!take(rest, "nvfp4")) return std::nullopt;
   NvFp4Format format;
-  format.vllm = take(rest, "-vllm");
-  if (take(rest, "-ts")) {
+  format.rounding = std::ranges::find_if(kRoundings, [&](const Named& each) {
+                      return take(rest, each.suffix);
+                    })->rounding;
+  const bool has_tensor_scale =
+      format.rounding == NvFp4Rounding::nvidia || format.rounding == NvFp4Rounding::vllm;
+  if (has_tensor_scale && take(rest, "-ts")) {
     format.tensor_scale = parse_tensor_scale(name, rest);
   } else if (!rest.empty()) {
     return std::nullopt;
@@ -110,7 +136,7 @@ std::optional<NvFp4Format> parse_nvfp4(std::string_view name) {
 }
 
 CodecFamily nvfp4_codecs() {
-  return {.pattern = "nvfp4[-vllm]", .listed = {"nvfp4"}, .find = find_nvfp4};
+  return {.pattern = "nvfp4[-vllm], nvfp4-te[-4over6]", .listed = {"nvfp4"}, .find = find_nvfp4};
 }
 
 }  // namespace arlab

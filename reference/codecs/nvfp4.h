@@ -1,14 +1,22 @@
 // The parameters of an NVFP4 codec, and its names.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace arlab {
 
+/// In which order the operations are that round: our own, or that of somebody's kernel.
+enum class NvFp4Rounding : std::uint8_t { nvidia, vllm, te, te_4over6 };
+
+/// For a summary: ", rounded as in ...", or nothing.
+std::string_view words_of(NvFp4Rounding rounding);
+std::string source_of(NvFp4Rounding rounding);
+
 struct NvFp4Format {
-  /// Roundings in the order of vLLM's kernel.
-  bool vllm = false;
+  NvFp4Rounding rounding = NvFp4Rounding::nvidia;
   /// Given, and not on the wire; else found of the message.
   std::optional<float> tensor_scale = {};
 

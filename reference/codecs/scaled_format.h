@@ -158,8 +158,14 @@ void encode_scaled(const Format& format, DType dtype, std::span<const std::byte>
         finite = finite && std::isfinite(x[i]);
         largest = std::max(largest, std::abs(x[i]));
       }
-      const ScaledBlock<Scale> block =
-          finite ? format.scale_of(largest) : ScaledBlock<Scale>{format.nan_scale(), 0};
+      ScaledBlock<Scale> block = {format.nan_scale(), 0};
+      if (finite) {
+        if constexpr (requires { format.scale_of_block(largest, std::span<const float>(x)); }) {
+          block = format.scale_of_block(largest, {x.data(), size});
+        } else {
+          block = format.scale_of(largest);
+        }
+      }
       for (std::size_t i = 0; i < size; ++i) {
         ScaledCode code = {};
         if (block.factor != 0) {

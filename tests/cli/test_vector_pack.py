@@ -1,5 +1,6 @@
 """arlab vectors --pack and --check, and the reader in the pack, which knows nothing of arlab."""
 
+import hashlib
 import importlib.util
 import json
 import shutil
@@ -123,9 +124,13 @@ def test_a_flipped_byte_is_found(made, tmp_path, name):
         reader_of(made).load(tmp_path / "pack")
 
 
-def test_a_wrong_wire_with_right_sums_is_found(made, tmp_path):
-    import hashlib
+def write_manifest(pack, manifest):
+    text = json.dumps(manifest).encode()
+    (pack / "manifest.json").write_bytes(text)
+    (pack / "manifest.sha256").write_text(f"{hashlib.sha256(text).hexdigest()}  manifest.json\n")
 
+
+def test_a_wrong_wire_with_right_sums_is_found(made, tmp_path):
     shutil.copytree(made, tmp_path / "pack")
     name = "codecs/mxfp4/bf16_gaussian.wire.bin"
     wire = bytearray((tmp_path / "pack" / name).read_bytes())
@@ -133,12 +138,22 @@ def test_a_wrong_wire_with_right_sums_is_found(made, tmp_path):
     (tmp_path / "pack" / name).write_bytes(wire)
     manifest = json.loads((tmp_path / "pack/manifest.json").read_text())
     manifest["files"][name]["sha256"] = hashlib.sha256(wire).hexdigest()
-    text = json.dumps(manifest).encode()
-    (tmp_path / "pack/manifest.json").write_bytes(text)
-    (tmp_path / "pack/manifest.sha256").write_text(f"{hashlib.sha256(text).hexdigest()}  manifest.json\n")
+    write_manifest(tmp_path / "pack", manifest)
     reader_of(made).load(tmp_path / "pack")
     result = checked(tmp_path / "pack")
     assert result.code == 1 and f"{name}: " in result.stderr and "from byte 7 on" in result.stderr
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"codecs": 3}, "is not of the form of arlab.vector_pack/1"), ({"codecs": [{"name": 1}]}, "is not of the form"), ({"files": {"../secret": {"sha256": ""}}}, "outside"),
+    ({"files": []}, ""), ({"files": {"README.md": 1}}, "is not of the form"), ({"dtype": 5}, "is not of the form"),
+])  # fmt: skip
+def test_a_manifest_of_another_form_is_refused(made, tmp_path, change, message):
+    shutil.copytree(made, tmp_path / "pack")
+    (tmp_path / "secret").write_text("")
+    write_manifest(tmp_path / "pack", json.loads((made / "manifest.json").read_text()) | change)
+    result = checked(tmp_path / "pack")
+    assert result.code in (1, 2) and message in result.stderr and result.stderr.count("\n") <= 2, result
 
 
 def test_bad_input(tmp_path):

@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Others, EveryCodec,
                              {"int3-g24", "int7-g96-sym", "int2-g40-sr", "int3-g1000-sym-sr",
                               "int4-g200-sr-is", "int5-gtensor-sym", "int8-gtensor-static0.02:-2.5",
                               "int4-gtensor-sym-static0.3", "int4-g4104", "had-int6-g2048-sym",
-                              "logfmt4-g56", "mxfp4-ceil", "mxfp8-e4m3-even", "nvfp4-vllm",
+                              "logfmt4-g56", "mxfp4-ceil", "mxfp8-e4m3-even", "nvfp4-vllm", "nvfp4-te", "nvfp4-te-4over6",
                               "nvfp4-ts448", "nvfp4-vllm-ts0.75"})),
                          test_name);
 

@@ -68,7 +68,7 @@ TEST(GoldenFiles, CoverEveryFamily) {
              "int2-g32-sr-is had-int4-g32 int8-gtensor int8-gtensor-sym-static0.05 logfmt4-g32 "
              "mxfp8-e4m3 mxfp6-e2m3 mxfp4 "
              "mxfp4-ceil mxfp4-even mxfp4-rceil mxint8 fp8-e4m3-g128 fp8-e4m3-g64-torch "
-             "fp8-e4m3-g256 nvfp4 nvfp4-vllm "
+             "fp8-e4m3-g256 nvfp4 nvfp4-vllm nvfp4-te nvfp4-te-4over6 "
              "nvfp4-ts0.75 nvfp4-vllm-ts0.75")) {
     EXPECT_TRUE(std::ranges::binary_search(names, name)) << name;
   }

@@ -253,7 +253,7 @@ class CodebookBlocks(Blocks):
 @dataclass(frozen=True)
 class NVFP4(Blocks):
     name: str
-    vllm: bool = False
+    rounding: str = ""  # vllm, te, te-4over6
     given: np.float32 | None = None  # tensor scale
     bits, block = 4, NV_BLOCK
 
@@ -264,6 +264,24 @@ class NVFP4(Blocks):
     def header_bytes(self):
         return 4 if self.given is None else 0
 
+    @property
+    def is_te(self):
+        return self.rounding.startswith("te")
+
+    @property
+    def most(self):
+        """The largest value: that of an element times that of a block's scale."""
+        return F(6 * 256 if self.rounding == "te-4over6" else 6 * 448)
+
+    def scales(self, wanted, g):
+        """Codes of the blocks' scales, and what elements are multiplied by."""
+        s = np.minimum(wanted, F(448)).astype(E4M3)
+        scale = s.astype(np.float32)
+        if self.is_te:
+            return s, np.minimum(F(1) / (scale * (F(1) / g)), np.finfo(F).max)
+        factor = F(1) / (scale * (F(1) / g)) if self.rounding == "vllm" else g / scale
+        return s, np.where(scale > 0, factor, F(0))
+
     def encode_and_count(self, dtype, payload):
         """The wire, and how many elements a format without a largest number would round to more than that."""
         elements = len(payload)
@@ -272,24 +290,39 @@ class NVFP4(Blocks):
         x = PAYLOADS[dtype].to_fp32(in_blocks(payload, NV_BLOCK))
         with np.errstate(all="ignore"):
             amax = np.abs(x[np.isfinite(x)]).max(initial=F(0))
-            g = min(F(2688) / amax, F(2.0**118)) if amax > 0 else F(1)
+            g = min(self.most / amax, np.finfo(F).max if self.is_te else F(2.0**118)) if amax > 0 else F(1)
             if self.given is not None:
                 g = self.given
             finite = np.isfinite(x).all(1)
+            x = np.where(finite[:, None], x, F(0))
             largest = np.abs(x).max(1)
-            # A product, then a quotient; in vLLM the product with a sixth, then with g.
-            wanted = g * (largest * (F(1) / F(6))) if self.vllm else g * largest / F(6)
-            s = np.minimum(wanted, F(448)).astype(E4M3)
-            scale = s.astype(np.float32)
-            usable = finite & (scale > 0)
-            factor = F(1) / (scale * (F(1) / g)) if self.vllm else g / scale
+            sixth = F(1) / F(6)
+            # A product, then a quotient; others have a product with a sixth, of this or of that.
+            wanted = {"": g * largest / F(6), "vllm": g * (largest * sixth), "te": largest * (g * sixth), "te-4over6": largest / F(6) * g}
+            s, factor = self.scales(wanted[self.rounding], g)
             codes, outside = E2M1.round(x * factor[:, None])
+            if self.rounding == "te-4over6":
+                s4, factor4 = self.scales(wanted[self.rounding] * F(1.5), g)
+                codes4, outside4 = E2M1.round(x * factor4[:, None])
+                better = self.errors(codes4, s4, amax, x) < self.errors(codes, s, amax, x)
+                s = np.where(better, s4, s)
+                codes = np.where(better[:, None], codes4, codes)
+                outside = np.where(better[:, None], outside4, outside)
+        usable = finite if self.is_te else finite & (s.astype(np.float32) > 0)
         codes = np.where(usable[:, None], codes, np.uint8(0))
         outside &= usable[:, None]
         scales = np.where(finite, s.view(np.uint8), np.uint8(NAN_E4M3))
         wire = self.layout(elements).join(codes.reshape(-1)[:elements], [scales])
-        tensor_scale = np.array([g] if self.given is None else [], "<f4").view(np.uint8)
-        return np.concatenate([tensor_scale, wire]), int(outside.reshape(-1)[:elements].sum())
+        number = np.array([amax if self.is_te else g] if self.given is None else [], "<f4").view(np.uint8)
+        return np.concatenate([number, wire]), int(outside.reshape(-1)[:elements].sum())
+
+    def errors(self, codes, s, amax, x):
+        """Sums of absolute differences, element after element."""
+        differences = np.abs(E2M1.values(codes) * s.astype(np.float32)[:, None] * amax / self.most - x)
+        error = np.zeros(len(x), np.float32)
+        for column in differences.T:
+            error = error + column
+        return error
 
     def decode(self, dtype, wire, elements):
         """Wire bytes to bit patterns."""
@@ -297,18 +330,19 @@ class NVFP4(Blocks):
         if not elements:
             return np.zeros(0, t.word)
         wire = np.frombuffer(wire, np.uint8)
-        g = wire[:4].copy().view("<f4")[0] if self.given is None else self.given
+        number = wire[:4].copy().view("<f4")[0] if self.given is None else self.given
         codes, (scales,) = self.layout(elements).split(wire[self.header_bytes :])
         with np.errstate(all="ignore"):
-            x = E2M1.values(in_blocks(codes, NV_BLOCK)) * (scales.view(E4M3).astype(np.float32) / g)
+            s = scales.view(E4M3).astype(np.float32)
+            x = E2M1.values(in_blocks(codes, NV_BLOCK)) * (s * number * (F(1) / self.most) if self.is_te else s / number)
         return t.from_fp32(x).reshape(-1)[:elements]
 
 
 def find(name):
     """The codec of a name."""
-    part = re.fullmatch(r"nvfp4(-vllm)?(?:-ts(.+))?", name)
+    part = re.fullmatch(r"nvfp4(?:-(vllm|te-4over6|te))?(?:-ts(.+))?", name)
     if part:
-        return NVFP4(name, part[1] is not None, None if part[2] is None else F(part[2]))
+        return NVFP4(name, part[1] or "", None if part[2] is None else F(part[2]))
     if name == "mxint8":
         return MXINT8(name)
     part = re.fullmatch(r"(nf4|e4m3b15)-g(32|64|128)", name)

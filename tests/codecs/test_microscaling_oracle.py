@@ -19,9 +19,9 @@ NAMES = [name + rule for name in ELEMENTS for rule in ("", "-ceil", "-even", "-r
 FP8_NAMES = [f"fp8-e4m3-g{block}{rule}" for block in (64, 128, 256) for rule in ("", "-torch")]
 NAMES += [*FP8_NAMES, "fp8-e4m3-g64-torch-stoch", "fp8-e4m3-g128-stoch", "fp8-e4m3-g256-stoch"]
 NAMES += ["nf4-g32", "nf4-g64", "e4m3b15-g128"]
-NV_NAMES = ["nvfp4", "nvfp4-vllm", "nvfp4-ts448", "nvfp4-vllm-ts0.3", "nvfp4-ts1e-35", "nvfp4-vllm-ts3e+35"]
+NV_NAMES = ["nvfp4", "nvfp4-vllm", "nvfp4-te", "nvfp4-te-4over6", "nvfp4-ts448", "nvfp4-vllm-ts0.3", "nvfp4-ts1e-35", "nvfp4-vllm-ts3e+35"]
 SHORT = ["mxfp8-e4m3", "mxfp6-e2m3", "mxfp6-e3m2-even", "mxfp4", "mxfp4-ceil", "mxfp4-rceil"]
-SHORT += ["mxint8", *FP8_NAMES, "fp8-e4m3-g128-stoch", "nf4-g64", "nvfp4", "nvfp4-vllm", "nvfp4-ts0.3"]
+SHORT += ["mxint8", *FP8_NAMES, "fp8-e4m3-g128-stoch", "nf4-g64", "nvfp4", "nvfp4-vllm", "nvfp4-te", "nvfp4-te-4over6", "nvfp4-ts0.3"]
 
 each_dtype = pytest.mark.parametrize("dtype", PAYLOADS)
 

@@ -45,6 +45,8 @@ FAMILIES = {  # what the page defines, each with an example of its own
     "scaled FP8 of torch": r"fp8-e4m3-g\d+-torch",
     "NVFP4": r"nvfp4",
     "vLLM's roundings": r"nvfp4-vllm",
+    "TransformerEngine's roundings": r"nvfp4-te",
+    "four over six": r"nvfp4-te-4over6",
     "given tensor scale": r"nvfp4-ts.*",
 }
 

@@ -18,7 +18,7 @@ ANYBIT += ["int8-gtensor", "int8-gtensor-sym-static0.05"]
 LOGFMT = ["logfmt4-g32", "logfmt3-g32", "logfmt8-g128"]
 MICROSCALING = ["mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4", "mxfp4-ceil", "mxfp4-even", "nvfp4"]
 MICROSCALING += ["mxfp4-rceil", "mxint8", "fp8-e4m3-g128", "fp8-e4m3-g64-torch", "fp8-e4m3-g256"]
-MICROSCALING += ["nvfp4-vllm", "nvfp4-ts0.75", "nvfp4-vllm-ts0.75"]
+MICROSCALING += ["nvfp4-vllm", "nvfp4-te", "nvfp4-te-4over6", "nvfp4-ts0.75", "nvfp4-vllm-ts0.75"]
 
 
 def random_words():

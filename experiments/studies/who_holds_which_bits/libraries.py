@@ -258,22 +258,32 @@ def gguf_q8(blocks: np.ndarray, dtype: str) -> Parts:
     return {"codes": (wire[:, 2:].view(np.int8).astype(np.int16) + 128).astype(np.uint8)}
 
 
-def transformer_engine_nvfp4(blocks: np.ndarray, dtype: str) -> Parts:
-    """Its own reference, in torch; what that imports is built for GPUs and not used by it."""
-    import torch
+def transformer_engine_nvfp4(codec: str) -> Callable[[np.ndarray, str], Parts]:
+    """Its own reference, in torch; what that imports is built for GPUs and not used by it. A message has a number of its own."""
+    options = {"nvfp4_use_4over6": True, "nvfp4_e4m3_max": 256} if codec.endswith("4over6") else {}
 
-    folder = "transformer_engine/pytorch/custom_recipes"
-    for name in ("transformer_engine", "transformer_engine.pytorch", "transformer_engine.pytorch.custom_recipes", "transformer_engine.pytorch.quantized_tensor"):
-        sys.modules[name] = types.ModuleType(name)
-    for name in ("QuantizedTensorStorage", "Quantizer"):
-        setattr(sys.modules["transformer_engine.pytorch.quantized_tensor"], name, type(name, (), {}))
-    recipes: Any = sys.modules["transformer_engine.pytorch.custom_recipes"]
-    recipes.gemm = unittest.mock.MagicMock()  # Matrix products, which it names in signatures.
-    recipes.reference_utils = module_of(package_file("transformer-engine", f"{folder}/reference_utils.py"), "reference_utils")
-    reference = module_of(package_file("transformer-engine", f"{folder}/reference_nvfp4.py"), "reference_nvfp4")
-    codes, scales = reference.NVFP4QuantizerRef._quantize_blockwise_reference(
-        tensor(blocks, dtype), torch.tensor(6.0), 16, 1, pow_2_scales=False, eps=0.0)  # fmt: skip
-    return {"scales": numbers(scales, np.uint8).reshape(-1), "codes": nibbles(numbers(codes, np.uint8).reshape(len(blocks), -1))}
+    def call(blocks: np.ndarray, dtype: str) -> Parts:
+        import torch
+
+        folder = "transformer_engine/pytorch/custom_recipes"
+        for name in ("transformer_engine", "transformer_engine.pytorch", "transformer_engine.pytorch.custom_recipes", "transformer_engine.pytorch.quantized_tensor"):
+            sys.modules[name] = types.ModuleType(name)
+        for name in ("QuantizedTensorStorage", "Quantizer"):
+            setattr(sys.modules["transformer_engine.pytorch.quantized_tensor"], name, type(name, (), {}))
+        recipes: Any = sys.modules["transformer_engine.pytorch.custom_recipes"]
+        recipes.gemm = unittest.mock.MagicMock()  # Matrix products, which it names in signatures.
+        recipes.reference_utils = module_of(package_file("transformer-engine", f"{folder}/reference_utils.py"), "reference_utils")
+        reference = module_of(package_file("transformer-engine", f"{folder}/reference_nvfp4.py"), "reference_nvfp4")
+        found: dict[str, list[np.ndarray]] = {"scales": [], "codes": []}
+        for message in blocks.reshape(-1, 256, 16):
+            amax = torch.tensor(np.abs(message[np.isfinite(message)]).max(initial=0))
+            codes, scales = reference.NVFP4QuantizerRef._quantize_blockwise_reference(
+                tensor(message, dtype), amax, 16, 1, pow_2_scales=False, eps=0.0, **options)  # fmt: skip
+            found["scales"].append(numbers(scales, np.uint8).reshape(-1))
+            found["codes"].append(nibbles(numbers(codes, np.uint8).reshape(len(message), -1)))
+        return {name: np.concatenate(parts) for name, parts in found.items()}
+
+    return call
 
 
 def fbgemm_mxfp4(rounding: int) -> Callable[[np.ndarray, str], Parts]:
@@ -340,7 +350,7 @@ def answers() -> list[Answer]:
     found += [Answer("onnxruntime", f"int8-gtensor-sym-static{STATIC}", onnxruntime_int8, ("fp32",))]
     found += [Answer("optimum-quanto", f"int8-gtensor-sym-static{STATIC}", quanto_int8, ("fp32",))]
     found += [Answer("gguf", "mxfp4", gguf_mxfp4, ("fp32",)), Answer("gguf", "int8-g32-sym", gguf_q8, ("fp32",))]
-    found += [Answer("transformer-engine", codec, transformer_engine_nvfp4) for codec in ("nvfp4-vllm-ts448", "nvfp4-ts448")]
+    found += [Answer("transformer-engine", codec, transformer_engine_nvfp4(codec)) for codec in ("nvfp4-te", "nvfp4-te-4over6")]
     found += [Answer("fbgemm-gpu-cpu", codec, fbgemm_mxfp4(mode), ("fp32",)) for mode, codec in ((1, "mxfp4"), (2, "mxfp4-even"), (4, "mxfp4-ceil"))]
     found += [Answer("auto-round", codec, auto_round_mx(codec)) for codec in ELEMENTS]
     found += [Answer("auto-round", "nvfp4-vllm-ts448", auto_round_nvfp4)]

@@ -52,12 +52,13 @@ class Form:
         assert digits, codec
         self.bits = int(digits[1])
         self.sign = 0 if codec.startswith(("int", "mxint", "nf")) else 1 << (self.bits - 1)
+        self.header = 4 if codec.startswith("nvfp4") and "-ts" not in codec else 0
         self.scale: Any = None if "static" in codec else np.uint16 if codec.startswith("int") else np.uint8 if codec[0] == "m" or codec.startswith("nv") else np.uint32
 
     def parts(self, wire: np.ndarray, values: np.ndarray) -> Parts:
         """Codes, scales and decoded values of a message of arlab's."""
         codes = np.zeros(CHUNK, np.uint8)
-        at, low = 0, 0
+        at, low = self.header, 0
         for width in (8, 4, 2, 1):
             if self.bits & width:
                 plane = wire[at : at + CHUNK * width // 8]
@@ -181,9 +182,11 @@ def row(answer: Answer, version: str, dtype: str, kind: str = "", **found: Any) 
     return {"library": answer.library, "version": version, "codec": answer.codec, "dtype": dtype, "input": kind, **empty, **found}
 
 
-def results(which: Sequence[Answer]) -> str:
-    """results.csv: a row per library, format, dtype and kind of input; -1 where the library has no such part."""
-    rows = []
+def results(which: Sequence[Answer], kept: Sequence[dict[str, Any]]) -> str:
+    """results.csv: a row per library, format, dtype and kind of input; -1 where the library has no such part. Of libraries that are not
+    asked, the rows that are kept."""
+    libraries = [answer.library for answer in which]
+    rows = [each for each in kept if each["library"] not in libraries]
     for answer in which:
         print(f"{answer.library} {answer.codec}", file=sys.stderr)
         rows += asked(answer)
@@ -276,14 +279,14 @@ def page_of(text: str, results_file: Path) -> str:
     return filled(text, made | {"day": lambda: f"Run on {day[1]}."})
 
 
-def with_libraries(folder: Path) -> None:
+def with_libraries(folder: Path, library: str | None) -> None:
     """Makes the environment, once, and goes on in its Python."""
     python = folder / "bin/python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         subprocess.run([python, "-m", "pip", "install", "-q", "-r", HERE / "requirements.txt"], check=True)
         subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "-r", HERE / "requirements_alone.txt"], check=True)
-    os.execv(python, [str(python), __file__])
+    os.execv(python, [str(python), __file__, *(["--library", library] if library else [])])
 
 
 def main() -> None:
@@ -292,12 +295,14 @@ def main() -> None:
     way.add_argument("--venv", type=Path, help="a folder for an environment with the libraries, made when it is not there")
     way.add_argument("--page", action="store_true", help="only write the page")
     way.add_argument("--check", action="store_true", help="compare the page that is there")
+    parser.add_argument("--library", choices=sorted({each.library for each in answers()}), help="ask this one only, and keep the rows of others [all]")
     arguments = parser.parse_args()
     if arguments.venv:
-        with_libraries(arguments.venv.absolute())
+        with_libraries(arguments.venv.absolute(), arguments.library)
     kept, page = HERE / "results.csv", HERE / "README.md"
     if not (arguments.page or arguments.check):
-        kept.write_text(results(answers()), encoding="utf-8")
+        which = [each for each in answers() if arguments.library in (None, each.library)]
+        kept.write_text(results(which, rows_of(kept) if arguments.library else ()), encoding="utf-8")
     before = page.read_text(encoding="utf-8")
     now = page_of(before, kept)
     if arguments.check:

@@ -123,11 +123,11 @@ struct NvFp4 : UsualFamily {
     typename Payload::Element rest[kFloats] = {};
     std::copy(x.begin() + static_cast<std::ptrdiff_t>(i), x.end(), rest);
     take(rest);
-    const float found = NvFp4Blocks::tensor_scale_of(hn::GetLane(hn::MaxOfLanes(F32(), largest)));
+    const float found = NvFp4Blocks().number_of(hn::GetLane(hn::MaxOfLanes(F32(), largest)));
     std::memcpy(wire, &found, sizeof(float));
   }
 
-  NvFp4Blocks blocks() const { return {.tensor_scale = tensor_scale}; }
+  NvFp4Blocks blocks() const { return {.number = tensor_scale}; }
   void encode_exactly(std::span<const std::byte> x, std::span<std::byte> wire,
                       EncodeCounts* counts) const {
     EncodeCounts ignored;

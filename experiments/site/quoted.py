@@ -38,6 +38,7 @@ H200_ISSUES_PER_US = 132 * 4 * 1980  # an instruction of a warp per cycle on eac
 OVERLAP = "measured/h200_overlap_2026-11-26.csv"
 SMALL = "measured/h200_lamport_2026-11-23.csv"
 LAYERS = "measured/h200_layers_2026-11-23.csv"
+FP32_SUMS = {ranks: f"measured/h200_fp32_sums_{ranks}_2026-11-28.csv" for ranks in (4, 8)}
 CONFORMANCE = "measured/h200_conformance_2026-11-26.csv"
 ACCURACY = "studies/accuracy/accuracy.csv"
 TUNED = ("qr-q8", "qr-q6", "qr-q4", "qr-fp8", "int8-g128", "int5-g128", "int4-g32", "int2-g32-sr")
@@ -190,6 +191,17 @@ def codec_bounds() -> str:
         found.append((time / most, (f"`{codec}`", f"{bits:g}", *map(shown, of.values()), what, shown(time), f"{time / most:.2f}")))
     heads = ("codec", "bits", "links", "memory", "instructions", "bound by", "measured", "over the bound")
     return _table(heads, (line for _, line in sorted(found)))
+
+
+def fp32_sums() -> str:
+    """What sums in fp32 take, over what those of bf16 take, of ranks on one H200."""
+    lines = []
+    for algorithm in ("two_shot", "one_shot"):
+        for ranks, file in FP32_SUMS.items():
+            for codec in ("bf16", "qr-q8", "qr-q4", "int4-g32"):
+                of = {row["bytes"]: row["ratio"] for row in rows(file) if (row["algorithm"], row["codec"]) == (algorithm, codec)}
+                lines.append((algorithm, ranks, f"`{codec}`", *(f"{float(of[str(number(size))]):.2f}" for size in ("64K", "256K", "1M", "4M", "16M", "64M"))))
+    return _table(("algorithm", "ranks", "codec", "64 KiB", "256 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB"), lines)
 
 
 def budget() -> str:

@@ -14,6 +14,7 @@
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/executor.h"
+#include "reference/collectives/sum.h"
 #include "reference/error.h"
 #include "reference/signals.h"
 #include "reference/tensors/file.h"
@@ -290,33 +291,43 @@ class Packer {
     return out;
   }
 
-  /// Of a few codecs: what all-reduces do is the same for all.
+  /// Of a few codecs: what all-reduces do is the same for all. Sums in fp32 where there are more than two values.
   void add_all_reduces(const Codec& c) {
-    constexpr std::string_view kCodecs[] = {"bf16", "qr-q4", "int4-g32", "mxfp4", "fp8-e4m3-g128"};
+    constexpr std::string_view kCodecs[] = {"bf16",  "fp16",          "qr-q4", "int4-g32",
+                                            "mxfp4", "fp8-e4m3-g128"};
     if (std::ranges::find(kCodecs, c.name()) == std::end(kCodecs)) return;
-    const std::vector<DType> dtypes = dtypes_of(c);
-    if (std::ranges::count(dtypes, DType::bf16) == 0) return;
-    for (const char* algorithm : {"one_shot", "two_shot", "ring"}) {
-      for (const Rank ranks : {2U, 4U}) {
-        for (const auto& [input, synthetic] : {std::pair("gaussian", "gaussian:sigma=1,seed=12"),
-                                               std::pair("adversarial", "adversarial:seed=13")}) {
-          add_all_reduce(c, algorithm, ranks, input, synthetic);
+    for (const DType type : dtypes_of(c)) {
+      if (type == DType::fp32) continue;
+      for (const char* algorithm : {"one_shot", "two_shot", "ring"}) {
+        for (const Rank ranks : {2U, 4U}) {
+          for (const char* sum : {"native", "fp32"}) {
+            if (sum == std::string_view("fp32") &&
+                (ranks == 2 || algorithm == std::string_view("ring"))) {
+              continue;
+            }
+            for (const char* input : {"gaussian", "adversarial"}) {
+              add_all_reduce(c, type, algorithm, ranks, sum, input);
+            }
+          }
         }
       }
     }
   }
 
-  void add_all_reduce(const Codec& c, const char* algorithm, Rank ranks, const char* input,
-                      const char* synthetic) {
+  void add_all_reduce(const Codec& c, DType type, const char* algorithm, Rank ranks,
+                      const char* sum, const std::string& input) {
     constexpr std::size_t kElements = 9001;  // more atoms of 2048 than ranks, and a tail
     const Codecs codecs(c);
     const Schedule s = make_schedule(
         algorithm, {.world_size = ranks, .elements = kElements, .alignment = codecs.alignment()});
-    const Tensor inputs = make_synthetic(synthetic, DType::bf16, ranks, kElements);
+    const Tensor inputs = make_synthetic(
+        input == "gaussian" ? "gaussian:sigma=1,seed=12" : "adversarial:seed=13", type, ranks,
+        kElements);
     std::vector<std::byte> outputs(inputs.data.size());
     std::map<ValueId, std::vector<std::byte>> wires;
     ExecuteOptions options;
     options.threads = 1;
+    options.sum = parse_sum(sum);
     options.tile_elements = kElements;  // a tile is a whole chunk
     options.encoded = [&](ValueId id, std::span<const std::byte> wire) {
       wires[id].assign(wire.begin(), wire.end());
@@ -350,15 +361,16 @@ class Packer {
                         {"chunks", chunks}});
     }
     const std::string stem =
-        fmt::format("all_reduces/{}_{}_{}_{}", algorithm, c.name(), ranks, input);
+        fmt::format("all_reduces/{}_{}_{}_{}_{}_{}", algorithm, c.name(), name_of(type), ranks, sum, input);
     all_reduces_.push_back(
         {{"algorithm", algorithm},
          {"codec", c.name()},
          {"ranks", ranks},
-         {"dtype", "bf16"},
+         {"dtype", name_of(type)},
+         {"sum", sum},
          {"input", input},
          {"elements", kElements},
-         {"inputs", add(fmt::format("inputs/bf16_{}_ranks_{}.bin", ranks, input), inputs.bytes())},
+         {"inputs", add(fmt::format("inputs/{}_{}_ranks_{}.bin", name_of(type), ranks, input), inputs.bytes())},
          {"sent", add(stem + ".sent.bin", sent)},
          {"outputs", add(stem + ".outputs.bin", outputs)},
          {"messages", listed}});

@@ -151,14 +151,15 @@ def test_the_readme_says_where_the_bytes_are_defined(tmp_path):
     assert "reference/codecs/SPEC.md" in (tmp_path / "golden/README.txt").read_text()
 
 
-def test_nothing_is_left_after_an_interrupt(tmp_path):
+@pytest.mark.parametrize("command", ["vectors --codec int4-g32 golden", "vectors --pack golden"])
+def test_nothing_is_left_after_an_interrupt(tmp_path, command):
     """Whenever it comes: all of the vectors, or none and no other folder."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         for wait in (0, 0.02, 0.05, 0.1):
             folder = tmp_path / f"{number}-{wait}"
             folder.mkdir()
             with subprocess.Popen(
-                [PROGRAM, "vectors", "--codec", "int4-g32", "golden"], cwd=folder, stdout=subprocess.DEVNULL
+                [PROGRAM, *command.split()], cwd=folder, stdout=subprocess.DEVNULL
             ) as running:
                 while running.poll() is None and not list(folder.iterdir()):
                     time.sleep(0.001)

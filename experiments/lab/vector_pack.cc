@@ -293,8 +293,8 @@ class Packer {
 
   /// Of a few codecs: what all-reduces do is the same for all. Sums in fp32 where there are more than two values.
   void add_all_reduces(const Codec& c) {
-    constexpr std::string_view kCodecs[] = {"bf16",  "fp16",          "qr-q4", "int4-g32",
-                                            "mxfp4", "fp8-e4m3-g128"};
+    constexpr std::string_view kCodecs[] = {"bf16",     "fp16",  "qr-q4",
+                                            "int4-g32", "mxfp4", "fp8-e4m3-g128"};
     if (std::ranges::find(kCodecs, c.name()) == std::end(kCodecs)) return;
     for (const DType type : dtypes_of(c)) {
       if (type == DType::fp32) continue;
@@ -320,9 +320,9 @@ class Packer {
     const Codecs codecs(c);
     const Schedule s = make_schedule(
         algorithm, {.world_size = ranks, .elements = kElements, .alignment = codecs.alignment()});
-    const Tensor inputs = make_synthetic(
-        input == "gaussian" ? "gaussian:sigma=1,seed=12" : "adversarial:seed=13", type, ranks,
-        kElements);
+    const Tensor inputs =
+        make_synthetic(input == "gaussian" ? "gaussian:sigma=1,seed=12" : "adversarial:seed=13",
+                       type, ranks, kElements);
     std::vector<std::byte> outputs(inputs.data.size());
     std::map<ValueId, std::vector<std::byte>> wires;
     ExecuteOptions options;
@@ -360,8 +360,8 @@ class Packer {
                         {"bytes", sent.size() - begin},
                         {"chunks", chunks}});
     }
-    const std::string stem =
-        fmt::format("all_reduces/{}_{}_{}_{}_{}_{}", algorithm, c.name(), name_of(type), ranks, sum, input);
+    const std::string stem = fmt::format("all_reduces/{}_{}_{}_{}_{}_{}", algorithm, c.name(),
+                                         name_of(type), ranks, sum, input);
     all_reduces_.push_back(
         {{"algorithm", algorithm},
          {"codec", c.name()},
@@ -370,7 +370,8 @@ class Packer {
          {"sum", sum},
          {"input", input},
          {"elements", kElements},
-         {"inputs", add(fmt::format("inputs/{}_{}_ranks_{}.bin", name_of(type), ranks, input), inputs.bytes())},
+         {"inputs", add(fmt::format("inputs/{}_{}_ranks_{}.bin", name_of(type), ranks, input),
+                        inputs.bytes())},
          {"sent", add(stem + ".sent.bin", sent)},
          {"outputs", add(stem + ".outputs.bin", outputs)},
          {"messages", listed}});
@@ -436,12 +437,12 @@ std::string difference_of(const fs::path& root, const Json& manifest) {
 
 std::vector<std::string> codecs_of_pack() {
   std::vector<std::string> names = listed_codecs();
-  for (const char* name :
-       {"int4-g128", "int4-g32-sym", "int6-g64", "int7-g32", "int8-gtensor-sym-static0.05",
-        "logfmt8-g128", "mxfp4-ceil", "mxfp4-even", "mxfp4-rceil", "fp8-e4m3-g256",
-        "fp8-e4m3-g64-torch", "nvfp4-ts0.75", "nvfp4-vllm", "nvfp4-te", "nvfp4-te-4over6", "nvfp4-vllm-ts0.75", "int8-g128-vllm",
-        "fp8-e4m3-g256-flashinfer", "fp8-e4m3-g256-torchft", "fp8-e4m3-g256-vllm"}) {
-    if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
+  for (const std::string& name : words_in(
+           "int4-g128 int4-g32-sym int6-g64 int7-g32 int8-gtensor-sym-static0.05 "
+           "logfmt8-g128 mxfp4-ceil mxfp4-even mxfp4-rceil fp8-e4m3-g256 fp8-e4m3-g64-torch "
+           "nvfp4-ts0.75 nvfp4-vllm nvfp4-te nvfp4-te-4over6 nvfp4-vllm-ts0.75 "
+           "int8-g128-vllm fp8-e4m3-g256-flashinfer fp8-e4m3-g256-torchft fp8-e4m3-g256-vllm")) {
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   }
   return names;
 }

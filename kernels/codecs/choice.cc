@@ -77,7 +77,8 @@ std::optional<CodecChoice> choose(const Codec& codec) {
     }
     return LogFmtParameters{{format->bits}, lane_group(format->group)};
   }
-  if (const auto format = parse_nvfp4(name); format && format->rounding != NvFp4Rounding::te_4over6) {
+  if (const auto format = parse_nvfp4(name);
+      format && format->rounding != NvFp4Rounding::te_4over6) {
     return NvFp4Blocks{.rounding = format->rounding};
   }
   for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {

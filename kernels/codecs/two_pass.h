@@ -281,7 +281,8 @@ struct NvFp4 {
     return {blocks.codes, blocks.scale, number};
   }
   ARLAB_DEVICE Float8 decode(const Encoded& e, std::size_t) const {
-    const float scale = NvFp4Blocks{e.number, rounding}.whole_scale(FastNvFp4Blocks::value_of_scale(e.scale));
+    const float scale =
+        NvFp4Blocks{e.number, rounding}.whole_scale(FastNvFp4Blocks::value_of_scale(e.scale));
     Float8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = float_of_e2m1(e.codes[i]) * scale;

@@ -304,7 +304,6 @@ std::vector<std::string> unusual_codecs() {
           "logfmt5-g2600",
           "nvfp4-vllm",
           "nvfp4-te",
-          "nvfp4-te-4over6",
           "nvfp4-ts0.25",
           "int4-g32-stoch",
           "had-int3-g64-stoch",

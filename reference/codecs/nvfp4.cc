@@ -29,7 +29,8 @@ struct Named {
 constexpr Named kRoundings[] = {
     {NvFp4Rounding::te_4over6, "-te-4over6", ", the better of two scales, as in TransformerEngine",
      "TransformerEngine quantize_4over6_nvfp4.cuh"},
-    {NvFp4Rounding::te, "-te", ", rounded as in TransformerEngine", "TransformerEngine reference_nvfp4.py"},
+    {NvFp4Rounding::te, "-te", ", rounded as in TransformerEngine",
+     "TransformerEngine reference_nvfp4.py"},
     {NvFp4Rounding::vllm, "-vllm", ", rounded as in vLLM", "vLLM csrc/quantization/fp4"},
     {NvFp4Rounding::nvidia, "", "", "NVIDIA NVFP4"},
 };

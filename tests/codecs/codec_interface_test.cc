@@ -231,7 +231,7 @@ TEST(Registry, TensorScalesOfNvfp4HaveOneSpellingAndARange) {
       {"nvfp4-ts827.07690", "-ts827.0769"},  {"nvfp4-ts0.750000001", "-ts0.75"},
       {"nvfp4-ts1-vllm", "no tensor scale"}, {"nvfp4-vllm-", "unknown codec"},
       {"nvfp4-vllm-vllm", "unknown codec"},  {"nvfp4-te-ts1", "unknown codec"},
-      {"nvfp4-4over6", "unknown codec"},  {"nvfp4ts1", "unknown codec"},
+      {"nvfp4-4over6", "unknown codec"},     {"nvfp4ts1", "unknown codec"},
   };
   for (const auto& [name, message] : refused) {
     expect_contains(message_of([name = name] { find_codec(name); }), message);

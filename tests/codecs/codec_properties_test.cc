@@ -35,8 +35,8 @@ INSTANTIATE_TEST_SUITE_P(Others, EveryCodec,
                              {"int3-g24", "int7-g96-sym", "int2-g40-sr", "int3-g1000-sym-sr",
                               "int4-g200-sr-is", "int5-gtensor-sym", "int8-gtensor-static0.02:-2.5",
                               "int4-gtensor-sym-static0.3", "int4-g4104", "had-int6-g2048-sym",
-                              "logfmt4-g56", "mxfp4-ceil", "mxfp8-e4m3-even", "nvfp4-vllm", "nvfp4-te", "nvfp4-te-4over6",
-                              "nvfp4-ts448", "nvfp4-vllm-ts0.75"})),
+                              "logfmt4-g56", "mxfp4-ceil", "mxfp8-e4m3-even", "nvfp4-vllm",
+                              "nvfp4-te", "nvfp4-te-4over6", "nvfp4-ts448", "nvfp4-vllm-ts0.75"})),
                          test_name);
 
 /// Which properties codecs promise: what a codec does not say of itself, nobody checks.
@@ -206,19 +206,20 @@ std::vector<Mistake> mistakes() {
         if (++*calls % 2 == 0) wire[0] ^= std::byte{1};
       }));
   add("context", "every second call draws other numbers",
-      {.behind_encode_in = [calls](const EncodeContext&, Wire wire) {
-        if (++*calls % 2 == 0) wire[0] ^= std::byte{1};
-      }},
+      {.behind_encode_in =
+           [calls](const EncodeContext&, Wire wire) {
+             if (++*calls % 2 == 0) wire[0] ^= std::byte{1};
+           }},
       "int4-g32-stoch");
   add("context", "a state depends on how often it was called",
-      {.behind_encode_in = [calls](const EncodeContext& context, Wire) {
-        context.state[0] = static_cast<float>(++*calls);
-      }},
+      {.behind_encode_in = [calls](const EncodeContext& context,
+                                   Wire) { context.state[0] = static_cast<float>(++*calls); }},
       "ef-int4-g32");
   add("context", "a state that is no number",
-      {.behind_encode_in = [](const EncodeContext& context, Wire) {
-        context.state.back() = std::numeric_limits<float>::quiet_NaN();
-      }},
+      {.behind_encode_in =
+           [](const EncodeContext& context, Wire) {
+             context.state.back() = std::numeric_limits<float>::quiet_NaN();
+           }},
       "ef-int4-g32");
   add("bounds", "a byte behind the wire",
       of_wire([](Payload, Wire wire) { wire.data()[wire.size()] = std::byte{1}; }));

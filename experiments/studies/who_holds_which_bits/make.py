@@ -182,15 +182,18 @@ def row(answer: Answer, version: str, dtype: str, kind: str = "", **found: Any) 
     return {"library": answer.library, "version": version, "codec": answer.codec, "dtype": dtype, "input": kind, **empty, **found}
 
 
-def results(which: Sequence[Answer], kept: Sequence[dict[str, Any]]) -> str:
+def results(which: Sequence[Answer], kept: Sequence[dict[str, Any]], before: str) -> str:
     """results.csv: a row per library, format, dtype and kind of input; -1 where the library has no such part. Of libraries that are not
-    asked, the rows that are kept."""
+    asked, the rows that are kept, of the days before."""
     libraries = [answer.library for answer in which]
     rows = [each for each in kept if each["library"] not in libraries]
     for answer in which:
         print(f"{answer.library} {answer.codec}", file=sys.stderr)
         rows += asked(answer)
-    today = datetime.now(timezone.utc).date()
+    today = str(datetime.now(timezone.utc).date())
+    for library in dict.fromkeys(libraries) if before else ():
+        before = re.sub(rf", {re.escape(library)} [-\d]+", "", before)
+        today = f"{before}, {library} {today}"
     return csv_text(rows, "arlab.who_holds_which_bits/1: formats of libraries beside arlab's", f"command: {COMMAND} --venv DIR", f"date: {today}",
                     "provenance: exact: computed by the libraries, on the CPU; a count of -1: it has no such part")  # fmt: skip
 
@@ -271,12 +274,18 @@ def not_run(rows: list[dict[str, str]]) -> str:
     return markdown(("library", "format", "what its source says"), NOT_RUN)
 
 
+def day_of(results_file: Path) -> str:
+    """When libraries were asked; some of them, if they are named, later."""
+    day = re.search(r"^# date: (.+)$", results_file.read_text(encoding="utf-8"), re.MULTILINE)
+    assert day, results_file
+    return day[1]
+
+
 def page_of(text: str, results_file: Path) -> str:
     rows = rows_of(results_file)
-    day = re.search(r"^# date: (\S+)$", results_file.read_text(encoding="utf-8"), re.MULTILINE)
-    assert day, results_file
+    day = day_of(results_file)
     made = {each.__name__: (lambda each=each: each(rows)) for each in (verdicts, differences, versions, not_run)}
-    return filled(text, made | {"day": lambda: f"Run on {day[1]}."})
+    return filled(text, made | {"day": lambda: f"Run on {day}."})
 
 
 def with_libraries(folder: Path, library: str | None) -> None:
@@ -302,7 +311,8 @@ def main() -> None:
     kept, page = HERE / "results.csv", HERE / "README.md"
     if not (arguments.page or arguments.check):
         which = [each for each in answers() if arguments.library in (None, each.library)]
-        kept.write_text(results(which, rows_of(kept) if arguments.library else ()), encoding="utf-8")
+        old = (rows_of(kept), day_of(kept)) if arguments.library else ((), "")
+        kept.write_text(results(which, *old), encoding="utf-8")
     before = page.read_text(encoding="utf-8")
     now = page_of(before, kept)
     if arguments.check:

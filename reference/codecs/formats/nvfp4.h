@@ -71,8 +71,9 @@ struct NvFp4Blocks {
   static CodecInfo info(const std::string& name) {
     const NvFp4Rounding rounding = parse(name)->rounding;
     return {.name = name,
-            .summary = fmt::format(
-                "e2m1 elements, blocks of 16, e4m3 block scale, given tensor scale{}", words_of(rounding)),
+            .summary =
+                fmt::format("e2m1 elements, blocks of 16, e4m3 block scale, given tensor scale{}",
+                            words_of(rounding)),
             .source = source_of(rounding),
             .dtypes = {},
             .cost = {.encode_ops_per_element = 10, .decode_ops_per_element = 6}};

@@ -478,11 +478,13 @@ class Check {
     if (fits != nullptr && fits->way != nullptr && fits->candidate.mismatches == 0) forget("ranks");
   }
 
-  /// What is found says that it is none, or another one in every call: then there is nothing that it could be.
+  /// What is found says that it is none, or another one in every call: then there is nothing that it could be. What is far off may
+  /// still be what is claimed, with a mistake.
   bool is_of_no_sum() const {
-    return std::ranges::any_of(found_kinds_, [](const std::string& kind) {
-      return kind == "zero" || kind == "untouched" || kind == "nondeterministic" || kind == "far" ||
-             kind == "scaled" || kind.starts_with("contribution");
+    return std::ranges::any_of(found_kinds_, [&](const std::string& kind) {
+      return kind == "zero" || kind == "untouched" || kind == "nondeterministic" ||
+             (kind == "far" && request().claim.empty()) || kind == "scaled" ||
+             kind.starts_with("contribution");
     });
   }
 

@@ -107,6 +107,7 @@ struct Mistake {
   bool flushes = false;  ///< subnormals
   bool fills_up = false;
   bool decodes_through_another = false;
+  int decodes_off = 0;  ///< codes are decoded as the next higher (1) or lower (-1)
 };
 
 constexpr const char* kExchanged = "the codes of neighbours stand in each other's place";
@@ -134,6 +135,10 @@ std::vector<Mistake> all_mistakes() {
       {.name = "subnormals are flushed to 0", .flushes = true},
       {.name = "the last block is filled up with zeros, which its scale knows", .fills_up = true},
       {.name = kThroughAnother, .decodes_through_another = true},
+      {.name = "codes are decoded a step too high (counted from another zero than they are made)",
+       .decodes_off = 1},
+      {.name = "codes are decoded a step too low (counted from another zero than they are made)",
+       .decodes_off = -1},
   };
   for (const Scales scales : {Scales::before, Scales::before_or_last}) {
     all.push_back({.name = "scales are of the block before", .scales = scales});
@@ -242,8 +247,10 @@ class Mistaken final : public Codec {
     const std::size_t unit = size_of(dtype);
     for_each_piece(dtype, payload.size() / unit,
                    [&](std::size_t first, std::size_t count, std::size_t at, std::size_t bytes) {
-                     codec_->decode(dtype, wire.subspan(at, bytes),
-                                    payload.subspan(first * unit, count * unit));
+                     const auto piece = payload.subspan(first * unit, count * unit);
+                     codec_->decode(dtype, wire.subspan(at, bytes), piece);
+                     if (mistake_.decodes_off != 0)
+                       move_values(dtype, wire.subspan(at, bytes), piece);
                    });
     if (!mistake_.decodes_through_another) return;
     for (std::size_t i = 0; i < payload.size() / unit; ++i) {
@@ -342,13 +349,7 @@ class Mistaken final : public Codec {
         }
       }
     } else if (mistake_.codes == Codes::one_higher || mistake_.codes == Codes::one_lower) {
-      for (const auto& bits : map_of(dtype, count).codes) {
-        if (bits.empty() || bits.size() > kMostBits) continue;
-        const std::size_t code = code_at(wire, bits);
-        const std::size_t last = (std::size_t{1} << bits.size()) - 1;
-        const bool up = mistake_.codes == Codes::one_higher;
-        give_code(wire, bits, up ? std::min(code + 1, last) : std::max<std::size_t>(code, 1) - 1);
-      }
+      move_codes(map_of(dtype, count), wire, mistake_.codes == Codes::one_higher);
     } else if (mistake_.codes != Codes::kept) {
       choose_codes(dtype, payload, wire);
     }
@@ -418,6 +419,43 @@ class Mistaken final : public Codec {
   static void give_code(std::span<std::byte> wire, const std::vector<std::size_t>& bits,
                         std::size_t code) {
     for (std::size_t k = 0; k < bits.size(); ++k) set_bit(wire, bits[k], (code >> k & 1) != 0);
+  }
+
+  /// Every code one higher or lower, as far as there is one.
+  static void move_codes(const WireMap& map, std::span<std::byte> wire, bool up) {
+    for (const auto& bits : map.codes) {
+      if (bits.empty() || bits.size() > kMostBits) continue;
+      const std::size_t code = code_at(wire, bits);
+      const std::size_t last = (std::size_t{1} << bits.size()) - 1;
+      give_code(wire, bits, up ? std::min(code + 1, last) : std::max<std::size_t>(code, 1) - 1);
+    }
+  }
+
+  /// Values of the codes beside those of the wire. Beyond the last code goes on what is between it and its neighbour.
+  void move_values(DType dtype, std::span<const std::byte> wire,
+                   std::span<std::byte> payload) const {
+    const std::size_t count = payload.size() / size_of(dtype);
+    const WireMap& map = map_of(dtype, count);
+    const bool up = mistake_.decodes_off > 0;
+    const auto beside = [&](bool higher) {
+      Bytes moved(wire.begin(), wire.end());
+      move_codes(map, moved, higher);
+      Bytes values(payload.size());
+      codec_->decode(dtype, moved, values);
+      return values;
+    };
+    const Bytes next = beside(up);
+    const Bytes back = beside(!up);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto& bits = map.codes[i];
+      const float here = load_value(dtype, payload, i);
+      if (bits.empty() || bits.size() > kMostBits || std::isnan(here)) continue;
+      const std::size_t end = up ? (std::size_t{1} << bits.size()) - 1 : 0;
+      store_value(dtype,
+                  code_at(wire, bits) == end ? here + (here - load_value(dtype, back, i))
+                                             : load_value(dtype, next, i),
+                  payload, i);
+    }
   }
 
   /// Of every element the code whose value is the right one under the mistaken rule, with the scales that the wire has.

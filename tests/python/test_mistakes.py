@@ -86,6 +86,8 @@ def round_trip(x, mistake="", to=None):
         codes, scales, zeros = quantized(part, mistake)
         if mistake == "nibbles":
             codes = codes.reshape(-1, 2)[:, ::-1].reshape(codes.shape)
+        if mistake == "decoded a step too high":
+            codes = codes + 1
         product = codes.astype(np.float32) * scales.astype(np.float32)[:, None]
         values.append((zeros.astype(np.float32)[:, None] + product).reshape(-1)[: len(part)])
     values = np.concatenate(values)
@@ -174,6 +176,7 @@ SUM_MISTAKES = {
     "fp32 sums of bf16": "partial sums are kept in fp32",
     "values in fp32": "values are not rounded to fp16 before the sum",
     "not encoded again": "sums are sent as they are, not encoded again",
+    "decoded a step too high": "codes are decoded a step too high",
     "through bf16": "decoded values are rounded to a dtype that is not the payload's",
     "changes with size": "the order of ranks changes with the size",
     "average": "the result is the average of the ranks",
@@ -199,6 +202,10 @@ def test_a_codec_without_a_mistake():
     assert report.passed, report
 
 
+#: So far off that without a claim nothing says of what.
+FAR = ("decoded a step too high",)
+
+
 @pytest.mark.parametrize("claimed", [False, True])
 @pytest.mark.parametrize("mistake", [m for m in CODEC_MISTAKES | SUM_MISTAKES if m not in NOT_SEEN])
 def test_all_reduces(mistake, claimed):
@@ -207,7 +214,7 @@ def test_all_reduces(mistake, claimed):
     if not claimed and mistake in EXIST:
         assert report.passed and report.exact_as and claim not in report.exact_as, report
     else:
-        words = (CODEC_MISTAKES | SUM_MISTAKES)[mistake]
+        words = "results are too high in the mean" if mistake in FAR and not claimed else (CODEC_MISTAKES | SUM_MISTAKES)[mistake]
         assert not report.passed and words in "\n".join(report.findings), str(report)
 
 

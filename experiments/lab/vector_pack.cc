@@ -147,6 +147,7 @@ class Packer {
 
   Json make(const std::vector<std::string>& names) {
     std::vector<CodecPtr> codecs;
+    codecs.reserve(names.size());
     for (const std::string& name : names) codecs.push_back(find_codec(name));
     Json listed = Json::array();
     for (const CodecPtr& c : codecs) {

@@ -536,7 +536,7 @@ class Check {
       };
       if (!best || rank_of(k) < rank_of(*best)) best = k;
     }
-    return *best;
+    return best.value_or(0);
   }
 
   /// Elements that differ; those of usual values count most, for a mistake may be another with NaN and infinities.

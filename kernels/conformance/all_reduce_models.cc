@@ -301,10 +301,12 @@ std::vector<CodecPtr> codecs_of_result(std::vector<CodecPtr> codecs, DType dtype
     return std::pair(count * 8 / elements, wire.size());
   };
   std::vector<std::pair<std::pair<std::size_t, std::size_t>, CodecPtr>> by_change;
+  by_change.reserve(codecs.size());
   for (const CodecPtr& codec : codecs) by_change.emplace_back(changed(codec), codec);
   std::ranges::stable_sort(by_change, {}, [](const auto& entry) { return entry.first; });
   by_change.resize(std::min(by_change.size(), most));
   std::vector<CodecPtr> found;
+  found.reserve(by_change.size());
   for (const auto& entry : by_change) found.push_back(entry.second);
   return found;
 }
@@ -326,6 +328,7 @@ class Nearest {
   bool is_exact() const { return !found_.empty() && found_[0].distance == 0; }
   std::vector<AllReduceModel> models() const {
     std::vector<AllReduceModel> all;
+    all.reserve(found_.size());
     for (const Found& found : found_) all.push_back(found.model);
     return all;
   }
@@ -481,6 +484,7 @@ std::vector<AllReduceModel> models_of(const AllReduceCheckRequest& request) {
     claimed = parse_claim(request);
   } catch (const InvalidInput& error) {
     std::vector<std::string> known;
+    known.reserve(models.size());
     for (const AllReduceModel& model : models) known.push_back(model.candidate.name);
     fail("unknown claim {}: allowed are {}, and such with another codec and sum ({})",
          quote(request.claim), fmt::join(known, ", "), error.what());

@@ -69,7 +69,7 @@ struct NvFp4Blocks {
   }
 
   static CodecInfo info(const std::string& name) {
-    const NvFp4Rounding rounding = parse(name)->rounding;
+    const NvFp4Rounding rounding = parse(name).value_or(NvFp4Blocks()).rounding;
     return {.name = name,
             .summary =
                 fmt::format("e2m1 elements, blocks of 16, e4m3 block scale, given tensor scale{}",

@@ -88,12 +88,9 @@ enum class Codes {
 };
 enum class Scales {
   kept,
-  before,
-  before_or_last,
-  written_before,
-  written_before_or_last,
-  used_before,
-  used_before_or_last,
+  before,          // codes are made with the scales of the block before, and these are written
+  written_before,  // only these are written
+  used_before,     // only codes are made with them
   positive
 };
 enum class Nan { kept, zero, lowest };                        // `lowest` of its block
@@ -102,6 +99,7 @@ struct Mistake {
   std::string name;
   Codes codes = Codes::kept;
   Scales scales = Scales::kept;
+  bool scales_wrap = false;  ///< before the first block stands the last one
   Nan nan = Nan::kept;
   Infinity infinity = Infinity::kept;
   bool flushes = false;  ///< subnormals
@@ -140,15 +138,14 @@ std::vector<Mistake> all_mistakes() {
       {.name = "codes are decoded a step too low (counted from another zero than they are made)",
        .decodes_off = -1},
   };
-  for (const Scales scales : {Scales::before, Scales::before_or_last}) {
-    all.push_back({.name = "scales are of the block before", .scales = scales});
-  }
-  for (const Scales scales : {Scales::written_before, Scales::written_before_or_last}) {
-    all.push_back(
-        {.name = "scales are of the block before, which codes do not know", .scales = scales});
-  }
-  for (const Scales scales : {Scales::used_before, Scales::used_before_or_last}) {
-    all.push_back({.name = "codes are made with the scales of the block before", .scales = scales});
+  for (const auto& [name, scales] :
+       {std::pair("scales are of the block before", Scales::before),
+        std::pair("scales are of the block before, which codes do not know",
+                  Scales::written_before),
+        std::pair("codes are made with the scales of the block before", Scales::used_before)}) {
+    for (const bool wraps : {false, true}) {
+      all.push_back({.name = name, .scales = scales, .scales_wrap = wraps});
+    }
   }
   for (const Nan nan : {Nan::kept, Nan::zero, Nan::lowest}) {
     for (const Infinity infinity :
@@ -228,7 +225,7 @@ class Mistaken final : public Codec {
     const std::size_t unit = size_of(dtype);
     const std::size_t elements = payload.size() / unit;
     Bytes scales;  // of the last block so far, as the bits that its elements share
-    if (takes_scales_of_last()) {
+    if (mistake_.scales_wrap) {
       const std::size_t most = piece_of(elements);
       const std::size_t first = (elements - 1) / most * most;
       const std::size_t count = elements - first;
@@ -265,12 +262,6 @@ class Mistaken final : public Codec {
                      codec_->decode_fma(DType::fp32, wire.subspan(at, bytes),
                                         sum.subspan(first, count));
                    });
-  }
-
-  bool takes_scales_of_last() const {
-    return mistake_.scales == Scales::before_or_last ||
-           mistake_.scales == Scales::written_before_or_last ||
-           mistake_.scales == Scales::used_before_or_last;
   }
 
   const WireMap& map_of(DType dtype, std::size_t elements) const {
@@ -330,11 +321,8 @@ class Mistaken final : public Codec {
         give_scales(map, wire, b, before);
         before = own.back();
       }
-      const bool codes_do_not_know = mistake_.scales == Scales::written_before ||
-                                     mistake_.scales == Scales::written_before_or_last;
-      if (!codes_do_not_know) choose_codes(dtype, payload, wire);
-      if (mistake_.scales == Scales::used_before ||
-          mistake_.scales == Scales::used_before_or_last) {
+      if (mistake_.scales != Scales::written_before) choose_codes(dtype, payload, wire);
+      if (mistake_.scales == Scales::used_before) {
         for (std::size_t b = 0; b < own.size(); ++b) give_scales(map, wire, b, own[b]);
       }
     }

@@ -204,6 +204,24 @@ def fp32_sums() -> str:
     return _table(("algorithm", "ranks", "codec", "64 KiB", "256 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB"), lines)
 
 
+def decode_and_add(codec: str) -> str:
+    """Instructions of a thread that decodes eight elements of bf16 and adds them, on sm_90."""
+    return _instructions("sm_90", codec, "bf16", "decode_add")["instructions"]
+
+
+def fp32_over_native(codec: str) -> str:
+    """Of the same, with fp32 sums: 16 conversions and additions in place of 4 packed additions."""
+    native = float(decode_and_add(codec))
+    return f"{(native - 4 + 16) / native:.2f}"
+
+
+def fp32_sums_compared() -> str:
+    """Elements and wire bytes that conform compared, all of which must be equal."""
+    found = rows("measured/h200_conformance_fp32_sums_2026-11-28.csv")
+    assert not any(int(row["mismatches"]) for row in found)
+    return f"{sum(int(row['compared_elements']) for row in found):,}"
+
+
 def budget() -> str:
     """Microseconds of 64 MiB of bf16 on 2 H200 by N multiprocessors, beside NCCL with N channels; in brackets over NCCL's."""
     codecs = ("bf16", "qr-q8", "int4-g32", "qr-q4")

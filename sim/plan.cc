@@ -112,6 +112,39 @@ void require_fitting(const Schedule& schedule, const Codecs& codecs, DType dtype
 
 constexpr std::uint32_t kNone = UINT32_MAX;
 
+/// (maker, stage) pairs become lists by maker, each in the order of stages.
+template <class Item, class Assign>
+void make_lists(const std::vector<std::pair<std::uint32_t, StageId>>& pairs,
+                std::vector<StageId>& list, std::vector<Item>& items, Assign assign) {
+  std::vector<std::uint32_t> first(items.size() + 1, 0);
+  for (const auto& [maker, stage] : pairs) ++first[maker + 1];
+  for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
+  std::vector<std::uint32_t> next = first;
+  list.resize(pairs.size());
+  for (const auto& [maker, stage] : pairs) list[next[maker]++] = stage;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (first[i + 1] == first[i]) continue;
+    std::sort(list.begin() + first[i], list.begin() + first[i + 1]);
+    assign(items[i], first[i], first[i + 1] - first[i]);
+  }
+}
+
+/// What waits for a message or for a stage, as pairs of its number and the stage that waits.
+using Waits = std::vector<std::pair<std::uint32_t, StageId>>;
+
+void link(Plan& plan, const Waits& for_messages, const Waits& for_stages) {
+  make_lists(for_messages, plan.consumers, plan.messages,
+             [](PlannedMessage& m, std::uint32_t first, std::uint32_t count) {
+               m.first_consumer = first;
+               m.consumers = count;
+             });
+  make_lists(for_stages, plan.dependents, plan.stages,
+             [](Stage& s, std::uint32_t first, std::uint32_t count) {
+               s.first_dependent = first;
+               s.dependents = count;
+             });
+}
+
 /// Works through a schedule step by step.
 class Planner {
  public:
@@ -121,6 +154,9 @@ class Planner {
     plan_.algorithm = s_.algorithm;
     plan_.world_size = s_.world_size;
     plan_.elements = s_.elements;
+    for (const Chunk& chunk : s_.chunks) {
+      plan_.largest_chunk = std::max(plan_.largest_chunk, chunk.size());
+    }
     plan_.dtype = dtype;
     plan_.codec = codecs.outer().name();
     plan_.cost = codecs.outer().info().cost;
@@ -515,34 +551,8 @@ class Planner {
     stage.written += elements;
   }
 
-  /// (maker, stage) pairs become lists by maker, each in the order of stages.
-  template <class Item, class Assign>
-  static void make_lists(const std::vector<std::pair<std::uint32_t, StageId>>& pairs,
-                         std::vector<StageId>& list, std::vector<Item>& items, Assign assign) {
-    std::vector<std::uint32_t> first(items.size() + 1, 0);
-    for (const auto& [maker, stage] : pairs) ++first[maker + 1];
-    for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
-    std::vector<std::uint32_t> next = first;
-    list.resize(pairs.size());
-    for (const auto& [maker, stage] : pairs) list[next[maker]++] = stage;
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      if (first[i + 1] == first[i]) continue;
-      std::sort(list.begin() + first[i], list.begin() + first[i + 1]);
-      assign(items[i], first[i], first[i + 1] - first[i]);
-    }
-  }
-
   void link_consumers() {
-    make_lists(consumers_, plan_.consumers, plan_.messages,
-               [](PlannedMessage& m, std::uint32_t first, std::uint32_t count) {
-                 m.first_consumer = first;
-                 m.consumers = count;
-               });
-    make_lists(dependents_, plan_.dependents, plan_.stages,
-               [](Stage& s, std::uint32_t first, std::uint32_t count) {
-                 s.first_dependent = first;
-                 s.dependents = count;
-               });
+    link(plan_, consumers_, dependents_);
     count_extra_flags();
   }
 
@@ -603,8 +613,8 @@ class Planner {
     return std::uint64_t{step} << 32 | rank;
   }
   std::unordered_map<std::uint64_t, StagesOfRank> stages_of_rank_;  ///< only looked up
-  std::vector<std::pair<MessageId, StageId>> consumers_;
-  std::vector<std::pair<StageId, StageId>> dependents_;
+  Waits consumers_;
+  Waits dependents_;
 };
 
 }  // namespace
@@ -691,6 +701,148 @@ Plan with_multicast(Plan plan) {
   }
   plan.messages = std::move(messages);
   plan.consumers = std::move(consumers);
+  return plan;
+}
+
+// ---------------------------------------------------------------- phases
+
+namespace {
+
+void add(CodecWork& sum, const CodecWork& more) {
+  sum.encoded += more.encoded;
+  sum.decoded += more.decoded;
+  sum.gathered += more.gathered;
+  sum.received += more.received;
+}
+
+/// What one rank does in one phase; its messages come later.
+void add(Stage& sum, const Stage& more) {
+  sum.sends_alike = more.messages == 0 ? sum.sends_alike : sum.messages == 0 && more.sends_alike;
+  sum.messages += more.messages;
+  sum.extra_flags += more.extra_flags;
+  sum.encoded += more.encoded;
+  sum.decoded += more.decoded;
+  sum.added += more.added;
+  sum.written += more.written;
+  sum.gathered += more.gathered;
+  sum.received += more.received;
+  sum.loaded += more.loaded;
+  add(sum.inner, more.inner);
+}
+
+/// `stage` decodes into the output what came in the phase before.
+void decode_in(Stage& stage, std::uint64_t elements, std::uint64_t inner) {
+  for (std::uint64_t* each : {&stage.decoded, &stage.written, &stage.received, &stage.loaded}) {
+    *each += elements;
+  }
+  stage.inner.decoded += inner;
+  stage.inner.received += inner;
+}
+
+/// The phase of every stage. A phase ends with the sends of a step, and holds all that is done since the sends
+/// before; but what a rank has encoded it reads from its own slot, after an exchange more, unless it
+/// could be encoded in the phase before.
+std::vector<std::uint32_t> phases_of(const Plan& plan) {
+  std::set<std::uint32_t> sending;
+  for (const Stage& stage : plan.stages) {
+    if (stage.messages > 0) sending.insert(stage.step);
+  }
+  const auto sends_before = [&sending](std::uint32_t step) {
+    return static_cast<std::size_t>(std::distance(sending.begin(), sending.lower_bound(step)));
+  };
+  std::vector<bool> waits_for_the_last(plan.stages.size(), false);  // exchange
+  for (const PlannedMessage& message : plan.messages) {
+    const std::size_t exchange = sends_before(plan.stages[message.stage].step);
+    for (std::uint32_t i = 0; i < message.consumers; ++i) {
+      const StageId stage = plan.consumers[message.first_consumer + i];
+      if (sends_before(plan.stages[stage].step) == exchange + 1) waits_for_the_last[stage] = true;
+    }
+  }
+  std::vector<std::uint32_t> more(plan.stages.size(), 0);  // exchanges since the sends before
+  std::vector<std::uint32_t> most(sending.size() + 1, 0);
+  for (StageId id = 0; id < plan.stages.size(); ++id) {
+    const Stage& stage = plan.stages[id];
+    const std::size_t interval = sends_before(stage.step);
+    most[interval] = std::max(most[interval], more[id]);
+    const bool is_early = interval > 0 && more[id] == 0 && !waits_for_the_last[id];
+    for (std::uint32_t i = 0; i < stage.dependents; ++i) {
+      const StageId later = plan.dependents[stage.first_dependent + i];
+      if (sends_before(plan.stages[later].step) != interval) continue;
+      const bool is_read = stage.encoded > 0 && plan.stages[later].decoded > 0;
+      more[later] = std::max(more[later], more[id] + (is_read && !is_early ? 1 : 0));
+    }
+  }
+  std::vector<std::uint32_t> first(sending.size() + 1, 0);  // phase since the sends before
+  for (std::size_t i = 0; i < sending.size(); ++i) first[i + 1] = first[i] + most[i] + 1;
+  std::vector<std::uint32_t> phases;
+  for (StageId id = 0; id < plan.stages.size(); ++id) {
+    const Stage& stage = plan.stages[id];
+    const std::size_t interval = sends_before(stage.step);
+    phases.push_back(first[interval] + (stage.messages > 0 ? most[interval] : more[id]));
+  }
+  return phases;
+}
+
+}  // namespace
+
+Plan in_lock_step(Plan plan) {
+  const std::vector<std::uint32_t> phases = phases_of(plan);
+  std::vector<StageId> in_order(plan.stages.size());
+  std::iota(in_order.begin(), in_order.end(), 0);
+  std::ranges::stable_sort(in_order, {}, [&phases](StageId id) { return phases[id]; });
+  std::vector<Stage> stages;
+  std::vector<StageId> new_id(plan.stages.size());
+  std::vector<std::vector<StageId>> of_rank(plan.lists_one_rank() ? 1 : plan.world_size);
+  for (const StageId id : in_order) {
+    const Stage& stage = plan.stages[id];
+    std::vector<StageId>& own = of_rank[stage.rank];
+    if (own.empty() || stages[own.back()].step != phases[id]) {
+      own.push_back(static_cast<StageId>(stages.size()));
+      Stage& phase = stages.emplace_back();
+      phase.step = phases[id];
+      phase.rank = stage.rank;
+      phase.channel = stage.channel;
+    }
+    add(stages[own.back()], stage);
+    new_id[id] = own.back();
+  }
+
+  Waits for_messages;
+  Waits for_stages;
+  for (const std::vector<StageId>& own : of_rank) {
+    for (std::size_t i = 0; i + 1 < own.size(); ++i) {
+      Stage& stage = stages[own[i]];
+      decode_in(stages[own[i + 1]], stage.gathered, stage.inner.gathered);
+      stage.decoded -= stage.gathered;
+      stage.written -= stage.gathered;
+      stage.inner.decoded -= stage.inner.gathered;
+      stage.gathered = stage.inner.gathered = 0;
+      for_stages.emplace_back(own[i], own[i + 1]);
+    }
+  }
+  for (PlannedMessage& message : plan.messages) {
+    message.stage = new_id[message.stage];
+    message.consumers = 0;
+  }
+  std::ranges::stable_sort(plan.messages, {}, &PlannedMessage::stage);
+  for (MessageId id = 0; id < plan.messages.size(); ++id) {
+    PlannedMessage& message = plan.messages[id];
+    if (id == 0 || plan.messages[id - 1].stage != message.stage) {
+      stages[message.stage].first_message = id;
+    }
+    const std::vector<StageId>& own = of_rank[plan.lists_one_rank() ? 0 : message.to];
+    const auto next = std::ranges::upper_bound(own, stages[message.stage].step, {},
+                                               [&](StageId stage) { return stages[stage].step; });
+    if (next == own.end()) continue;
+    for_messages.emplace_back(id, *next);
+    decode_in(stages[*next], message.output_elements, message.inner_output_elements);
+    message.output_elements = message.inner_output_elements = 0;
+  }
+  for (const Waits* waits : {&for_messages, &for_stages}) {
+    for (const auto& [awaited, stage] : *waits) ++stages[stage].awaited;
+  }
+  plan.stages = std::move(stages);
+  link(plan, for_messages, for_stages);
   return plan;
 }
 

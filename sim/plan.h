@@ -98,7 +98,8 @@ struct Plan {
   Collective collective = Collective::all_reduce;
   std::string algorithm;
   Rank world_size = 1;
-  std::uint64_t elements = 0;  ///< per rank
+  std::uint64_t elements = 0;       ///< per rank
+  std::uint64_t largest_chunk = 0;  ///< elements that are encoded at once
   DType dtype = DType::fp16;
   std::string codec;
   CodecCost cost;
@@ -137,6 +138,11 @@ Plan with_all_ranks(const Plan& repeated);
 
 /// What a stage sends alike to all others becomes one message, Reach::multicast.
 Plan with_multicast(Plan plan);
+
+/// The plan of a kernel that runs phase by phase, an exchange between each two: a phase is what all
+/// ranks do until they have sent, and one stage of a rank. It begins when the rank is done with the phase before,
+/// and has all that came in it; what came for the output is decoded then.
+Plan in_lock_step(Plan plan);
 
 /// Throws InvalidInput when the schedule refers to what does not exist or cuts a block of the
 /// codec, or a codec does not take the dtype. Whether the schedule is correct is the question of

@@ -53,16 +53,6 @@ Implementation implementation_of(const Plan& plan, const Topology& topology,
   return library_protocol(topology.device, plan.elements * size_of(plan.dtype), plan.world_size);
 }
 
-/// The plan without what waits for what: messages' times have it in them (steps_side_by_side()).
-Plan side_by_side(Plan plan) {
-  for (Stage& stage : plan.stages) stage.awaited = stage.dependents = 0;
-  for (PlannedMessage& message : plan.messages) {
-    message.consumers = 0;
-    message.output_elements = message.inner_output_elements = 0;
-  }
-  return plan;
-}
-
 /// What a link does from time 0 on is no event, but how it is.
 Topology without_events_at_the_start(Topology topology) {
   std::erase_if(topology.link_events, [&](const LinkEvent& event) {
@@ -128,9 +118,7 @@ SimulationResult simulate_plan(const Plan& plan, const Topology& topology,
   }
   Jobs jobs(topology);
   const Job& job = jobs.add(plan, implementation_of(plan, topology, options));
-  const bool beside = job.kernel().steps_side_by_side() > 0;
-  SimulationResult result =
-      run(beside ? side_by_side(plan) : plan, jobs, topology, options).front();
+  SimulationResult result = run(*job.plan, jobs, topology, options).front();
   if (plan.agreement != nullptr) {
     SimulateOptions alone = options;
     alone.trace = nullptr;
@@ -204,8 +192,7 @@ std::vector<SimulationResult> simulate_together(std::span<const PlacedPlan> plan
     own.library = placed.library;
     const Job& job = jobs.add(placed.plan, implementation_of(placed.plan, topology, own),
                               placed.ranks, placed.start_us);
-    const bool beside = job.kernel().steps_side_by_side() > 0;
-    append_channels(all, beside ? side_by_side(placed.plan) : placed.plan, placed.ranks);
+    append_channels(all, *job.plan, placed.ranks);
   }
   return run(all, jobs, topology, options);
 }

@@ -460,6 +460,44 @@ struct CalibrateRequest {
     return names;
   }
 
+  std::string with_constant(const std::string& text, const std::string& name,
+                            const FittedConstant& constant, const std::string& note) const {
+    if (files.empty()) return with_quantity(text, name, constant.key, constant.value);
+    std::string origin = note;
+    if (std::isfinite(constant.sigma_percent)) {
+      origin += fmt::format("; one standard deviation {:.1f} %", constant.sigma_percent);
+    }
+    return with_quantity(text, name, constant.key,
+                         Quantity{constant.value, Source::fitted, std::move(origin)});
+  }
+
+  /// The text with what is known of constants now, and of others before.
+  std::string with_what_is_known(const std::string& text, const std::string& name,
+                                 const Uncertainty& now) const {
+    const std::optional<Uncertainty> known = find_topology(name).uncertainty;
+    const bool says_more = known && std::ranges::any_of(known->constants, [&](const auto& key) {
+                             return std::ranges::count(now.constants, key) == 0;
+                           });
+    return with_uncertainty(text, says_more ? updated(*known, now) : now);
+  }
+
+  /// What is known of these constants.
+  static Uncertainty part_of(const Uncertainty& all, const std::vector<std::string>& keys) {
+    Uncertainty part;
+    part.scatter_percent = all.scatter_percent;
+    part.note = all.note;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < all.constants.size(); ++i) {
+      if (std::ranges::count(keys, all.constants[i]) == 0) continue;
+      part.constants.push_back(all.constants[i]);
+      part.sigma_percent.push_back(all.sigma_percent[i]);
+      std::vector<double>& row = part.correlation.emplace_back();
+      for (const std::size_t j : places) row.push_back(all.correlation[i][j]);
+      places.push_back(i);
+    }
+    return part;
+  }
+
   /// All files are made before the first is written.
   void write_machines(const FitResult& fitted) const {
     std::string note;
@@ -468,39 +506,51 @@ struct CalibrateRequest {
     }
     note += fmt::format("{}arlab calibrate {}{}", files.empty() ? "" : ": ",
                         files.empty() ? "--fit " + fit : "--file", only.empty() ? "" : " --only");
-    std::map<std::string, std::string> texts;
-    for (const std::string& name : machines_to_write(fitted)) {
-      std::string text = machine_text(name);
+    // A number stands where it stood: in the machine's own file, or in one that it builds on.
+    std::map<std::string, std::string> texts;                      // by machine
+    std::map<std::string, std::vector<std::string>> constants_of;  // likewise: keys
+    const std::set<std::string> written = machines_to_write(fitted);
+    for (const std::string& name : written) {
+      const std::vector<std::string> files_of_it = with_bases(name);
+      for (const std::string& file : files_of_it) texts.try_emplace(file, machine_text(file));
       for (const FittedConstant& constant : fitted.constants) {
         if (!constant.topology.empty() && constant.topology != name) continue;
-        if (files.empty()) {
-          text = with_quantity(text, name, constant.key, constant.value);
-          continue;
-        }
-        std::string origin = note;
-        if (std::isfinite(constant.sigma_percent)) {
-          origin += fmt::format("; one standard deviation {:.1f} %", constant.sigma_percent);
-        }
-        text = with_quantity(text, name, constant.key,
-                             Quantity{constant.value, Source::fitted, std::move(origin)});
+        const auto file = std::ranges::find_if(files_of_it, [&](const std::string& each) {
+          return has_quantity(texts[each], constant.key);
+        });
+        const std::string& where = file == files_of_it.end() ? name : *file;
+        texts[where] = with_constant(texts[where], where, constant, note);
+        constants_of[where].push_back(constant.key);
       }
       const auto own = fitted.machines.find(name);
       const Topology& like =
           own == fitted.machines.end() ? fitted.machines.begin()->second : own->second;
-      if (like.uncertainty) {
-        Uncertainty uncertainty = *like.uncertainty;
-        uncertainty.note = note;
-        const std::optional<Uncertainty> known = find_topology(name).uncertainty;
-        const bool says_more = known && std::ranges::any_of(known->constants, [&](const auto& key) {
-                                 return std::ranges::count(uncertainty.constants, key) == 0;
-                               });
-        if (says_more) uncertainty = updated(*known, uncertainty);
-        text = with_uncertainty(text, uncertainty);
+      if (!like.uncertainty) continue;
+      Uncertainty uncertainty = *like.uncertainty;
+      uncertainty.note = note;
+      const auto says_what_is_known = [&](const std::string& each) {
+        return texts[each].find("\n[uncertainty]\n") != std::string::npos;
+      };
+      // Of all machines of the fit alike, where they build on one of them, there.
+      const bool is_alike = std::ranges::all_of(
+          fitted.constants, [](const FittedConstant& each) { return each.topology.empty(); });
+      std::string where = name;
+      for (const std::string& file : files_of_it) {
+        if (is_alike && written.contains(file)) where = file;
       }
-      texts[name + ".toml"] = std::move(text);
+      texts[where] = with_what_is_known(texts[where], where, uncertainty);
+      for (const std::string& file : files_of_it) {
+        if (file == where || constants_of[file].empty() || !says_what_is_known(file)) continue;
+        texts[file] =
+            with_what_is_known(texts[file], file, part_of(uncertainty, constants_of[file]));
+      }
     }
-    for (const auto& [file, text] : texts) {
-      write_file(fs::path(out) / file, text);
+    // The largest first: where there is no room for it, nothing is written.
+    std::vector<std::pair<std::string, std::string>> in_order(texts.begin(), texts.end());
+    std::ranges::stable_sort(in_order, std::ranges::greater(),
+                             [](const auto& each) { return each.second.size(); });
+    for (const auto& [name, text] : in_order) {
+      write_file(fs::path(out) / (name + ".toml"), text);
     }
   }
 };

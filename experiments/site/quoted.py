@@ -390,6 +390,25 @@ def fitted() -> str:
     return _table(["table", "cells", *columns.values()], lines, "lr" + "r" * len(columns))
 
 
+def measured() -> str:
+    """A row per table of our own kernels' times."""
+    columns = {"cells": "cells", "mape_percent": "mean error, %", "max_ape_percent": "largest", "best_codec_ok": "best codec within 5 % of the fastest"}
+    found = (table for table in errors("measured")["tables"] if not table["held_out"])
+    lines = [(table["name"].split(": ")[1], *(f"{v:.1f}" if isinstance(v := table[key], float) else v for key in columns)) for table in found]
+    return _table(["machine", *columns.values()], lines, "l" + "r" * len(columns))
+
+
+def measured_by_algorithm(machine: str = "h200-2") -> str:
+    """A row per algorithm, beside our own kernels' times."""
+    report = json.loads(arlab("validate", "--against", "measured", "--skip-hold-outs", "--format", "json", cwd=REPOSITORY))
+    of: dict[str, list[float]] = {}
+    for cell in report["measurements"]:
+        if cell["topology"] == machine:
+            of.setdefault("NCCL" if cell["library"] else f"`{cell['algorithm']}`", []).append(cell["error_percent"])
+    lines = [(name, len(e), f"{sum(map(abs, e)) / len(e):.1f}", f"{sum(e) / len(e):+.1f}", f"{max(map(abs, e)):.1f}") for name, e in of.items()]
+    return _table(("algorithm", "cells", "mean error, %", "mean of errors with their sign", "largest"), lines, "lrrrr")
+
+
 def held_out() -> str:
     """A row per machine: all cells that fits of it did not see."""
     names, lines = {"mi300x": "2, 4 and 8 MI300X", "flashcomm2": "L40, A100, H800, H20"}, []

@@ -210,42 +210,50 @@ void number_rows(Measurements& measurements) {
   }
 }
 
-/// The constants that latencies of all-reduces by kernels and by NCCL can tell; a fit leaves out
-/// those that its cells do not depend on. One value whatever the number of ranks: it is one
-/// machine. What no measurement of an all-reduce tells apart stays as it is: the latency of a link
-/// and of a load; what one flag more costs, on a machine with blocks; the launch of a small kernel, which the one before
-/// hides; and what is said to be 0.
-std::vector<std::string> constants_of(const Device& device) {
+/// The constants that latencies of kernels and of NCCL can tell; a fit leaves out those that its
+/// cells do not depend on. One value whatever the number of ranks: it is one machine. What no such
+/// measurement tells apart stays as it is: the latency of a link; the bandwidth of one, where there are
+/// `programs`, whose wires and codecs overlap by a constant of their own; what one flag more costs; the
+/// launch of a small kernel, which the one before hides; and what is said to be 0.
+std::vector<std::string> constants_of(const Device& device, bool programs) {
   std::vector<std::string> keys = {"device.codec_overlap"};
   const auto add = [&keys](std::initializer_list<const char*> more) {
     keys.insert(keys.end(), more.begin(), more.end());
   };
-  // NCCL's other collectives, which are not in such files, tell links better.
-  if (device.library || !device.nccl) add({"link.bandwidth_gb_per_s"});
+  const auto add_unless_0 = [&keys](const char* key, const Quantity& quantity) {
+    if (quantity.value > 0) keys.emplace_back(key);
+  };
   // What instructions take is told by codec.
   if (device.codecs.empty()) {
     add({"device.codec_gops_per_s"});
     if (device.blocks) add({"device.decode_cost"});
   }
+  // NCCL's other collectives, which are not in such files, tell links better.
+  if (!programs && (device.library || !device.nccl)) add({"link.bandwidth_gb_per_s"});
   if (device.blocks) add({"blocks.meet_us"});
-  // Where small tensors have kernels of their own, large ones alone are left for those with flags in
-  // rounds, of which the latency of a step cannot be told.
-  if (!device.small || !device.sentinels) {
-    add({"overhead.launch_us", "device.codec_tile_us_per_op", "device.latency_overlap"});
-    if (device.blocks) add({"overhead.step_us", "blocks.release_us"});
+  // one_shot and two_shot have kernels with Lamport slots and sentinels, which say little of those with flags.
+  if (programs || !device.small || !device.sentinels) {
+    add({"overhead.launch_us", "device.latency_overlap"});
+    if (device.blocks) {
+      add_unless_0("overhead.step_us", device.step_us);
+      add({"blocks.load_us", "blocks.release_us", "blocks.phase_us"});
+    } else {
+      add({"device.codec_tile_us_per_op"});
+      add_unless_0("overhead.message_us", device.message_us);
+    }
   }
-  if (!device.blocks && device.message_us.value > 0) add({"overhead.message_us"});
   if (device.small) {
     add({"small.step_us", "small.message_us", "small.work_cost", "small.wire_cost"});
   }
   if (device.sentinels) {
-    add({"sentinels.launch_us", "sentinels.step_us", "sentinels.access_us", "sentinels.fill_us",
-         "sentinels.fill_turns", "sentinels.turn_cost"});
+    add({"sentinels.launch_us", "sentinels.step_us", "sentinels.access_us"});
+    add_unless_0("sentinels.fill_us", device.sentinels->fill_us);
+    add({"sentinels.fill_turns", "sentinels.turn_cost"});
   }
   if (device.library) {
     add({"library.low_latency_us", "library.low_latency_efficiency",
          "library.low_latency_max_bytes", "library.simple_us"});
-    if (device.library->simple_message_us.value > 0) add({"library.simple_message_us"});
+    add_unless_0("library.simple_message_us", device.library->simple_message_us);
     if (device.library->fill_gb_per_s.value > 0) {
       add({"library.fill_gb_per_s", "library.fill_bytes"});
     }
@@ -255,6 +263,14 @@ std::vector<std::string> constants_of(const Device& device) {
 
 /// Bytes of a rank that kernels for small tensors are for, at most.
 constexpr std::uint64_t kLargestSmall = std::uint64_t{4} << 20;
+
+/// Whether there are times of algorithms other than one_shot and two_shot.
+bool has_programs(const std::string& family, const Measurements& measurements) {
+  return std::ranges::any_of(measurements.cells, [&family](const Measurement& cell) {
+    const bool is_shot = cell.algorithm == "one_shot" || cell.algorithm == "two_shot";
+    return family_of(cell.topology) == family && !cell.library && !is_shot;
+  });
+}
 
 FitDefinition fit_of(const std::string& family, const Measurements& measurements) {
   FitDefinition fit;
@@ -275,14 +291,17 @@ FitDefinition fit_of(const std::string& family, const Measurements& measurements
     fit.tables.push_back(name);
     const Topology machine = find_topology(cell.topology);
     tables[machine.ranks.value].push_back(name);
-    fit.shared = constants_of(machine.device);
+    fit.shared =
+        constants_of(machine.device, machine.device.blocks && has_programs(family, measurements));
     if (machine.device.blocks) fit.chosen = 3;  // blocks.load_us, two message_us
     known_codecs = machine.device.codecs;
   }
   // Of one number of steps, nothing tells what they take from a launch.
   if (algorithms_of_large.size() < 2) std::erase(fit.shared, "sentinels.launch_us");
   for (const CodecTimes& each : known_codecs) {
-    if (!codecs.contains(each.codec)) continue;
+    std::string_view codec = each.codec;
+    if (codec.ends_with(kInPrograms)) codec.remove_suffix(kInPrograms.size());
+    if (!codecs.contains(std::string(codec))) continue;
     for (const char* what : {"slots", "cycles"}) {
       fit.shared.push_back(fmt::format("codecs.{}.{}", each.codec, what));
     }

@@ -261,8 +261,10 @@ std::vector<Group> groups_of(const std::vector<Free>& free) {
   for (std::size_t i = 0; i < free.size(); ++i) {
     const std::string& key = free[i].key;
     std::string codec;
-    if (key.starts_with(kCodecs))
+    if (key.starts_with(kCodecs)) {
       codec = key.substr(kCodecs.size(), key.rfind('.') - kCodecs.size());
+      if (codec.ends_with(kInPrograms)) codec.resize(codec.size() - kInPrograms.size());
+    }
     if (groups.empty() || groups.back().codec != codec) groups.push_back({codec, i, 0});
     ++groups.back().count;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <regex>
 #include <utility>
 
@@ -14,20 +15,29 @@ namespace arlab {
 std::string machine_text(const std::string& name_or_path) {
   if (name_or_path.ends_with(".toml")) return read_text_file(name_or_path, "topology file");
   for (const MachineFile& machine : machine_files()) {
-    if (machine.name != name_or_path) continue;
-    // A line that is only in its base could not be replaced here.
-    const bool has_base = machine.toml.find("\nbase = ") != std::string_view::npos;
-    return has_base ? to_toml(find_topology(name_or_path)) : std::string(machine.toml);
+    if (machine.name == name_or_path) return std::string(machine.toml);
   }
   fail("'{}' is no machine with a file of its own", name_or_path);
 }
 
+std::vector<std::string> with_bases(std::string name) {
+  std::vector<std::string> names;
+  static const std::regex base("\\nbase = \"([^\"]+)\"");
+  for (std::smatch found;;) {
+    names.push_back(name);
+    const std::string text = machine_text(name);
+    if (!std::regex_search(text, found, base)) return names;
+    name = found[1];
+  }
+}
+
 namespace {
 
-/// The text with the line of one quantity replaced by what edit(line) makes of it.
+/// The text with the line of one quantity replaced by what edit(line) makes of it; nothing where
+/// there is none.
 template <class Edit>
-std::string with_line(std::string_view text, std::string_view origin, std::string_view key,
-                      Edit edit) {
+std::optional<std::string> with_line_if_any(std::string_view text, std::string_view key,
+                                            Edit edit) {
   const std::size_t dot = key.rfind('.');
   const std::string section(key.substr(0, dot));
   const std::string name(key.substr(dot + 1));
@@ -50,8 +60,15 @@ std::string with_line(std::string_view text, std::string_view origin, std::strin
     }
     result += line;
   }
-  if (!replaced) fail("{}: there is no line for '{}'", origin, key);
-  return result;
+  return replaced ? std::optional(result) : std::nullopt;
+}
+
+template <class Edit>
+std::string with_line(std::string_view text, std::string_view origin, std::string_view key,
+                      Edit edit) {
+  std::optional<std::string> result = with_line_if_any(text, key, edit);
+  if (!result) fail("{}: there is no line for '{}'", origin, key);
+  return std::move(*result);
 }
 
 /// Five digits; whole numbers in full, as some are limits of sizes.
@@ -96,6 +113,11 @@ std::string with_quantity(std::string_view text, std::string_view origin, std::s
                        line.substr(0, line.find('{')), written(quantity.value),
                        name_of(quantity.source), note);
   });
+}
+
+bool has_quantity(std::string_view text, std::string_view key) {
+  if (key.starts_with(kCodecs)) key = key.substr(0, key.rfind('.'));
+  return with_line_if_any(text, key, [](std::string line) { return line; }).has_value();
 }
 
 std::string with_uncertainty(std::string_view text, Uncertainty uncertainty) {

@@ -38,17 +38,17 @@ struct Stores {
 };
 
 /// How a fused kernel cuts its work, where the kernel is known: blocks that each work through tiles
-/// of every message, in rounds, as kernels/README.md says of arlab's own. It takes the place of
+/// of every chunk, as kernels/README.md says of arlab's own. It takes the place of
 /// [stores]; device.decode_cost is then of what is received only, and device.codec_tile_fixed_ops
 /// has no effect.
 struct Blocks {
   Quantity resident;       ///< most blocks of a kernel: what the device holds at the same time
   Quantity tile_elements;  ///< elements that a block works on at a time
-  Quantity slot_bytes;     ///< bytes of the wire that a block sends a peer in one round
-  Quantity load_us;        ///< latency of a load of the input, or of what a peer has stored
-  Quantity release_us;     ///< per block and stage that sends: finish stores, then set the flag
-  Quantity phase_us;       ///< more per stage that sends, of a schedule that is run as a program
-  Quantity meet_us;        ///< until all blocks know a message's scale, of codecs that have one
+  Quantity slot_bytes;  ///< bytes of the wire that a block sends a peer at once; no effect on times
+  Quantity load_us;     ///< latency of a load of the input, or of what a peer has stored
+  Quantity release_us;  ///< per block and stage that sends: finish stores, then set the flag
+  Quantity phase_us;    ///< more per stage that sends, of a schedule that is run as a program
+  Quantity meet_us;     ///< until all blocks know a message's scale, of codecs that have one
   /// algorithms that were timed on this class of machine, with the codecs of [codecs]; arlab select
   /// ranks these, others only with --unmeasured
   std::vector<std::string> measured = {};
@@ -80,8 +80,11 @@ struct CodecTimes {
 inline constexpr std::string_view kOperation = "operation";
 inline constexpr std::string_view kPackedOperation = "packed-operation";
 
+/// Behind a codec's name: of what it takes in programs, where that is another kernel than those of algorithms.
+inline constexpr std::string_view kInPrograms = "-program";
+
 /// Kernels that arlab has for small tensors, of one tile per block, with Lamport slots
-/// (rounds_kernel.h); only beside [blocks].
+/// (own_kernels.h); only beside [blocks].
 struct Small {
   Quantity launch_us;       ///< once per collective: start the kernel and see it end
   Quantity step_us;         ///< per stage that sends
@@ -99,9 +102,9 @@ struct Sentinels {
   Quantity step_us;         ///< per stage: until its first wires have come, without the link
   Quantity access_us;       ///< per stage, for each access of a thread in a turn but the first
   Quantity tile_us_per_op;  ///< latency of a tile, per operation and element
-  Quantity fill_us;         ///< per stage: to fill and to empty the pipeline of many turns
-  Quantity fill_turns;      ///< turns beyond the first after which it is full to all but 1/e
-  Quantity turn_cost;       ///< share of a turn's work that fills and empties it as well
+  Quantity fill_us;     ///< per stage: to fill and to empty the pipeline of many turns; may be 0
+  Quantity fill_turns;  ///< turns beyond the first after which it is full to all but 1/e
+  Quantity turn_cost;   ///< share of a turn's work that fills and empties it as well
   bool operator==(const Sentinels&) const = default;
 };
 
@@ -165,6 +168,8 @@ struct Nccl {
   Quantity exchange_low_latency_gb_per_s;  ///< all-to-all of up to 32 KiB to a peer: rate to each
   Quantity exchange_us;                    ///< all-to-all of more: fixed
   Quantity exchange_drift_us;              ///< all-to-all of more: as drift_us
+  /// all-to-all of more: rate to each, at most; 0: what the link has
+  Quantity exchange_gb_per_s = unless_given(0);
   std::optional<NcclLl128> ll128;
   std::optional<NcclNvls> nvls;
   bool operator==(const Nccl&) const = default;
@@ -186,7 +191,7 @@ struct Compute {
 struct Device {
   std::string name;     ///< the accelerator
   Quantity launch_us;   ///< once per collective: start the kernel and see it end
-  Quantity step_us;     ///< per stage that sends: enter it, load the first tile
+  Quantity step_us;     ///< per stage that sends: enter it, load the first tile; may be 0
   Quantity message_us;  ///< per stage and peer: signal it, wait for it; may be 0
 
   Quantity hbm_gb_per_s;  ///< the device's own memory, reading and writing together
@@ -218,7 +223,9 @@ struct Device {
 };
 
 /// Whether a file may leave it out.
-inline bool is_optional_quantity(std::string_view key) { return key.starts_with("library.fill_"); }
+inline bool is_optional_quantity(std::string_view key) {
+  return key.starts_with("library.fill_") || key == "nccl.exchange_gb_per_s";
+}
 
 /// Round numbers, for what-if questions.
 Device generic_device();
@@ -306,6 +313,7 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("nccl.exchange_low_latency_gb_per_s", nccl.exchange_low_latency_gb_per_s);
     visit("nccl.exchange_us", nccl.exchange_us);
     visit("nccl.exchange_drift_us", nccl.exchange_drift_us);
+    visit("nccl.exchange_gb_per_s", nccl.exchange_gb_per_s);
     if (nccl.ll128) {
       visit("nccl_ll128.fixed_us", nccl.ll128->fixed_us);
       visit("nccl_ll128.efficiency", nccl.ll128->efficiency);

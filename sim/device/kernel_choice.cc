@@ -30,7 +30,7 @@ OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
   KernelCall call{.codec = codec_in_kernels(plan.codec, plan.dtype),
                   .ranks = static_cast<int>(plan.world_size)};
   if (!call.codec.is_tuned) {  // maybe of the caller's own, with a name that nobody knows
-    return is_shot || plan.algorithm == "ring" ? OwnKernel::rounds : OwnKernel::program;
+    return is_shot || plan.algorithm == "ring" ? OwnKernel::flags : OwnKernel::program;
   }
   call.has_lamport = device.small.has_value() && size_of(plan.dtype) == 2;
   call.has_sentinels =
@@ -47,7 +47,7 @@ OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
   const KernelRule* rule = find_kernel_rule(plan.algorithm, call);
   if (rule == nullptr) return OwnKernel::program;
   if (rule->kernel.ends_with("_sentinel")) return OwnKernel::sentinels;
-  return rule->kernel.ends_with("_lamport") ? OwnKernel::small : OwnKernel::rounds;
+  return rule->kernel.ends_with("_lamport") ? OwnKernel::small : OwnKernel::flags;
 }
 
 }  // namespace arlab

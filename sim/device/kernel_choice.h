@@ -11,7 +11,7 @@ namespace arlab {
 
 enum class OwnKernel : std::uint8_t {
   program,    ///< exchanges with flags, phase by phase; whatever has no kernel of its own
-  rounds,     ///< exchanges with flags
+  flags,      ///< exchanges with flags
   small,      ///< one tile per block, with Lamport slots
   sentinels,  ///< wires that need no flags
 };

@@ -5,7 +5,7 @@
 #include "sim/device/fused_kernel.h"
 #include "sim/device/kernel_choice.h"
 #include "sim/device/nccl_kernel.h"
-#include "sim/device/rounds_kernel.h"
+#include "sim/device/own_kernels.h"
 #include "sim/device/sentinel_kernel.h"
 #include "sim/device/times.h"
 
@@ -23,12 +23,12 @@ std::unique_ptr<const KernelModel> make_kernel_model(const Device& device, const
       return std::make_unique<SentinelKernel>(device, plan);
     case OwnKernel::small:
       return std::make_unique<SmallKernel>(device, plan);
-    case OwnKernel::rounds:
-      return std::make_unique<RoundsKernel>(device, plan, 0);
+    case OwnKernel::flags:
+      return std::make_unique<FlagsKernel>(device, plan, false);
     case OwnKernel::program:
       break;
   }
-  return std::make_unique<RoundsKernel>(device, plan, device.blocks->phase_us.value);
+  return std::make_unique<FlagsKernel>(device, plan, true);
 }
 
 double KernelModel::collective_efficiency() const {

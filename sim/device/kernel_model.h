@@ -3,7 +3,7 @@
 //
 //   fused_kernel.h    a fused kernel of which little is known, with or without [stores]; and the
 //                     vendor's library
-//   rounds_kernel.h   arlab's own ([blocks]): flags in rounds; [small], one tile per block
+//   own_kernels.h     arlab's own ([blocks]): with flags, as a program or not; [small], one tile per block
 //   sentinel_kernel.h   [sentinels]: wires that announce themselves, all stages side by side
 //   nccl_kernel.h     [nccl]: NCCL, all of its collectives
 //
@@ -35,8 +35,7 @@ struct StageCost {
   double work_us = 0;
   double release_us = 0;
   double measure_us = 0;  ///< before all of these
-  double rounds = 1;
-  double hidden_us = 0;  ///< work, of any stage of the rank, that its messages hide
+  double hidden_us = 0;   ///< work, of any stage of the rank, that its messages hide
 
   double latency_us() const { return flags_us + first_tile_us; }
 };
@@ -74,6 +73,8 @@ class KernelModel {
   /// what another step sends, tile by tile, is in the times of the messages. 0: a step begins when
   /// what it waits for has come.
   virtual std::uint32_t steps_side_by_side() const { return 0; }
+  /// Whether a rank waits after each step for all that comes in it (in_lock_step()).
+  virtual bool waits_in_each_step() const { return false; }
 
   StageCost cost_of(const Stage& stage) const;
   /// Whether the memory of the device makes the work of the stage as long as it is, not its
@@ -123,6 +124,8 @@ class KernelModel {
   virtual double passes_to_measure(bool of_sums) const { return of_sums ? 3 : 1; }
 
   double operations(const Stage& stage) const;
+  double arithmetic_us(const Stage& stage) const;
+  double memory_us(const Stage& stage) const;
   double work_us(const Stage& stage) const;
   double collective_efficiency() const;
   /// Wire bytes of all its messages.
@@ -134,8 +137,6 @@ class KernelModel {
  private:
   /// Read and written in the device's own memory.
   double memory_bytes(const Stage& stage) const;
-  double arithmetic_us(const Stage& stage) const;
-  double memory_us(const Stage& stage) const;
   double measure_us(const Stage& stage) const;
 };
 

@@ -38,7 +38,10 @@ double NcclKernel::link_efficiency() const {
 }
 
 double NcclKernel::rate_cap_gb_per_s(const Stage&) const {
-  if (choice_.protocol != NcclProtocol::low_latency) return kNoRateCap;
+  if (choice_.protocol != NcclProtocol::low_latency) {
+    const double most = nccl_.exchange_gb_per_s.value;
+    return choice_.algorithm == NcclAlgorithm::exchange && most > 0 ? most : kNoRateCap;
+  }
   if (choice_.algorithm == NcclAlgorithm::exchange)
     return nccl_.exchange_low_latency_gb_per_s.value;
   return nccl_.low_latency_channel_gb_per_s.value *

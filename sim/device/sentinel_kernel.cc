@@ -47,7 +47,7 @@ StageCost SentinelKernel::cost_of_steps(const Stage& sum, double steps) const {
   const double filled = -std::expm1(-std::max(0.0, turns_ - 1) / sentinels.fill_turns.value);
   const double work = work_us(sum);
   const double tile_us =
-      sentinels.tile_us_per_op.value * tiles_of_item_ * tile_operations(sum) / largest_message_;
+      sentinels.tile_us_per_op.value * tiles_of_item_ * tile_operations(sum) / chunk_;
   const double turn_us = sentinels.turn_cost.value * work / std::max(turns_, 1.0);
   return {
       .flags_us = steps * (sentinels.step_us.value + sentinels.access_us.value * (accesses_ - 1) +

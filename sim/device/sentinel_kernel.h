@@ -17,7 +17,7 @@
 
 #include <vector>
 
-#include "sim/device/rounds_kernel.h"
+#include "sim/device/own_kernels.h"
 
 namespace arlab {
 

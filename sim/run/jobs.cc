@@ -4,6 +4,26 @@
 #include <utility>
 
 namespace arlab {
+namespace {
+
+/// The plan without what waits for what: messages' times have it in them (steps_side_by_side()).
+Plan side_by_side(Plan plan) {
+  for (Stage& stage : plan.stages) stage.awaited = stage.dependents = 0;
+  for (PlannedMessage& message : plan.messages) {
+    message.consumers = 0;
+    message.output_elements = message.inner_output_elements = 0;
+  }
+  return plan;
+}
+
+/// The plan with what waits for what as the kernel has it; nothing where that is so already.
+std::unique_ptr<const Plan> as_run(const Plan& plan, const KernelModel& kernel) {
+  if (kernel.steps_side_by_side() > 0) return std::make_unique<const Plan>(side_by_side(plan));
+  if (kernel.waits_in_each_step()) return std::make_unique<const Plan>(in_lock_step(plan));
+  return nullptr;
+}
+
+}  // namespace
 
 Jobs::Jobs(const Topology& topology) : devices_{&topology.device} {
   if (topology.device_overrides.empty()) return;
@@ -17,16 +37,26 @@ Jobs::Jobs(const Topology& topology) : devices_{&topology.device} {
 
 const Job& Jobs::add(const Plan& plan, Implementation implementation, std::vector<Rank> ranks,
                      double start_us) {
-  Job job{.plan = &plan, .kernels = {}, .ranks = std::move(ranks), .start_us = start_us};
+  Job job{.plan = &plan,
+          .own_plan = nullptr,
+          .kernels = {},
+          .ranks = std::move(ranks),
+          .start_us = start_us};
   for (const Device* device : devices_) {
     job.kernels.push_back(make_kernel_model(*device, plan, implementation));
-    if (job.kernels.back()->steps_side_by_side() == job.kernel().steps_side_by_side()) continue;
+    const KernelModel& kernel = *job.kernels.back();
+    if (kernel.steps_side_by_side() == job.kernel().steps_side_by_side() &&
+        kernel.waits_in_each_step() == job.kernel().waits_in_each_step()) {
+      continue;
+    }
     fail(
         "device_overrides: kernels of '{}' would be of two kinds; allowed are [blocks] and "
         "[sentinels] "
         "alike on all ranks",
         plan.algorithm);
   }
+  job.own_plan = as_run(plan, job.kernel());
+  if (job.own_plan) job.plan = job.own_plan.get();
   job.steps = std::max(1U, job.kernel().steps_side_by_side());
   job.first_channel = static_cast<Rank>(job_of_channel_.size());
   for (const Job& before : jobs_) {

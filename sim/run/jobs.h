@@ -14,7 +14,8 @@ namespace arlab {
 
 /// A collective of a run.
 struct Job {
-  const Plan* plan = nullptr;  ///< as its kernels know it: with its own ranks
+  const Plan* plan = nullptr;            ///< as its kernels run it, with its own ranks
+  std::unique_ptr<const Plan> own_plan;  ///< where they run it in another way than it was planned
   std::vector<std::unique_ptr<const KernelModel>> kernels;  ///< by class of device
   std::vector<Rank> ranks;  ///< for each rank of the plan the one of the topology; empty: the same
   double start_us = 0;

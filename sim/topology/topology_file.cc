@@ -172,8 +172,14 @@ toml::table read_table(std::string_view text, std::string_view origin,
   }
   own.erase("base");
   toml::table base;
-  if (name.ends_with(".toml")) {
-    const std::filesystem::path path = folder / name;
+  // A file beside this one goes before a machine that the library carries.
+  const std::filesystem::path beside = folder / (name + ".toml");
+  std::error_code error;
+  const bool is_beside = !folder.empty() &&
+                         std::filesystem::path(origin).filename() != beside.filename() &&
+                         std::filesystem::is_regular_file(beside, error);
+  if (is_beside || name.ends_with(".toml")) {
+    const std::filesystem::path path = is_beside ? beside : folder / name;
     base = read_table(read_text_file(path, "topology file"), printable(path.string()),
                       path.parent_path(), bases + 1);
   } else {
@@ -373,7 +379,7 @@ Topology parse_topology(std::string_view text, std::string_view origin,
 
 Topology read_topology(const std::filesystem::path& path) {
   return parse_topology(read_text_file(path, "topology file"), printable(path.string()),
-                        path.parent_path());
+                        path.has_parent_path() ? path.parent_path() : ".");
 }
 
 // ---------------------------------------------------------------- writing

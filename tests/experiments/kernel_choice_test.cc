@@ -27,7 +27,7 @@ OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType
   const kernels::BufferLayout layout = kernels::layout_of({}, ranks, kMultiprocessors);
   const kernels::CodecTraits traits = traits_of(codec, dtype);
   const bool measures = kernels::needs_statistics(kernels::choose_codec(codec).value());
-  if (measures && !traits.is_tuned) return OwnKernel::rounds;
+  if (measures && !traits.is_tuned) return OwnKernel::flags;
   KernelCall call{.codec = traits, .ranks = ranks};
   call.has_sentinels = (algorithm == "one_shot" ? kernels::one_shot_sentinel_of(layout)
                                                 : kernels::two_shot_sentinel_of(layout))
@@ -47,7 +47,7 @@ OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType
   if (rule == nullptr) return OwnKernel::program;
   return rule->kernel.ends_with("_sentinel")  ? OwnKernel::sentinels
          : rule->kernel.ends_with("_lamport") ? OwnKernel::small
-                                              : OwnKernel::rounds;
+                                              : OwnKernel::flags;
 }
 
 /// Room for sentinels and for ends of tiles counts only where there are such kernels.
@@ -106,7 +106,7 @@ TEST(KernelChoice, IsThatOfTheKernels) {
   }
   EXPECT_GT(cases[OwnKernel::sentinels], 1000);
   EXPECT_GT(cases[OwnKernel::small], 1000);
-  EXPECT_GT(cases[OwnKernel::rounds], 1000);
+  EXPECT_GT(cases[OwnKernel::flags], 1000);
 }
 
 /// Of the same name, but not the algorithm: a program of exchanges runs it.

@@ -21,6 +21,7 @@ Plan plan_with(std::uint32_t peers, std::uint64_t elements_each, CodecCost cost,
   Plan plan;
   plan.world_size = peers + 1;
   plan.elements = elements_each * (peers + 1);
+  plan.largest_chunk = elements_each;
   plan.codec = "counted";
   plan.cost = cost;
   Stage stage;
@@ -309,6 +310,7 @@ TEST(KernelModel, TheLibraryWaitsForAChunk) {
 TEST(KernelModel, InstructionsCostWhatWasMeasured) {
   Device device = round_device();
   device.blocks = blocks_of(1e6, 1);
+  device.blocks->resident.value = 10;  // a tile each
   const auto cost_of = [&](const char* codec, DType dtype, bool packed = false) {
     Plan plan = plan_with(1, 10000, {4, 2, 1, packed}, 10000);
     plan.codec = codec;

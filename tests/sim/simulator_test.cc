@@ -215,41 +215,57 @@ std::vector<HandCase> hand_cases() {
       machine(full_mesh, 3), 5 + 3 + kTile + 3 + 1 + 0.5 + kTile + 1.25,
       {5, 4.5, 0, 0, 2 * kTile + 4.25, 0});
 
-  // ---- blocks: flags 2 + 0.5 + 4 * 0.25, messages of 20000 elements, 40000 bytes in 2 rounds.
+  // ---- blocks: flags 2 + 0.5 + 4 * 0.25, chunks of 20000 elements: 20 tiles, 5 for each block, one after the other.
   // First stage: loads 2 chunks and encodes them, 240000 operations: 2 + 3 us for the first tiles,
-  // 6 us in all. Second: loads 2, decodes 2 and its own sum, adds and encodes, 720000 operations:
-  // 2 + 8.5 and 18 us. Then one is gathered: 240000 operations, 1 + 3 and 6 us.
+  // 20 for the others, which is more than 6 for all together. Second: loads 2, decodes 2 and its own sum, adds and encodes, 720000 operations:
+  // 2 + 8.5, 42 and 18 us. Then one is gathered: 240000 operations, 1 + 3, 16 and 6 us.
   const Schedule two_shot = make_schedule("two_shot", {.world_size = 2, .elements = kElements});
 
-  // Half of the 30 us hide in the other round: 7.5 us per message, longer than 1 us of wire.
-  add("blocks in two rounds, codec longer", two_shot, one_byte(),
-      with_blocks(machine(full_mesh, 2)),
-      5 + (3.5 + 5 + 3 + 7.5 + 1) + (3.5 + 10.5 + 9 + 7.5 + 1) + 4 + 3, {5, 9, 0, 0, 49.5, 0});
+  // What the others take is longer than 2 us of wire.
+  add("blocks, tiles longer", two_shot, one_byte(), with_blocks(machine(full_mesh, 2)),
+      5 + (3.5 + 5 + 20 + 1) + (3.5 + 10.5 + 42 + 1) + 4 + 16, {5, 9, 0, 0, 97.5, 0});
 
-  // 40 us of wire per message hide all but first tiles and the last gathering.
+  // 80 us of wire hide them, but for the first and those that are gathered.
   Topology narrow_blocks = with_blocks(machine(full_mesh, 2));
-  narrow_blocks.link_type("link").bandwidth_gb_per_s.value = 0.5;
-  add("blocks in two rounds, wire longer", two_shot, one_byte(), narrow_blocks,
-      5 + (3.5 + 5 + 20 + 20 + 1) + (3.5 + 10.5 + 20 + 20 + 1) + 4 + 3, {5, 9, 80, 0, 22.5, 0});
-
-  // Of one round nothing hides the gathering.
-  Topology one_round = narrow_blocks;
-  one_round.device.blocks->slot_bytes.value = 10000;
-  add("blocks in one round", two_shot, one_byte(), one_round,
-      5 + (3.5 + 5 + 40 + 1) + (3.5 + 10.5 + 40 + 1) + 4 + 6, {5, 9, 80, 0, 25.5, 0});
+  narrow_blocks.link_type("link").bandwidth_gb_per_s.value = 0.25;
+  add("blocks, wire longer", two_shot, one_byte(), narrow_blocks,
+      5 + (3.5 + 5 + 80 + 1) + (3.5 + 10.5 + 80 + 1) + 4 + 16, {5, 9, 160, 0, 35.5, 0});
 
   // As a program, half a microsecond more in each phase.
   Schedule program = two_shot;
   program.algorithm = "a program";
-  add("blocks in one round, as a program", program, one_byte(), one_round,
-      5 + (4 + 5 + 40 + 1) + (4 + 10.5 + 40 + 1) + 4 + 6, {5, 10, 80, 0, 25.5, 0});
+  add("blocks, as a program", program, one_byte(), narrow_blocks,
+      5 + (4 + 5 + 80 + 1) + (4 + 10.5 + 80 + 1) + 4 + 16, {5, 10, 160, 0, 35.5, 0});
 
-  // Half the operations; fewer tiles than blocks could be there.
-  Topology few_tiles = one_round;
+  // Half the operations; fewer tiles than blocks could be there, so only what they calculate together is left.
+  Topology few_tiles = narrow_blocks;
   few_tiles.device.blocks->tile_elements.value = 10000;
   add("blocks, a packed codec", two_shot,
       std::make_shared<CountedCodec>(1, 1, CodecCost{3, 2, 1, true}), few_tiles,
-      5 + (3 + 3.5 + 40 + 1) + (3 + 6.25 + 40 + 1) + 2.5 + 3, {5, 8, 80, 0, 15.25, 0});
+      5 + (3 + 3.5 + 80 + 1) + (3 + 6.25 + 80 + 1) + 2.5 + 3, {5, 8, 160, 0, 15.25, 0});
+
+  // ---- phases: both ranks encode all for themselves; decode that, and encode and send it; decode both, add and
+  // encode, and decode that. What is encoded is read after an exchange, which takes all ranks 3.5 us, and 0.5
+  // more with a message. 4 tiles for 4 blocks: a first tile takes 2.5, 5.5 and 10.5 us, all together 6, 19 and 36.
+  Topology phases = with_blocks(machine(full_mesh, 2));
+  phases.device.blocks->tile_elements.value = 10000;
+  add("phases of hierarchical", written("hierarchical", 2), one_byte(), phases,
+      5 + (3.5 + 2.5 + 6) + (4 + 5.5 + 19 + 1) + 10.5 + 36, {5, 8.5, 0, 0, 79.5, 0});
+
+  // The same of two halves, 2 tiles each: the first encodes of both are one phase, and the second half is sent while the first ends.
+  const Schedule halves = written("hierarchical_pipelined", 2, {{"micro_chunks", 2}});
+  add("phases of hierarchical_pipelined", halves, one_byte(), phases,
+      5 + (3 + 5 + 6) + (3.5 + 5.5 + 9.5 + 1) + (3.5 + 16 + 27.5 + 1) + 10.5 + 18,
+      {5, 12, 0, 0, 98, 0});
+
+  // What is encoded in a step and sent in the next is one phase.
+  ScheduleBuilder later("message", {.world_size = 2, .elements = kElements});
+  later.at_step(0);
+  const Value encoded = later.encode(later.input(0, later.add_chunk({0, kElements})));
+  later.at_step(1);
+  later.output(later.send(encoded, 1));
+  add("a phase of two steps", later.finish(), one_byte(), phases, 5 + 4 + 2.5 + 6 + 1,
+      {5, 5, 0, 0, 8.5, 0});
 
   // ---- places: a rank has 580000 operations (as above, packed, with what is gathered) and 40000
   // additions, 15.5 us; two tiles of a chunk of 20000 elements take 0.1 * 2 * 29 us. 10 items in
@@ -394,16 +410,14 @@ std::vector<HandCase> hand_cases() {
       std::make_shared<CountedCodec>(1, 1, CodecCost{3, 2, 0.5}), machine(numa, 4, 2),
       5 + (3.5 + 4) + (5 + 2.5 + 20) + (3.5 + 2.25 + 4), {5, 12, 28, 0, 4.75, 0}, {}, fp16);
 
-  // Two slots of 20000 elements; 60000 bytes to the peer are one round. There: 240000 operations, 5
-  // us for the first tiles, as in two_shot above, and half a microsecond more for a phase of a program. Back: the own slot is decoded, 3 * 2 operations,
-  // encoded, 1, and decoded, 1: unpacked 320000, 8 us. Only then the other one: decoded and encoded,
-  // 280000 operations, 1 + 3.5 and 7 us. What comes back is gathered: 3 * 1, 120000.
-  Topology one_round_of_60000 = with_blocks(machine(full_mesh, 2));
-  one_round_of_60000.device.blocks->slot_bytes.value = 20000;
+  // Two slots of 20000 elements, a block for each tile: flags take 8 us, with half a microsecond for a phase of a program. There: 240000 operations, 5
+  // us for the first tiles, as in two_shot above. Back: the own slot is decoded, 3 * 2 operations, encoded, 1, and decoded, 1; the other
+  // one is decoded and encoded: unpacked 600000, 2 + 7.5 and 15 us. What comes back is gathered: 3 * 1, 120000.
+  Topology a_tile_each = with_blocks(machine(full_mesh, 2));
+  a_tile_each.device.blocks->resident.value = 20;
   add("blocks, dispatch and combine",
       written("all_to_all", 2, {{"combine", "quantized"}, {"inner_codec", "inner"}}), one_byte(),
-      one_round_of_60000, 5 + (4 + 5 + 6) + 8 + (4 + 4.5 + 7 + 1) + 2.5 + 3,
-      {5, 9, 0, 0, 5 + 6 + 8 + 4.5 + 7 + 5.5, 0}, {},
+      a_tile_each, 5 + (8 + 5 + 6 + 1) + (8 + 9.5 + 15 + 1) + 2.5 + 3, {5, 18, 0, 0, 41, 0}, {},
       std::make_shared<CountedCodec>(2, 1, CodecCost{1, 1}, "inner"));
 
   // Rank 1 decodes with the inner codec, 30 operations for each element, from the first byte on.

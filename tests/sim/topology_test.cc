@@ -109,7 +109,8 @@ TEST(Machines, LoadAndSayWhereEveryNumberComesFrom) {
     for (const NamedQuantity& named : quantities_of(topology)) {
       EXPECT_TRUE(keys.insert(named.key).second) << named.key;
       const bool may_be_free =
-          (named.key.ends_with("message_us") || named.key.ends_with("hop_us")) &&
+          (named.key.ends_with("message_us") || named.key.ends_with("hop_us") ||
+           named.key == "overhead.step_us" || named.key == "sentinels.fill_us") &&
           topology.device.blocks;
       EXPECT_TRUE(named.quantity.value > 0 || may_be_free) << named.key;
       EXPECT_FALSE(named.quantity.note.empty()) << named.key;
@@ -615,7 +616,7 @@ TEST(Topologies, CopiesAreWhatTheyAreCopiesOf) {
       }
     }
   }
-  EXPECT_GT(copies, 400u);
+  EXPECT_GT(copies, 100u);
 }
 
 TEST(Base, IsAFileBesideTheOne) {
@@ -734,7 +735,7 @@ TEST(TopologyFile, WrongOnesAreRefusedWithFileKeyAndWhatIsAllowed) {
        "allowed is 1e-06 to 1"},
       {"value = 1.5,", "value = -1,", "'bridge.latency_us.value'", "allowed is 1e-06 to 1"},
       {"value = 5.0,", "value = -5.0,", "'overhead.launch_us.value'", "allowed is 1e-06 to 1"},
-      {"value = 2.0,", "value = nan,", "'overhead.step_us.value'", "allowed is 1e-06 to 1"},
+      {"value = 2.0,", "value = nan,", "'overhead.step_us.value'", "allowed is 0, or 1e-06 to 1"},
       {"value = 5.0,", "value = 0,", "'overhead.launch_us.value'", "allowed is 1e-06 to 1"},
       {"value = 0.5,", "value = -1,", "'overhead.message_us.value'", "allowed is 0, or 1e-06 to 1"},
       {"value = 40.0,", "value = 0,", "'device.codec_gops_per_s.value'", "allowed is 1e-06 to 1"},

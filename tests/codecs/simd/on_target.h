@@ -18,11 +18,12 @@ inline std::vector<std::int64_t> supported_targets() {
   return hwy::SupportedAndGeneratedTargets();
 }
 
-/// Those that have vectors: not the one that passes on to the scalar codec.
+/// Those that have vectors (ARLAB_HAS_LANES), not those that pass on to the scalar codec.
 inline std::vector<std::int64_t> vector_targets() {
   std::vector<std::int64_t> targets = supported_targets();
-  std::erase_if(targets,
-                [](std::int64_t target) { return target == HWY_SCALAR || target == HWY_EMU128; });
+  std::erase_if(targets, [](std::int64_t target) {
+    return target == HWY_SCALAR || target == HWY_EMU128 || (HWY_ARCH_X86 && target != HWY_AVX2);
+  });
   return targets;
 }
 

@@ -1,22 +1,19 @@
-// arlab's own kernels, whose blocks are known ([blocks]): flags in rounds, and those of small
-// tensors. m is the largest message of the plan, in elements.
+// arlab's own kernels, whose blocks are known ([blocks]): flags, for algorithms that have kernels of their own
+// and for programs; and those of small tensors. m is the largest chunk of the plan, in elements.
 //
-//   blocks     m / tile_elements, at most `resident`
+//   blocks     m / tile_elements, at most `resident`; turns: tiles of a chunk for each of them
 //   operations instructions per element (Device::codecs; without, CodecCost), those of decoding what is received decode_cost
 //              times: times `slots` where blocks are many, times `cycles` in a tile's latency
 //
-// In rounds:
+// With flags, where a block does one piece of work after the other:
 //
-//   rounds R   what a rank sends a peer / (resident * slot_bytes), at least 1
-//   flags      step_us + release_us * blocks + message_us * (peers + extra flags); of a program, phase_us
-//   load       load_us * what is loaded / m
-//   first tile codec_tile_us_per_op * operations of the stage / m
-//   stage      flags + ((load + first tile) (+) (work / R (+) wire / R))
-//              + (1 - 1/R) (wire (+) share), share: of all work of the rank, by bytes sent
-//   gather     after what comes in exchange: (load + first tile) (+) work / R
+//   flags      step_us + release_us * blocks + message_us * (peers + extra flags); of a program, phase_us more
+//   tile       (load_us * what is loaded + codec_tile_us_per_op * operations of the stage) / m
+//   others     the longer of (turns - 1) * tile, with a codec, and all operations / codec_gops_per_s
+//   stage      flags + (tile (+) the longer of (wire (+) others) and what memory takes)
+//   gather     after what comes in exchange: tile (+) others, or memory
 //
-// One round is worked through step by step; of several the wire of one hides the work of others,
-// whichever stage it belongs to.
+// A program goes phase by phase (in_lock_step()), so nothing of a phase hides in another.
 //
 // Small ([small]), one tile per block:
 //
@@ -36,15 +33,15 @@ namespace arlab {
 /// What all kernels have in common that are arlab's own.
 class OwnKernelModel : public KernelModel {
  protected:
-  OwnKernelModel(const Device& device, const Plan& plan);
+  OwnKernelModel(const Device& device, const Plan& plan, bool is_program = false);
 
   double operations(const CodecCost& cost, const CodecWork& work) const override;
   using KernelModel::operations;
   /// Of the latency of a tile.
   double tile_operations(const Stage& stage) const;
 
-  double largest_message_ = 1;  ///< elements
-  double tiles_ = 1;            ///< tiles of that message
+  double chunk_;  ///< elements of the largest
+  double tiles_;  ///< of it
 
  private:
   /// Per element.
@@ -54,7 +51,7 @@ class OwnKernelModel : public KernelModel {
     double slots = 1;
     double cycles = 1;
   };
-  Operations operations_of(const std::string& codec, const CodecCost& cost) const;
+  Operations operations_of(const std::string& codec, const CodecCost& cost, bool is_program) const;
   double counted(const Operations& per_element, const CodecWork& work) const;
   double fixed_measure_us(bool of_sums) const override;
 
@@ -62,10 +59,11 @@ class OwnKernelModel : public KernelModel {
   Operations inner_;
 };
 
-class RoundsKernel final : public OwnKernelModel {
+class FlagsKernel final : public OwnKernelModel {
  public:
-  RoundsKernel(const Device& device, const Plan& plan, double phase_us);
+  FlagsKernel(const Device& device, const Plan& plan, bool is_program);
 
+  bool waits_in_each_step() const override { return is_program_; }
   double gather_us(const Stage& stage) const override;
   TimeParts stage_time(const StageCost& cost) const override;
 
@@ -74,12 +72,13 @@ class RoundsKernel final : public OwnKernelModel {
   TimeParts time_without_measuring(const Stage& stage, const StageCost& cost,
                                    const PlannedMessage& message, double network_us,
                                    double link_gb_per_s) const override;
+  /// A block's, one piece of work after the other.
   double first_tile_us(const Stage& stage) const;
+  /// The others, beside the wire.
+  double other_tiles_us(const Stage& stage) const;
 
-  double phase_us_;                      ///< per stage that sends
-  double blocks_;                        ///< blocks of the kernel
-  std::vector<double> rounds_;           ///< by rank
-  std::vector<double> work_us_by_byte_;  ///< by rank: all of its work / bytes that it sends
+  bool is_program_;
+  double blocks_;  ///< of the kernel
 };
 
 class SmallKernel final : public OwnKernelModel {

@@ -1,4 +1,4 @@
-#include "sim/device/rounds_kernel.h"
+#include "sim/device/own_kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,23 +9,22 @@ namespace arlab {
 
 // ---------------------------------------------------------------- arlab's own
 
-OwnKernelModel::OwnKernelModel(const Device& device, const Plan& plan)
+OwnKernelModel::OwnKernelModel(const Device& device, const Plan& plan, bool is_program)
     : KernelModel(device, plan),
-      outer_(operations_of(plan.codec, plan.cost)),
-      inner_(operations_of(plan.inner_codec, plan.inner_cost)) {
-  for (const PlannedMessage& message : plan.messages) {
-    largest_message_ = std::max(largest_message_, static_cast<double>(message.elements));
-  }
-  tiles_ = std::ceil(largest_message_ / device.blocks->tile_elements.value);
-}
+      chunk_(std::max(1.0, static_cast<double>(plan.largest_chunk))),
+      tiles_(std::ceil(chunk_ / device.blocks->tile_elements.value)),
+      outer_(operations_of(plan.codec, plan.cost, is_program)),
+      inner_(operations_of(plan.inner_codec, plan.inner_cost, is_program)) {}
 
 OwnKernelModel::Operations OwnKernelModel::operations_of(const std::string& codec,
-                                                         const CodecCost& cost) const {
+                                                         const CodecCost& cost,
+                                                         bool is_program) const {
   constexpr double kOfAThread = 8;  // elements
   const auto named = [&](std::string_view name) {
     return std::ranges::find(device_.codecs, name, &CodecTimes::codec);
   };
-  auto known = named(codec);
+  auto known = is_program ? named(codec + std::string(kInPrograms)) : device_.codecs.end();
+  if (known == device_.codecs.end()) known = named(codec);
   double encode = 1;
   double decode = 1;
   if (known == device_.codecs.end()) {
@@ -81,88 +80,74 @@ Stage before_gathering(Stage stage) {
 
 }  // namespace
 
-// ---------------------------------------------------------------- flags in rounds
+// ---------------------------------------------------------------- flags
 
-RoundsKernel::RoundsKernel(const Device& device, const Plan& plan, double phase_us)
-    : OwnKernelModel(device, plan),
-      phase_us_(phase_us),
-      blocks_(std::min(device.blocks->resident.value, tiles_)) {
-  const Rank ranks = plan.lists_one_rank() ? 1 : plan.world_size;
-  std::vector<double> work_us(ranks, 0);
-  std::vector<double> sent(ranks, 0);
-  std::vector<double> to_a_peer(ranks, 0);
-  for (const Stage& stage : plan.stages) {
-    work_us[stage.rank] += this->work_us(stage);
-    sent[stage.rank] += bytes_sent(stage);
-    std::uint64_t most = 0;  // of all the peers that the stage sends to
-    for (std::uint32_t i = 0; i < stage.messages; ++i) {
-      most = std::max(most, plan.messages[stage.first_message + i].bytes);
-    }
-    to_a_peer[stage.rank] += static_cast<double>(most);
-  }
-  const double round_bytes = device.blocks->resident.value * device.blocks->slot_bytes.value;
-  for (Rank rank = 0; rank < ranks; ++rank) {
-    rounds_.push_back(std::max(1.0, to_a_peer[rank] / round_bytes));
-    work_us_by_byte_.push_back(sent[rank] > 0 ? work_us[rank] / sent[rank] : 0);
-  }
-}
+FlagsKernel::FlagsKernel(const Device& device, const Plan& plan, bool is_program)
+    : OwnKernelModel(device, plan, is_program),
+      is_program_(is_program),
+      blocks_(std::min(device.blocks->resident.value, tiles_)) {}
 
-double RoundsKernel::first_tile_us(const Stage& stage) const {
+double FlagsKernel::first_tile_us(const Stage& stage) const {
   const double loaded = static_cast<double>(stage.loaded + stage.gathered);
   return (device_.blocks->load_us.value * loaded +
           device_.codec_tile_us_per_op.value * tile_operations(stage)) /
-         largest_message_;
+         chunk_;
 }
 
-StageCost RoundsKernel::cost_without_measuring(const Stage& stage) const {
+double FlagsKernel::other_tiles_us(const Stage& stage) const {
+  const double arithmetic = arithmetic_us(stage);
+  // Of tensors as they are, the loads of all tiles are under way together.
+  const auto computes = [](const CodecCost& cost) {
+    return cost.encode_ops_per_element + cost.decode_ops_per_element > 0;
+  };
+  if (!computes(plan_.cost) && !computes(plan_.inner_cost)) return arithmetic;
+  return std::max(arithmetic, (tiles_ / blocks_ - 1) * first_tile_us(stage));
+}
+
+StageCost FlagsKernel::cost_without_measuring(const Stage& stage) const {
   const Stage before = before_gathering(stage);
-  const double rounds = rounds_[stage.rank];
   StageCost cost;
   cost.flags_us =
       device_.message_us.value * (static_cast<double>(stage.messages) + stage.extra_flags);
-  if (stage.messages > 0) {
-    cost.flags_us += phase_us_ + device_.step_us.value + device_.blocks->release_us.value * blocks_;
+  // Of a program all ranks take part in every exchange.
+  if (stage.messages > 0 || (is_program_ && stage.dependents > 0)) {
+    cost.flags_us += device_.step_us.value + device_.blocks->release_us.value * blocks_;
+    if (is_program_) cost.flags_us += device_.blocks->phase_us.value;
   }
   cost.first_tile_us = first_tile_us(before);
-  cost.work_us = work_us(before) / rounds;
-  cost.hidden_us = (1 - 1 / rounds) * work_us_by_byte_[stage.rank] * bytes_sent(stage);
-  cost.rounds = rounds;
+  cost.work_us = std::max(other_tiles_us(before), memory_us(before));
   return cost;
 }
 
-double RoundsKernel::gather_us(const Stage& stage) const {
+double FlagsKernel::gather_us(const Stage& stage) const {
   if (stage.gathered == 0) return 0;
   const Stage gathering = gathering_of(stage);
-  return overlapped(first_tile_us(gathering), work_us(gathering) / rounds_[stage.rank],
-                    device_.latency_overlap.value);
+  const double work_us = std::max(other_tiles_us(gathering), memory_us(gathering));
+  return overlapped(first_tile_us(gathering), work_us, device_.latency_overlap.value);
 }
 
-TimeParts RoundsKernel::time_without_measuring(const Stage&, const StageCost& cost,
-                                               const PlannedMessage&, double network_us,
-                                               double) const {
-  const double overlap = device_.codec_overlap.value;
+TimeParts FlagsKernel::time_without_measuring(const Stage& stage, const StageCost& cost,
+                                              const PlannedMessage&, double network_us,
+                                              double) const {
   TimeParts parts;
   parts.synchronisation_us = cost.flags_us;
-  // The round that nothing hides.
-  const double wire_us = network_us / cost.rounds;
-  const double moved_us = overlapped(wire_us, cost.work_us, overlap);
+  const Stage before = before_gathering(stage);
+  const double moved_us =
+      std::max(overlapped(network_us, other_tiles_us(before), device_.codec_overlap.value),
+               memory_us(before));
   const double total_us = overlapped(cost.first_tile_us, moved_us, device_.latency_overlap.value);
   double moved_part_us = 0;
   book(cost.first_tile_us, moved_us, total_us, parts.codec_us, moved_part_us);
   double wire_part_us = 0;
   double codec_part_us = 0;
-  book(wire_us, cost.work_us, moved_us, wire_part_us, codec_part_us);
+  book(network_us, cost.work_us, moved_us, wire_part_us, codec_part_us);
   scale(wire_part_us, codec_part_us, moved_part_us);
   parts.wire_us = wire_part_us;
   parts.codec_us += codec_part_us;
-  // The others.
-  const double others_us = network_us - wire_us;
-  book(others_us, cost.hidden_us, overlapped(others_us, cost.hidden_us, overlap), parts.wire_us,
-       parts.codec_us);
   return parts;
 }
 
-TimeParts RoundsKernel::stage_time(const StageCost& cost) const {
+TimeParts FlagsKernel::stage_time(const StageCost& cost) const {
   TimeParts parts;
   parts.synchronisation_us = cost.flags_us;
   parts.codec_us =
@@ -180,8 +165,7 @@ SmallKernel::SmallKernel(const Device& device, const Plan& plan) : OwnKernelMode
 
 double SmallKernel::tile_us(const Stage& stage) const {
   const double besides_us = device_.small->work_cost.value * work_us(stage);
-  return device_.small->tile_us_per_op.value * tile_operations(stage) / largest_message_ +
-         besides_us;
+  return device_.small->tile_us_per_op.value * tile_operations(stage) / chunk_ + besides_us;
 }
 
 StageCost SmallKernel::cost_without_measuring(const Stage& stage) const {

@@ -743,12 +743,14 @@ void decode_in(Stage& stage, std::uint64_t elements, std::uint64_t inner) {
 /// before; but what a rank has encoded it reads from its own slot, after an exchange more, unless it
 /// could be encoded in the phase before.
 std::vector<std::uint32_t> phases_of(const Plan& plan) {
-  std::set<std::uint32_t> sending;
+  std::vector<std::uint32_t> sending;  // steps, which stages are listed by
   for (const Stage& stage : plan.stages) {
-    if (stage.messages > 0) sending.insert(stage.step);
+    const bool is_new = sending.empty() || sending.back() != stage.step;
+    if (stage.messages > 0 && is_new) sending.push_back(stage.step);
   }
   const auto sends_before = [&sending](std::uint32_t step) {
-    return static_cast<std::size_t>(std::distance(sending.begin(), sending.lower_bound(step)));
+    return static_cast<std::size_t>(
+        std::distance(sending.begin(), std::ranges::lower_bound(sending, step)));
   };
   std::vector<bool> waits_for_the_last(plan.stages.size(), false);  // exchange
   for (const PlannedMessage& message : plan.messages) {
@@ -830,13 +832,25 @@ Plan in_lock_step(Plan plan) {
     if (id == 0 || plan.messages[id - 1].stage != message.stage) {
       stages[message.stage].first_message = id;
     }
-    const std::vector<StageId>& own = of_rank[plan.lists_one_rank() ? 0 : message.to];
-    const auto next = std::ranges::upper_bound(own, stages[message.stage].step, {},
-                                               [&](StageId stage) { return stages[stage].step; });
-    if (next == own.end()) continue;
-    for_messages.emplace_back(id, *next);
-    decode_in(stages[*next], message.output_elements, message.inner_output_elements);
-    message.output_elements = message.inner_output_elements = 0;
+    const std::uint32_t step = stages[message.stage].step;
+    bool is_decoded_later = false;
+    const auto arrives_at = [&](Rank rank) {
+      const std::vector<StageId>& own = of_rank[plan.lists_one_rank() ? 0 : rank];
+      const auto next = std::ranges::upper_bound(own, step, {},
+                                                 [&](StageId stage) { return stages[stage].step; });
+      if (next == own.end()) return;
+      for_messages.emplace_back(id, *next);
+      decode_in(stages[*next], message.output_elements, message.inner_output_elements);
+      is_decoded_later = true;
+    };
+    if (message.reach == Reach::multicast && !plan.lists_one_rank()) {
+      for (Rank up = 1; up < plan.world_size; ++up) {
+        arrives_at((message.from + up) % plan.world_size);
+      }
+    } else {
+      arrives_at(message.reach == Reach::reduction ? message.from : message.to);
+    }
+    if (is_decoded_later) message.output_elements = message.inner_output_elements = 0;
   }
   for (const Waits* waits : {&for_messages, &for_stages}) {
     for (const auto& [awaited, stage] : *waits) ++stages[stage].awaited;

@@ -474,7 +474,10 @@ struct CalibrateRequest {
   /// The text with what is known of constants now, and of others before.
   std::string with_what_is_known(const std::string& text, const std::string& name,
                                  const Uncertainty& now) const {
-    const std::optional<Uncertainty> known = find_topology(name).uncertainty;
+    // Of what the file itself says, not of what its base says of a machine like it.
+    const bool says_so = text.find("\n[uncertainty]\n") != std::string::npos;
+    const std::optional<Uncertainty> known =
+        says_so ? find_topology(name).uncertainty : std::nullopt;
     const bool says_more = known && std::ranges::any_of(known->constants, [&](const auto& key) {
                              return std::ranges::count(now.constants, key) == 0;
                            });
@@ -496,6 +499,25 @@ struct CalibrateRequest {
       places.push_back(i);
     }
     return part;
+  }
+
+  /// All of them or none: each is there by another name before the first takes the place of what was.
+  void write_together(const std::map<std::string, std::string>& texts) const {
+    const auto path_of = [this](const std::string& name) {
+      return fs::path(out) / (name + ".toml");
+    };
+    const auto made_as = [&](const std::string& name) { return path_of(name).concat(".new"); };
+    std::error_code error;
+    try {
+      for (const auto& [name, text] : texts) write_file(made_as(name), text);
+    } catch (...) {
+      for (const auto& each : texts) fs::remove(made_as(each.first), error);
+      throw;
+    }
+    for (const auto& each : texts) {
+      fs::rename(made_as(each.first), path_of(each.first), error);
+      if (error) fail("cannot write {}: {}", path_of(each.first).string(), error.message());
+    }
   }
 
   /// All files are made before the first is written.
@@ -545,13 +567,7 @@ struct CalibrateRequest {
             with_what_is_known(texts[file], file, part_of(uncertainty, constants_of[file]));
       }
     }
-    // The largest first: where there is no room for it, nothing is written.
-    std::vector<std::pair<std::string, std::string>> in_order(texts.begin(), texts.end());
-    std::ranges::stable_sort(in_order, std::ranges::greater(),
-                             [](const auto& each) { return each.second.size(); });
-    for (const auto& [name, text] : in_order) {
-      write_file(fs::path(out) / (name + ".toml"), text);
-    }
+    write_together(texts);
   }
 };
 

@@ -67,7 +67,7 @@ std::uint32_t CriticalPath::codec_limit(StageId id) const {
                          ? CodecLimit::memory
                          : CodecLimit::throughput;
   const StageCost& cost = costs_.of(id);
-  if (cost.first_tile_us > cost.work_us) limit = CodecLimit::first_tile;
+  if (cost.first_tile_us > cost.work_us + cost.hidden_us) limit = CodecLimit::first_tile;
   return static_cast<std::uint32_t>(limit);
 }
 

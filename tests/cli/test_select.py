@@ -119,7 +119,7 @@ def test_what_is_not_simulated_would_have_changed_nothing(tmp_path, options):
 
 def test_what_nobody_timed_is_ranked_when_asked_for(tmp_path):
     """Of a machine whose file says what was: kernels of two algorithms, with the codecs of its table."""
-    few = "--topology h200-2 --bytes 1M --synthetic gaussian --dtype bf16"
+    few = "--topology h100-2 --bytes 1M --synthetic gaussian --dtype bf16"
     report = select(few, tmp_path)
     rows = report["ranges"] + report["pareto"] + [report]
     assert {row["measured"] for row in rows} == {True}

@@ -501,22 +501,23 @@ struct CalibrateRequest {
     return part;
   }
 
-  /// All of them or none: each is there by another name before the first takes the place of what was.
+  /// All of them or none: what was there comes back where one cannot be written.
   void write_together(const std::map<std::string, std::string>& texts) const {
-    const auto path_of = [this](const std::string& name) {
-      return fs::path(out) / (name + ".toml");
-    };
-    const auto made_as = [&](const std::string& name) { return path_of(name).concat(".new"); };
+    std::vector<std::pair<fs::path, std::optional<std::string>>> written;  // and what was there
     std::error_code error;
     try {
-      for (const auto& [name, text] : texts) write_file(made_as(name), text);
+      for (const auto& [name, text] : texts) {
+        const fs::path path = fs::path(out) / (name + ".toml");
+        std::optional<std::string> before;
+        if (fs::exists(path, error)) before = read_text_file(path, "machine file");
+        write_file(path, text);
+        written.emplace_back(path, std::move(before));
+      }
     } catch (...) {
-      for (const auto& each : texts) fs::remove(made_as(each.first), error);
+      for (const auto& [path, before] : written) {
+        before ? write_file(path, *before) : static_cast<void>(fs::remove(path, error));
+      }
       throw;
-    }
-    for (const auto& each : texts) {
-      fs::rename(made_as(each.first), path_of(each.first), error);
-      if (error) fail("cannot write {}: {}", path_of(each.first).string(), error.message());
     }
   }
 

@@ -471,13 +471,16 @@ struct CalibrateRequest {
                          Quantity{constant.value, Source::fitted, std::move(origin)});
   }
 
+  static bool says_what_is_known(const std::string& text) {
+    return text.find("\n[uncertainty]\n") != std::string::npos;
+  }
+
   /// The text with what is known of constants now, and of others before.
   std::string with_what_is_known(const std::string& text, const std::string& name,
                                  const Uncertainty& now) const {
     // Of what the file itself says, not of what its base says of a machine like it.
-    const bool says_so = text.find("\n[uncertainty]\n") != std::string::npos;
     const std::optional<Uncertainty> known =
-        says_so ? find_topology(name).uncertainty : std::nullopt;
+        says_what_is_known(text) ? find_topology(name).uncertainty : std::nullopt;
     const bool says_more = known && std::ranges::any_of(known->constants, [&](const auto& key) {
                              return std::ranges::count(now.constants, key) == 0;
                            });
@@ -515,7 +518,11 @@ struct CalibrateRequest {
       }
     } catch (...) {
       for (const auto& [path, before] : written) {
-        before ? write_file(path, *before) : static_cast<void>(fs::remove(path, error));
+        if (before) {
+          write_file(path, *before);
+        } else {
+          fs::remove(path, error);
+        }
       }
       throw;
     }
@@ -551,9 +558,6 @@ struct CalibrateRequest {
       if (!like.uncertainty) continue;
       Uncertainty uncertainty = *like.uncertainty;
       uncertainty.note = note;
-      const auto says_what_is_known = [&](const std::string& each) {
-        return texts[each].find("\n[uncertainty]\n") != std::string::npos;
-      };
       // Of all machines of the fit alike, where they build on one of them, there.
       const bool is_alike = std::ranges::all_of(
           fitted.constants, [](const FittedConstant& each) { return each.topology.empty(); });
@@ -563,7 +567,8 @@ struct CalibrateRequest {
       }
       texts[where] = with_what_is_known(texts[where], where, uncertainty);
       for (const std::string& file : files_of_it) {
-        if (file == where || constants_of[file].empty() || !says_what_is_known(file)) continue;
+        if (file == where || constants_of[file].empty() || !says_what_is_known(texts[file]))
+          continue;
         texts[file] =
             with_what_is_known(texts[file], file, part_of(uncertainty, constants_of[file]));
       }

@@ -55,14 +55,6 @@ double KernelModel::operations(const Stage& stage) const {
   return operations(plan_.cost, stage.outer()) + operations(plan_.inner_cost, stage.inner);
 }
 
-double KernelModel::bytes_sent(const Stage& stage) const {
-  double bytes = 0;
-  for (std::uint32_t i = 0; i < stage.messages; ++i) {
-    bytes += static_cast<double>(plan_.messages[stage.first_message + i].bytes);
-  }
-  return bytes;
-}
-
 double KernelModel::arithmetic_us(const Stage& stage) const {
   const double ops = operations(stage) + static_cast<double>(stage.added);
   return time_us(ops, device_.codec_gops_per_s.value);

@@ -128,8 +128,6 @@ class KernelModel {
   double memory_us(const Stage& stage) const;
   double work_us(const Stage& stage) const;
   double collective_efficiency() const;
-  /// Wire bytes of all its messages.
-  double bytes_sent(const Stage& stage) const;
 
   const Device& device_;
   const Plan& plan_;

@@ -32,7 +32,7 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
                                   .alignment = codec->info().alignment};
     const Algorithm& algorithm =
         cell.library && cell.algorithm == kOwnChoice
-            ? nccl_all_reduce(machine.device, machine.ranks.value, cell.bytes)
+            ? nccl_all_reduce(machine, machine.ranks.value, cell.bytes)
             : find_simulated_algorithm(cell.algorithm);
     plans_.push_back(std::make_shared<const Plan>(
         plan_of(algorithm, request, *codec, cell.dtype, machine, {.library = cell.library})));

@@ -151,7 +151,9 @@ Shares shares_of(const Topology& t, const Cluster& c, NcclAlgorithm algorithm,
     case NcclAlgorithm::exchange:
       for (Rank from = 0; from < n; ++from) {
         for (Rank to = 0; to < n; ++to) {
-          if (from != to) shares[{from, to}] = 1 / n;
+          const Rank over = c.rank_of(from / c.per_server, to % c.per_server);
+          shares[{from, over}] += 1 / n;
+          shares[{over, to}] += 1 / n;
         }
       }
       break;
@@ -221,7 +223,8 @@ double busiest_us(const Topology& t, const Cluster& c, NcclAlgorithm algorithm,
   double us = time_us(bytes * of_server, cards_gb_per_s(t));
   if (t.has_link_type("link")) {
     const double links = t.inside == ServerInside::mesh ? std::max<Rank>(c.per_server - 1, 1) : 1;
-    us = std::max(us, time_us(bytes * of_rank, links * t.link_type("link").bandwidth_gb_per_s.value));
+    us = std::max(us,
+                  time_us(bytes * of_rank, links * t.link_type("link").bandwidth_gb_per_s.value));
   }
   return us;
 }
@@ -280,8 +283,8 @@ NcclChoice choice_across(const Topology& topology, Collective collective, Rank w
       const NcclChoice choice{candidate, protocol};
       const bool adds = candidate == NcclAlgorithm::nvls;
       if (!runs_across(device, protocol) || (adds && protocol != simple)) continue;
-      const double us = fixed_us_across(device, choice, way, size) +
-                        busy_us / efficiency_across(device, choice);
+      const double us =
+          fixed_us_across(device, choice, way, size) + busy_us / efficiency_across(device, choice);
       if (us >= least) continue;
       least = us;
       best = choice;

@@ -17,7 +17,8 @@
 //          leaf in one tree is not in the other (Sanders, Speck, Traeff 2009)
 //   NVLS   the switch of a server adds and spreads; rank k is linked to those of other servers as
 //          in tree, with its share
-//   sends  every rank sends to every other
+//   sends  every rank sends to every other, over the rank of its own server whose place is that of
+//          the receiver: so everything stays on its rail
 //
 // Of its all-reduces and protocols the library takes what the sum above says is the fastest: which
 // that is, tuning tables and plug-ins of networks decide, not NCCL's own formula.

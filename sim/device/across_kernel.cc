@@ -70,20 +70,9 @@ double fixed_us_across(const Device& device, const NcclChoice& choice, const Lon
          way.hops_between * hop_us;
 }
 
-AcrossKernel::AcrossKernel(const Device& device, const Plan& plan) : KernelModel(device, plan) {}
-
 double AcrossKernel::launch_us() const {
   return fixed_us_across(device_, *plan_.nccl, *plan_.longest_way,
                          static_cast<double>(plan_.elements * size_of(plan_.dtype)));
-}
-
-double AcrossKernel::rate_cap_gb_per_s(const Stage&) const {
-  if (plan_.nccl->algorithm != NcclAlgorithm::exchange || !device_.nccl) return kNoRateCap;
-  const Nccl& nccl = *device_.nccl;
-  if (plan_.nccl->protocol == NcclProtocol::low_latency) {
-    return nccl.exchange_low_latency_gb_per_s.value;
-  }
-  return nccl.exchange_gb_per_s.value > 0 ? nccl.exchange_gb_per_s.value : kNoRateCap;
 }
 
 }  // namespace arlab

@@ -19,11 +19,10 @@ double fixed_us_across(const Device& device, const NcclChoice& choice, const Lon
 class AcrossKernel final : public KernelModel {
  public:
   /// `plan` is one that plan_across() has made.
-  AcrossKernel(const Device& device, const Plan& plan);
+  AcrossKernel(const Device& device, const Plan& plan) : KernelModel(device, plan) {}
 
   double launch_us() const override;
   double link_efficiency() const override { return efficiency_across(device_, *plan_.nccl); }
-  double rate_cap_gb_per_s(const Stage& stage) const override;
   TimeParts stage_time(const StageCost& cost) const override { return {.codec_us = cost.work_us}; }
 
  private:

@@ -6,16 +6,10 @@
 #include <stdexcept>
 #include <utility>
 
+#include "reference/collectives/ring.h"
+
 namespace arlab {
 namespace {
-
-/// 0, 1, -1, 2, -2, ... of `count` numbers that go round.
-std::vector<Rank> zigzag(Rank count) {
-  std::vector<Rank> places;
-  for (Rank i = 0; i < count; ++i)
-    places.push_back(i % 2 == 1 ? (i + 1) / 2 : (count - i / 2) % count);
-  return places;
-}
 
 /// Directed links that do not work.
 using DeadLinks = std::set<std::pair<Rank, Rank>>;
@@ -31,7 +25,7 @@ std::vector<RankOrder> rings_of_mesh(Rank ranks, const DeadLinks& dead, std::uin
   };
   for (Rank turn = 0; turn < middle && rings.size() < most; ++turn) {
     RankOrder ring{middle};
-    for (const Rank place : zigzag(middle)) ring.push_back((place + turn) % middle);
+    for (const Rank rank : walk_of_ring(turn, middle, false)) ring.push_back(rank);
     add(ring);
     if (ranks % 2 == 1 || ranks == 2) continue;
     std::reverse(ring.begin(), ring.end());

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "reference/collectives/ring.h"
 #include "sim/device/across_kernel.h"
 #include "sim/device/times.h"
 
@@ -30,17 +31,6 @@ Cluster cluster_of(const Topology& t, Rank world_size) {
         t.name, per_server, per_server);
   }
   return {world_size / per_server, per_server};
-}
-
-/// All ranks of a server from `first` on, such that over all firsts every link of a mesh is walked
-/// once in each direction where their number is even.
-std::vector<Rank> walk_of(Rank first, Rank count) {
-  std::vector<Rank> walk;
-  for (Rank i = 0; i < count; ++i) {
-    const Rank step = i % 2 == 1 ? (i + 1) / 2 : (count - i / 2) % count;
-    walk.push_back((first + step) % count);
-  }
-  return walk;
 }
 
 /// The server above each in a binary tree over all of them; the root's is itself. What has an odd
@@ -88,9 +78,9 @@ void add_ring(const Cluster& c, double passes, Shares& shares) {
   for (Rank k = 0; k < c.per_server; ++k) {
     std::vector<Rank> ring;
     for (Rank server = 0; server < c.servers; ++server) {
-      std::vector<Rank> walk = walk_of(k, c.per_server);
-      if (server % 2 == 1) std::reverse(walk.begin(), walk.end());
-      for (const Rank local : walk) ring.push_back(c.rank_of(server, local));
+      for (const Rank local : walk_of_ring(k, c.per_server, server % 2 == 1)) {
+        ring.push_back(c.rank_of(server, local));
+      }
     }
     for (std::size_t i = 0; i < ring.size(); ++i) {
       shares[{ring[i], ring[(i + 1) % ring.size()]}] += passes / c.per_server;
@@ -115,7 +105,7 @@ void add_trees(const Cluster& c, Shares& shares) {
 void add_chains(const Cluster& c, Shares& shares) {
   for (Rank server = 0; server < c.servers; ++server) {
     for (Rank k = 0; k < c.per_server; ++k) {
-      const std::vector<Rank> walk = walk_of(k, c.per_server);
+      const std::vector<Rank> walk = walk_of_ring(k, c.per_server, false);
       for (Rank i = 0; i + 1 < c.per_server; ++i) {
         const Rank a = c.rank_of(server, walk[i]);
         const Rank b = c.rank_of(server, walk[i + 1]);

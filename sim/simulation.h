@@ -69,6 +69,7 @@ struct SimulationResult {
   /// The bottleneck in words: the largest part of the breakdown, the link or rank that makes most
   /// of it, its share.
   std::string bottleneck;
+  std::vector<std::string> collapses = {};  ///< of PCIe, which are not simulated: flows.h
   bool operator==(const SimulationResult&) const = default;
 };
 

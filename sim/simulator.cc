@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/channels.h"
+#include "sim/flows.h"
 #include "sim/run/run.h"
 
 namespace arlab {
@@ -119,6 +120,7 @@ SimulationResult simulate_plan(const Plan& plan, const Topology& topology,
   Jobs jobs(topology);
   const Job& job = jobs.add(plan, implementation_of(plan, topology, options));
   SimulationResult result = run(*job.plan, jobs, topology, options).front();
+  result.collapses = collapses(topology, plan);
   if (plan.agreement != nullptr) {
     SimulateOptions alone = options;
     alone.trace = nullptr;

@@ -9,7 +9,8 @@ namespace arlab::lab {
 // clang-format off
 #define ARLAB_QUESTIONS(one)                                                       \
   one(list) one(encode) one(decode) one(reduce) one(schedule) one(simulate)        \
-  one(topology_show) one(topology_compare) one(topology_import) one(select)        \
+  one(topology_show) one(topology_flows) one(topology_compare) one(topology_import) \
+  one(select)                                                                      \
   one(vectors) one(check_codec) one(conform) one(judge) one(bench)                 \
   one(study) one(sweep)                                                            \
   one(model_perplexity) one(model_layers) one(model_assign) one(model_time) one(model_validate) \

@@ -21,6 +21,7 @@
 #include "reference/parallel.h"
 #include "sim/device/kernel_model.h"
 #include "sim/device/nccl.h"
+#include "sim/flows.h"
 #include "sim/library.h"
 #include "sim/nccl.h"
 #include "sim/simulator.h"
@@ -480,6 +481,10 @@ Result Simulation::result(bool with_interval) const {
         r.simulated_ranks == r.world_size ? "all" : "one stands for all, exactly"},
        {"model", r.model, "sim/README.md says how far it is from measured times"},
        {"provenance", fmt::format("simulated: model {}, topology {}", r.model, r.topology)}});
+  if (has_root_ports(topology())) {
+    add({{"collapses", r.collapses, r.collapses.empty() ? "" : kCollapses,
+          r.collapses.empty() ? "none" : fmt::format("{}", fmt::join(r.collapses, "; "))}});
+  }
   if (!request.trace.empty()) {
     add({{"trace", request.trace,
           is_chakra(request) ? "Chakra execution trace" : "open it at ui.perfetto.dev"}});
@@ -494,7 +499,7 @@ Result Simulation::result(bool with_interval) const {
       "topology algorithm codec inner_codec ranks bytes latency_us latency_us_low "
       "latency_us_high latency_us_tail busbw_gb_per_s bottleneck implementation runs p50_us p99_us "
       "max_us "
-      "trace timeline provenance");
+      "collapses trace timeline provenance");
   return result;
 }
 

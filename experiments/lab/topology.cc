@@ -15,6 +15,7 @@
 #include "reference/collectives/algorithm.h"
 #include "reference/tensors/file.h"
 #include "reference/words.h"
+#include "sim/flows.h"
 #include "sim/simulator.h"
 #include "sim/topology/bisection.h"
 #include "sim/topology/fabric.h"
@@ -404,6 +405,66 @@ Result show_topology(const ShowRequest& request) {
   return result_of(find_topology(request.topology), request.out);
 }
 
+struct FlowsRequest {
+  std::string topology;
+  std::vector<std::string> flows;
+  std::string by = "stores";
+};
+
+std::vector<BoundField> fields(FlowsRequest& r) {
+  return {field("topology", &r.topology, kWhich).by_place("TOPOLOGY"),
+          field("flows", &r.flows, "Sender>receiver, separated by commas: 0>1,2>3; or all: every pair")
+              .required(),
+          field("by", &r.by, "Who moves the bytes").among({"stores", "copies"})};
+}
+
+/// Pairs of ranks: "0>1", or "all".
+std::vector<Flow> parse_flows(const std::vector<std::string>& texts, const Topology& t) {
+  std::vector<Flow> flows;
+  if (texts == std::vector<std::string>{"all"}) {
+    for (Rank from = 0; from < t.ranks.value; ++from) {
+      for (Rank to = 0; to < t.ranks.value; ++to) {
+        if (from != to) flows.emplace_back(from, to);
+      }
+    }
+    return flows;
+  }
+  for (const std::string& text : texts) {
+    const std::size_t middle = text.find('>');
+    const auto from = parse_size(text.substr(0, middle));
+    const auto to = parse_size(middle == std::string::npos ? "" : text.substr(middle + 1));
+    if (!from || !to || *from >= t.ranks.value || *to >= t.ranks.value) {
+      fail("--flows: {} is not a flow of '{}'; allowed are two of its ranks, 0 to {}, as in 0>1",
+           quote(text), t.name, t.ranks.value - 1);
+    }
+    flows.emplace_back(static_cast<Rank>(*from), static_cast<Rank>(*to));
+  }
+  return flows;
+}
+
+Result rates_of_flows(const FlowsRequest& request) {
+  const Topology t = find_topology(request.topology);
+  const std::vector<Flow> flows = parse_flows(request.flows, t);
+  const Mover mover = request.by == "copies" ? Mover::copies : Mover::stores;
+  const std::vector<double> rates = flow_rates(t, flows, mover);
+  double sum = 0;
+  for (const double rate : rates) sum += rate;
+  const std::vector<std::string> found = collapses(t, flows, mover);
+  Result report{"arlab.topology.flows/1"};
+  report.figures = {{"topology", t.name, t.summary},
+                    {"by", request.by, ""},
+                    {"sum_gb_per_s", sum, "GB/s, all flows together"},
+                    {"collapses", Json(found), found.empty() ? "" : kCollapses,
+                     found.empty() ? "none" : fmt::format("{}", fmt::join(found, "; "))}};
+  report.rows_name = "flows";
+  report.rows.columns = {"from", "to", "gb_per_s"};
+  for (std::size_t i = 0; i < flows.size(); ++i) {
+    report.rows.rows.push_back({std::uint64_t{flows[i].first}, std::uint64_t{flows[i].second},
+                                rates[i]});
+  }
+  return report;
+}
+
 struct CompareRequest {
   std::string topology;
   std::string other;
@@ -512,6 +573,12 @@ Result import_machine(const ImportRequest& r) {
 }
 
 }  // namespace
+
+Question topology_flows_question() {
+  return question<FlowsRequest>(
+      "topology flows", "What flows between ranks get at the same time, and where PCIe collapses",
+      rates_of_flows);
+}
 
 Question topology_show_question() {
   return question<ShowRequest>(

@@ -7,14 +7,39 @@
 //                       forward = unchanged  every rank passes on the bytes it got: same bits
 //                       forward = reencoded  every rank decodes and encodes again: ranks may differ
 //
+// With rings = R there are R of them, each of a share of the tensor: consecutive ranks are servers of
+// R, and ring k enters a server at its rank k (walk_of_ring()), so that together they use all network
+// cards, and inside a server all links alike. What is said of ranks 0, 1, 2, ... above is said of the
+// places on a ring.
+//
 // A sum starts from the own value, exact unless own = encoded. Volume 2 (N - 1) payloads, 2 (N - 1)
 // latencies, N - 1 roundings of partial sums: what QuickReduce avoids by two_shot.
+
+#include "reference/collectives/ring.h"
+
+#include <algorithm>
+#include <numeric>
 
 #include "reference/collectives/schedule_builder.h"
 
 namespace arlab {
+
+std::vector<Rank> walk_of_ring(Rank ring, Rank count, bool backwards) {
+  std::vector<Rank> walk;
+  for (Rank i = 0; i < count; ++i) {
+    const Rank step = i % 2 == 1 ? (i + 1) / 2 : (count - i / 2) % count;
+    walk.push_back((ring + step) % count);
+  }
+  if (backwards) std::reverse(walk.begin(), walk.end());
+  return walk;
+}
+
 namespace {
 
+const Field kRings = {.name = "rings",
+                      .kind = Integer{1, 1024},
+                      .otherwise = std::uint64_t{1},
+                      .help = "so many rings at once, over servers of as many ranks"};
 const Field kRingOwn = own_option("exact");
 /// Whether the all-gather passes the owner's bytes on, or decodes them and encodes them again.
 const Field kForward = {.name = "forward",
@@ -22,24 +47,43 @@ const Field kForward = {.name = "forward",
                         .otherwise = "unchanged",
                         .help = "how the bytes of the all-gather go on"};
 
+/// The ranks of a ring in its order.
+std::vector<Rank> order_of(Rank ring, Rank rings, Rank n) {
+  std::vector<Rank> order(n);
+  std::iota(order.begin(), order.end(), Rank{0});
+  if (rings == 1) return order;
+  for (Rank server = 0; server < n / rings; ++server) {
+    const std::vector<Rank> walk = walk_of_ring(ring, rings, server % 2 == 1);
+    for (Rank i = 0; i < rings; ++i) order[server * rings + i] = server * rings + walk[i];
+  }
+  return order;
+}
+
 Schedule ring(const ScheduleRequest& request) {
   ScheduleBuilder s("ring", request);
   const bool own_encoded = text_of(kRingOwn, request.options) == "encoded";
   const bool reencode = text_of(kForward, request.options) == "reencoded";
   const Rank n = s.world_size();
-  const std::vector<Chunk> ranges = s.split(n);
+  const auto rings = static_cast<Rank>(integer_of(kRings, request.options));
+  if (n % rings != 0) {
+    fail("ring: {} rings do not divide the {} ranks; allowed are numbers that do", rings, n);
+  }
+  const std::vector<Chunk> ranges = s.split(n * rings);
 
-  for (Rank owner = 0; owner < n; ++owner) {
-    if (ranges[owner].size() == 0) continue;
-    const ChunkId chunk = s.add_chunk(ranges[owner]);
+  for (Rank part = 0; part < n * rings; ++part) {
+    if (ranges[part].size() == 0) continue;
+    const ChunkId chunk = s.add_chunk(ranges[part]);
+    const std::vector<Rank> rank_at = order_of(part / n, rings, n);
+    const Rank place = part % n;  // of the owner
+    const Rank owner = rank_at[place];
 
-    const Rank start = (owner + 1) % n;
-    Value partial = s.input(start, chunk);
-    for (const Rank hop : s.hops_from(start)) {
-      const Rank from = (start + hop) % n;
+    const Rank first = (place + 1) % n;
+    Value partial = s.input(rank_at[first], chunk);
+    for (const Rank hop : s.hops_from(rank_at[first])) {
+      const Rank from = rank_at[(first + hop) % n];
       if (partial.rank != from) partial = s.elsewhere(from, chunk, false);
       s.at_step(hop);
-      const Rank next = (partial.rank + 1) % n;
+      const Rank next = rank_at[(first + hop + 1) % n];
       const Value arrived = s.send(s.encode(partial), next);
       s.at_step(hop + 1);
       const Value own = s.input(next, chunk);
@@ -51,11 +95,11 @@ Schedule ring(const ScheduleRequest& request) {
     Value result = s.encode(partial);
     s.output(result);
     for (const Rank hop : s.hops_from(owner)) {
-      const Rank from = (owner + hop) % n;
+      const Rank from = rank_at[(place + hop) % n];
       if (result.rank != from) result = s.elsewhere(from, chunk, true);
       s.at_step(n - 1 + hop);
       if (reencode && hop > 0) result = s.encode(result);
-      result = s.send(result, (result.rank + 1) % n);
+      result = s.send(result, rank_at[(place + hop + 1) % n]);
       s.output(result);
     }
   }
@@ -68,10 +112,11 @@ Algorithm ring_algorithm() {
   return {.name = "ring",
           .summary = "ring reduce-scatter, then ring all-gather",
           .source = "NCCL ring",
-          .options = {kRingOwn, kForward},
+          .options = {kRingOwn, kForward, kRings},
           .write = ring,
           .symmetry = [](const ScheduleRequest& r) {
-            const bool even = splits_evenly(r, r.world_size);
+            const bool one = integer_of(kRings, r.options) == 1;
+            const bool even = one && splits_evenly(r, r.world_size);
             return RankSymmetry{even ? RankSymmetry::cyclic : RankSymmetry::none};
           }};
 }

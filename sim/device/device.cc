@@ -18,6 +18,7 @@ Device generic_device() {
           .latency_overlap = assumed(1),
           .codec_overlap = assumed(2),
           .all_to_all_efficiency = assumed(1),
+          .copy_efficiency = unless_given(1),
           .stores = {},
           .blocks = {},
           .codecs = {},

@@ -145,6 +145,7 @@ struct NcclNvls {
   Quantity expected_efficiency;  ///< share of it that NCCL expects of the switch, at most 1
   Quantity fixed_us;             ///< fixed
   Quantity chunk_bytes;          ///< bytes of a rank's share that are added before they are spread
+  Quantity expected_us = unless_given(25);  ///< what NCCL takes the fixed time for when it chooses
   bool operator==(const NcclNvls&) const = default;
 };
 
@@ -161,6 +162,8 @@ struct Nccl {
   Quantity low_latency_efficiency;
   Quantity low_latency_channel_gb_per_s;  ///< rings, LL: what the block of a channel sends
   Quantity simple_us;                     ///< rings, Simple: fixed
+  /// rings, Simple: share of the links' bandwidth that it gets
+  Quantity simple_efficiency = unless_given(1);
   Quantity simple_hop_us;  ///< rings, Simple: per step, beyond the latency of the link; may be 0
   /// rings, Simple: how far channels are apart when a rank has sent 10^9 bytes; grows as the root
   Quantity drift_us;
@@ -170,6 +173,14 @@ struct Nccl {
   Quantity exchange_drift_us;              ///< all-to-all of more: as drift_us
   /// all-to-all of more: rate to each, at most; 0: what the link has
   Quantity exchange_gb_per_s = unless_given(0);
+  /// what NCCL itself takes rings for when it chooses: a fixed time and one per step, by protocol
+  /// (tuning.cc of 2.27 to 2.29: baseLat, hwLat; over PCIe 1.0 and 5.7 per step of LL and Simple)
+  Quantity expected_low_latency_us = unless_given(6.6);
+  Quantity expected_low_latency_hop_us = unless_given(0.6);
+  Quantity expected_ll128_us = unless_given(14);
+  Quantity expected_ll128_hop_us = unless_given(1.9);
+  Quantity expected_simple_us = unless_given(8.4);
+  Quantity expected_simple_hop_us = unless_given(3.4);
   std::optional<NcclLl128> ll128;
   std::optional<NcclNvls> nvls;
   bool operator==(const Nccl&) const = default;
@@ -225,6 +236,8 @@ struct Device {
   Quantity codec_overlap;  ///< the same of the codec's throughput with that of the wire, 1 to 100
   /// share of the links' bandwidth that an all-to-all gets where an all-reduce gets all, at most 1
   Quantity all_to_all_efficiency;
+  /// share of the links' bandwidth that copy engines get; arlab topology flows alone asks
+  Quantity copy_efficiency = unless_given(1);
 
   std::optional<Stores> stores;
   std::optional<Blocks> blocks;    ///< not together with stores
@@ -240,8 +253,10 @@ struct Device {
 
 /// Whether a file may leave it out.
 inline bool is_optional_quantity(std::string_view key) {
-  return key.starts_with("library.fill_") || key == "nccl.exchange_gb_per_s" ||
-         key.starts_with("library_network.");
+  return key.starts_with("library.fill_") || key == "device.copy_efficiency" ||
+         key == "nccl.simple_efficiency" || key == "nccl.exchange_gb_per_s" ||
+         key.starts_with("library_network.") || key.starts_with("nccl.expected_") ||
+         key == "nccl_nvls.expected_us";
 }
 
 /// Round numbers, for what-if questions.
@@ -261,6 +276,7 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
   visit("device.latency_overlap", device.latency_overlap);
   visit("device.codec_overlap", device.codec_overlap);
   visit("device.all_to_all_efficiency", device.all_to_all_efficiency);
+  visit("device.copy_efficiency", device.copy_efficiency);
   if (device.stores) {
     auto& stores = *device.stores;
     visit("stores.tile_bytes", stores.tile_bytes);
@@ -324,6 +340,7 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("nccl.low_latency_efficiency", nccl.low_latency_efficiency);
     visit("nccl.low_latency_channel_gb_per_s", nccl.low_latency_channel_gb_per_s);
     visit("nccl.simple_us", nccl.simple_us);
+    visit("nccl.simple_efficiency", nccl.simple_efficiency);
     visit("nccl.simple_hop_us", nccl.simple_hop_us);
     visit("nccl.drift_us", nccl.drift_us);
     visit("nccl.exchange_low_latency_us", nccl.exchange_low_latency_us);
@@ -331,6 +348,12 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("nccl.exchange_us", nccl.exchange_us);
     visit("nccl.exchange_drift_us", nccl.exchange_drift_us);
     visit("nccl.exchange_gb_per_s", nccl.exchange_gb_per_s);
+    visit("nccl.expected_low_latency_us", nccl.expected_low_latency_us);
+    visit("nccl.expected_low_latency_hop_us", nccl.expected_low_latency_hop_us);
+    visit("nccl.expected_ll128_us", nccl.expected_ll128_us);
+    visit("nccl.expected_ll128_hop_us", nccl.expected_ll128_hop_us);
+    visit("nccl.expected_simple_us", nccl.expected_simple_us);
+    visit("nccl.expected_simple_hop_us", nccl.expected_simple_hop_us);
     if (nccl.ll128) {
       visit("nccl_ll128.fixed_us", nccl.ll128->fixed_us);
       visit("nccl_ll128.efficiency", nccl.ll128->efficiency);
@@ -338,6 +361,7 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     if (nccl.nvls) {
       visit("nccl_nvls.port_gb_per_s", nccl.nvls->port_gb_per_s);
       visit("nccl_nvls.expected_efficiency", nccl.nvls->expected_efficiency);
+      visit("nccl_nvls.expected_us", nccl.nvls->expected_us);
       visit("nccl_nvls.fixed_us", nccl.nvls->fixed_us);
       visit("nccl_nvls.chunk_bytes", nccl.nvls->chunk_bytes);
     }

@@ -35,10 +35,12 @@ const Library& library_of(const Device& device) {
 // ---------------------------------------------------------------- fused
 
 double FusedKernel::link_efficiency() const {
-  return collective_efficiency() * plan_.cost.store_efficiency;
+  // What cards and PCIe send they pack anew.
+  return collective_efficiency() * (device_.stores ? plan_.cost.store_efficiency : 1);
 }
 
 std::uint64_t FusedKernel::link_bytes(const PlannedMessage& message) const {
+  if (!device_.stores) return message.bytes;
   const double packed_better = plan_.cost.store_efficiency / plan_.inner_cost.store_efficiency;
   if (packed_better == 1) return message.bytes;
   const double inner = std::ceil(static_cast<double>(message.inner_bytes) * packed_better);

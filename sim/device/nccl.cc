@@ -8,8 +8,7 @@ namespace {
 
 constexpr double kForever = std::numeric_limits<double>::infinity();
 constexpr std::uint64_t kMostExchangedByLl = 32768;  // to a peer
-constexpr double kNvlsUs = 25;
-constexpr double kLlBytesPerChannel = 4096;  // 512 threads, 8 bytes each
+constexpr double kLlBytesPerChannel = 4096;          // 512 threads, 8 bytes each
 
 /// What NCCL itself takes a ring's times for, by protocol.
 struct Guess {
@@ -19,17 +18,18 @@ struct Guess {
 };
 
 Guess guess_of(const Nccl& nccl, NcclProtocol protocol) {
-  const bool nvlink = nccl.ll128.has_value();
   const double ring = nccl.ring_gb_per_s.value;
   switch (protocol) {
     case NcclProtocol::low_latency:
-      return {6.6, nvlink ? 0.6 : 1.0, std::min(ring / 2, nccl.low_latency_ring_gb_per_s.value)};
+      return {nccl.expected_low_latency_us.value, nccl.expected_low_latency_hop_us.value,
+              std::min(ring / 2, nccl.low_latency_ring_gb_per_s.value)};
     case NcclProtocol::ll128:
-      return {14.0, nvlink ? 1.9 : kForever, 0.92 * ring};
+      return {nccl.ll128 ? nccl.expected_ll128_us.value : kForever,
+              nccl.expected_ll128_hop_us.value, 0.92 * ring};
     case NcclProtocol::simple:
       break;
   }
-  return {8.4, nvlink ? 3.4 : 5.7, ring};
+  return {nccl.expected_simple_us.value, nccl.expected_simple_hop_us.value, ring};
 }
 
 /// 10^9 bytes/s are 10^3 bytes per microsecond.
@@ -39,7 +39,7 @@ double nvls_guess_us(const Nccl& nccl, Rank world_size, double bytes) {
   const double n = world_size;
   const double ports = std::min(nccl.ring_gb_per_s.value, n * nccl.nvls->port_gb_per_s.value);
   const double bus = 2 * nccl.nvls->expected_efficiency.value * ports * (n - 1) / n;
-  return kNvlsUs + time_us(bytes * 2 * (n - 1) / n, bus);
+  return nccl.nvls->expected_us.value + time_us(bytes * 2 * (n - 1) / n, bus);
 }
 
 std::string_view name_of(NcclProtocol protocol) {

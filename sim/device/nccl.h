@@ -7,11 +7,13 @@
 //
 //   fixed + S hop + bytes S / n / bandwidth
 //
-//              fixed   hop, NVLink / PCIe   bandwidth, of r = ring_gb_per_s
-//   LL         6.6     0.6 / 1.0            r / 2, at most low_latency_ring_gb_per_s
-//   LL128      14.0    1.9 / does not run   0.92 r
-//   Simple     8.4     3.4 / 5.7            r
-//   NVLS       25      -                    2 expected_efficiency (n - 1) / n min(r, n port_gb_per_s)
+// where fixed and hop are expected_..._us of the machine's file (NCCL's own numbers of Hopper, if it
+// says nothing), the bandwidth is, of r = ring_gb_per_s,
+//
+//   LL         r / 2, at most low_latency_ring_gb_per_s
+//   LL128      0.92 r; over NVLink only
+//   Simple     r
+//   NVLS       2 expected_efficiency (n - 1) / n min(r, n port_gb_per_s), without hops
 //
 // An all-to-all is sends and receives, of up to 32 KiB to a peer by LL: that limit is not NCCL's
 // source's, it was read off NVIDIA's tables.

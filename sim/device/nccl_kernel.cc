@@ -27,7 +27,9 @@ double NcclKernel::launch_us() const {
 }
 
 double NcclKernel::link_efficiency() const {
-  if (choice_.protocol == NcclProtocol::simple) return 1;
+  if (choice_.protocol == NcclProtocol::simple) {
+    return choice_.algorithm == NcclAlgorithm::ring ? nccl_.simple_efficiency.value : 1;
+  }
   return choice_.protocol == NcclProtocol::ll128 ? nccl_.ll128->efficiency.value
                                                  : nccl_.low_latency_efficiency.value;
 }

@@ -3,7 +3,7 @@
 //
 //   LL      low_latency_us + steps (latency + s / min(low_latency_efficiency port, channels c))
 //   LL128   fixed_us + steps (latency + s / (efficiency port))
-//   Simple  simple_us + steps (simple_hop_us + latency + s / port) + drift
+//   Simple  simple_us + steps (simple_hop_us + latency + s / (simple_efficiency port)) + drift
 //   NVLS    fixed_us + what the switch needs + drift
 //   sends   exchange_low_latency_us, each peer at its own rate; exchange_us, + drift
 //

@@ -70,6 +70,7 @@ struct LinkType {
   std::string name;             ///< the section of the file: link, bridge, nic, ...
   Quantity bandwidth_gb_per_s;  ///< usable, one direction; 10^9 bytes/s
   Quantity latency_us;          ///< from a store on one end until the other sees it
+  bool root_port = false;       ///< graph: from a PCIe switch to a root complex (flows.h)
   bool operator==(const LinkType&) const = default;
 };
 

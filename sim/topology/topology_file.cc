@@ -18,6 +18,7 @@ LinkType read_link_type(Section& section, std::string name) {
   type.name = std::move(name);
   type.bandwidth_gb_per_s = section.quantity("bandwidth_gb_per_s");
   type.latency_us = section.quantity("latency_us");
+  type.root_port = section.optional_flag("root_port").value_or(false);
   section.reject_other_keys();
   return type;
 }
@@ -520,6 +521,9 @@ std::string to_toml(const Topology& t) {
     if (const std::string name = key.substr(0, dot); name != section) {
       section = name;
       text += fmt::format("\n[{}]\n", section);
+      if (section.starts_with("links.") && t.link_type(section.substr(6)).root_port) {
+        text += "root_port = true\n";
+      }
       if (section == "device") text += fmt::format("name = {}\n", text_of(t.device.name));
       const auto names = [](std::vector<std::string> list) {
         for (std::string& each : list) each = text_of(each);

@@ -124,7 +124,7 @@ COMMAND_LINES = [
         [f"{DATA} --own foo", "--own", "foo", "encoded, exact"],
         [f"{DATA} --forward foo", "--forward", "foo", "unchanged, reencoded"],
         [f"{DATA} --combine foo", "--combine", "foo", "none, quantized"],
-        [f"{DATA} --combine none", "ring", "combine", "own, forward"],
+        [f"{DATA} --combine none", "ring", "combine", "own, forward, rings"],
         [f"{DATA} --accumulate foo", "--accumulate", "foo", "native, fp32"],
         [f"{DATA} --micro-chunks 2", "ring", "micro-chunks"],
         [f"{DATA} --group-size 3", "3", "4"],

@@ -124,7 +124,7 @@ def test_a_wrong_study_is_refused(tmp_path, before, after, fragments):
 @pytest.mark.parametrize(
     "command, fragments",
     [
-        (f"reduce {DATA} --ranks 4 --codec fp16 --algorithm ring", ["ring has no option inner-codec: it has own, forward"]),
+        (f"reduce {DATA} --ranks 4 --codec fp16 --algorithm ring", ["ring has no option inner-codec: it has own, forward, rings"]),
         (f"reduce {DATA} --ranks 4 --codec fp16 --algorithm all_to_all", ["inner-codec is for what combine = quantized"]),
         ("simulate --topology full:4 --bytes 64K --codec fp16 --algorithm two_shot", ["two_shot has no option inner-codec"]),
         ("schedule --ranks 4 --elements 64 --algorithm tree", ["tree has no option inner-codec"]),

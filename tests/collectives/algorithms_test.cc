@@ -118,7 +118,7 @@ TEST(Algorithms, DefaultsAreTheDocumentedOnes) {
   const std::vector<std::string> defaults_for_8_ranks = {
       "one_shot own=encoded",
       "two_shot own=encoded stripe=0",
-      "ring forward=unchanged own=exact",
+      "ring forward=unchanged own=exact rings=1",
       "hierarchical group-size=4 own=encoded",
       "hierarchical_pipelined group-size=4 micro-chunks=4 own=encoded",
       "halving_doubling own=exact",
@@ -305,6 +305,56 @@ TEST(Volume, GroupSizeMustDivideTheWorldSize) {
   EXPECT_NO_THROW(volume_of(schedule, 6));
 }
 
+TEST(Algorithms, SeveralRingsUseAllCardsAndAllLinks) {
+  for (const auto& [n, rings] : std::vector<std::pair<Rank, Rank>>{
+           {4, 2}, {8, 2}, {8, 4}, {8, 8}, {12, 4}, {12, 6}, {15, 5}, {16, 8}}) {
+    SCOPED_TRACE(fmt::format("{} rings of {} ranks", rings, n));
+    Variant variant{"ring", {}};
+    variant.options.set("rings", std::uint64_t{rings});
+    for (const auto& [elements, alignment] : shapes(n)) {
+      const CheckReport report = check(schedule_of(variant, n, elements, alignment));
+      ASSERT_TRUE(report.correct && report.violation.empty()) << report.violation;
+      ASSERT_TRUE(report.ranks_identical) << report.divergence;
+    }
+    const std::uint64_t elements = std::uint64_t{n} * rings * 3;
+    const Schedule schedule = schedule_of(variant, n, elements, 1);
+    std::map<std::pair<Rank, Rank>, std::uint64_t> sent;
+    for (const Op& op : schedule.ops) {
+      if (op.kind == OpKind::send) {
+        sent[{op.rank, op.peer}] += schedule.chunks[op.chunk].size();
+      }
+    }
+    // Each way of a ring carries all of its share but one chunk, twice.
+    const std::uint64_t way = 2 * (n - 1) * elements / n / rings;
+    std::set<Rank> over_cards;
+    std::size_t inside = 0;
+    for (const auto& [pair, count] : sent) {
+      if (n > rings && pair.first / rings != pair.second / rings) {
+        EXPECT_EQ(count, way);
+        over_cards.insert(pair.first);
+        // An odd number of servers has no way back that stays on the rail.
+        const bool closes = n / rings % 2 == 1 && pair.first / rings == n / rings - 1;
+        EXPECT_TRUE(closes || pair.first % rings == pair.second % rings);
+      } else {
+        ++inside;
+        if (rings % 2 == 0 && n > rings) {
+          EXPECT_EQ(count, way);
+        }
+      }
+    }
+    if (n > rings) {
+      EXPECT_EQ(over_cards.size(), n);
+    }
+    if (rings % 2 == 0) {
+      EXPECT_EQ(inside, std::size_t{n} * (rings - 1));
+    }
+  }
+  ScheduleRequest request{.world_size = 8, .elements = 100};
+  request.options.set("rings", std::uint64_t{3});
+  EXPECT_EQ(refusal_of([&] { make_schedule("ring", request); }),
+            "ring: 3 rings do not divide the 8 ranks; allowed are numbers that do");
+}
+
 // ---------------------------------------------------------------- requests that are refused
 
 std::string refusal(const std::string& algorithm, const ScheduleRequest& request) {
@@ -345,7 +395,7 @@ TEST(Algorithms, RefuseOptionsThatAreNotTheirsOrOutOfRange) {
   EXPECT_EQ(refused("two_shot", "forward", "unchanged"),
             "algorithm two_shot has no option forward: it has own, stripe");
   EXPECT_EQ(refused("ring", kMicroChunks, 2u),
-            "algorithm ring has no option micro-chunks: it has own, forward");
+            "algorithm ring has no option micro-chunks: it has own, forward, rings");
   EXPECT_EQ(refused("two_shot", kGroupSize, 2u), "accepted");  // it also defines volume classes
   EXPECT_EQ(refusal("all_together", {.world_size = 8, .elements = 100}),
             "unknown algorithm 'all_together': known are one_shot, two_shot, ring, hierarchical, "

@@ -72,6 +72,15 @@ void expect_bits_of_oracle_for(const std::string& codec_name, DType dtype, Accum
   const std::size_t a = codec->info().alignment;
   for (const Rank n : kWorldSizes) {
     std::vector<Variant> variants = all_variants(n, {3});
+    for (const Rank rings : divisors(n)) {
+      if (rings == 1) continue;
+      for (const char* own : {"exact", "encoded"}) {
+        Variant& several = variants.emplace_back("ring", AlgorithmOptions{});
+        several.options.set("own", std::string(own));
+        several.options.set("forward", std::string("unchanged"));
+        several.options.set("rings", std::uint64_t{rings});
+      }
+    }
     if (a > 1) std::erase_if(variants, &is_pipelined);
     const auto expect = [&](std::size_t elements, std::size_t alignment, const std::string& input) {
       expect_bits_of_oracle({codec, dtype, accumulate, n, elements, alignment, input}, variants);

@@ -308,7 +308,8 @@ TEST(InnerCodec, IsRefusedWhereNothingIsInner) {
     return refusal_of(
         [&] { make_schedule(algorithm, {.world_size = 4, .elements = 64, .options = options}); });
   };
-  EXPECT_EQ(refused("ring", {}), "algorithm ring has no option inner-codec: it has own, forward");
+  EXPECT_EQ(refused("ring", {}),
+            "algorithm ring has no option inner-codec: it has own, forward, rings");
   EXPECT_EQ(refused("two_shot", {}),
             "algorithm two_shot has no option inner-codec: it has own, stripe");
   EXPECT_EQ(refused("all_to_all", {}),

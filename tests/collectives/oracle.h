@@ -237,6 +237,23 @@ inline Payloads ring_chunk(const Oracle& oracle, const Payloads& x, std::size_t 
   return outputs;
 }
 
+/// Ring `ring` of several enters every server of as many ranks at its rank `ring`, and visits 0, +1,
+/// -1, +2, -2, ... from there; in every second server it does all that backwards.
+inline std::vector<std::size_t> ring_order(std::size_t ring, std::size_t rings, std::size_t n) {
+  std::vector<std::size_t> order;
+  for (std::size_t rank = 0; rings == 1 && rank < n; ++rank) order.push_back(rank);
+  for (std::size_t server = 0; rings > 1 && server < n / rings; ++server) {
+    std::vector<std::size_t> walk = {ring};
+    for (std::size_t away = 1; walk.size() < rings; ++away) {
+      walk.push_back((ring + away) % rings);
+      if (walk.size() < rings) walk.push_back((ring + rings - away) % rings);
+    }
+    if (server % 2 == 1) std::ranges::reverse(walk);
+    for (const std::size_t member : walk) order.push_back(server * rings + member);
+  }
+  return order;
+}
+
 /// The partial sum of a rank after it has folded and halved down to `distance`.
 inline Patterns halved(const Oracle& oracle, const Payloads& x, std::string_view own,
                        std::size_t rank, std::size_t distance) {
@@ -319,8 +336,15 @@ inline Payloads all_reduce(const Oracle& oracle, const Variant& variant, std::si
     });
   }
   if (name == "ring") {
-    return chunk_by_chunk(inputs, n, alignment, [&](std::size_t owner, const Payloads& x) {
-      return ring_chunk(oracle, x, owner, own, text_of(variant, "forward"));
+    const std::size_t rings = std::get<std::uint64_t>(variant.options.get("rings"));
+    return chunk_by_chunk(inputs, n * rings, alignment, [&](std::size_t part, const Payloads& x) {
+      const std::vector<std::size_t> order = ring_order(part / n, rings, n);
+      Payloads placed;
+      for (const std::size_t rank : order) placed.push_back(x[rank]);
+      const Payloads sums = ring_chunk(oracle, placed, part % n, own, text_of(variant, "forward"));
+      Payloads outputs(n);
+      for (std::size_t place = 0; place < n; ++place) outputs[order[place]] = sums[place];
+      return outputs;
     });
   }
   if (name == "halving_doubling") {

@@ -216,7 +216,7 @@ def test_simulate_is_the_programs(tmp_path):
 
 def test_algorithms_are_values(tmp_path):
     """What a class of an algorithm takes is what the algorithm says; it goes wherever an algorithm goes."""
-    assert str(inspect.signature(arlab.Ring)) == "(*, own='exact', forward='unchanged')"
+    assert str(inspect.signature(arlab.Ring)) == "(*, own='exact', forward='unchanged', rings=1)"
     for name in arlab.algorithms():
         assert getattr(arlab, name.title().replace("_", ""))().name == name
     ring = arlab.Ring(own="encoded")
@@ -224,7 +224,7 @@ def test_algorithms_are_values(tmp_path):
     assert pickle.loads(pickle.dumps(ring)) == copy.deepcopy(ring) == ring and type(copy.copy(ring)) is arlab.Ring
     for wrong, message in [
         ({"own": "x"}, "own is 'x': allowed are encoded, exact"),
-        ({"micro_chunks": 2}, "unknown option 'micro_chunks': known are own, forward"),
+        ({"micro_chunks": 2}, "unknown option 'micro_chunks': known are own, forward, rings"),
         ({"own": 3}, "own: allowed are encoded, exact"),
     ]:
         with pytest.raises(arlab.ArgumentError, match=re.escape(message)):

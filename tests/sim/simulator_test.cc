@@ -407,7 +407,8 @@ std::vector<HandCase> hand_cases() {
 
   // Of what the outer codec puts on a link half is no wire bytes: 20 us across, and inside as above.
   add("numa, hierarchical, packed across", inside,
-      std::make_shared<CountedCodec>(1, 1, CodecCost{3, 2, 0.5}), machine(numa, 4, 2),
+      std::make_shared<CountedCodec>(1, 1, CodecCost{3, 2, 0.5}),
+      with_stores(machine(numa, 4, 2), [](Stores&) {}),
       5 + (3.5 + 4) + (5 + 2.5 + 20) + (3.5 + 2.25 + 4), {5, 12, 28, 0, 4.75, 0}, {}, fp16);
 
   // Two slots of 20000 elements, a block for each tile: flags take 8 us, with half a microsecond for a phase of a program. There: 240000 operations, 5
@@ -503,7 +504,8 @@ std::vector<HandCase> hand_cases() {
 
   // Wire bytes are half of what links carry: 2 us become 4 us.
   add("one message, half of a packet empty", messages(2, {{0, 1}}),
-      std::make_shared<CountedCodec>(2, 1, CodecCost{0, 0, 0.5}), machine(full_mesh, 2),
+      std::make_shared<CountedCodec>(2, 1, CodecCost{0, 0, 0.5}),
+      with_stores(machine(full_mesh, 2), [](Stores&) {}),
       5 + 2.5 + 16 + 1, {5, 3.5, 16, 0, 0, 0});
 
   // 80000 bytes, twice (what is sent and what stays): 16 tiles; releases cost 2 us * 2 * 16 /

@@ -55,10 +55,13 @@ struct Operation {
   bool encoded = true;
 };
 
-/// The operations of a layer, in order. With one rank nothing is communicated. Experts are spread
-/// over the ranks; each rank sends its share of the tokens to them and back, and all gather the
-/// sums. Tokens choose experts evenly. Throws InvalidInput when the ranks do not divide a width.
-std::vector<Operation> operations_of_layer(const ModelShape& model, const InferenceStep& step);
+/// The operations of a layer of that kind, in order. With one rank nothing is communicated. Experts
+/// are spread over the ranks; each rank sends its share of the tokens to them and back, and all
+/// gather the sums. Tokens choose experts evenly. With latent attention each rank makes the small
+/// vectors of all tokens; keys and values are made of those of a prompt, while a new token's heads
+/// look at the vectors themselves. Throws InvalidInput when the ranks do not divide a width.
+std::vector<Operation> operations_of_layer(const ModelShape& model, const LayerKind& kind,
+                                           const InferenceStep& step);
 
 /// What follows the last layer: the norm and the logits of one token per sequence.
 std::vector<Operation> operations_of_head(const ModelShape& model, const InferenceStep& step);

@@ -111,14 +111,14 @@ struct Queue {
   double ready = 0;  ///< when the operation before it is done
 };
 
-/// Operations of each layer, `layers` times, then those of the head.
+/// Operations of each layer, then those of the head.
 Queue queue_of(const std::vector<TimedOperation>& operations, std::uint32_t batch,
                std::uint32_t layers) {
   Queue queue;
   for (std::uint32_t layer = 0; layer <= layers; ++layer) {
     for (std::size_t i = 0; i < operations.size(); ++i) {
-      const bool of_layer = operations[i].of_layer;
-      if (operations[i].batch == batch && of_layer == (layer < layers)) {
+      const std::uint32_t first = operations[i].first_layer;
+      if (operations[i].batch == batch && layer >= first && layer - first < operations[i].count) {
         queue.work.push_back({.operation = i, .layer = layer});
       }
     }
@@ -186,14 +186,15 @@ ModelTime model_time(const ModelShape& model, const InferenceStep& step,
   Collectives collectives(communication, step, topology);
   ModelTime time;
   double communicated = 0;
-  const auto add = [&](const Operation& operation, std::uint32_t batch, bool of_layer) {
+  const auto add = [&](const Operation& operation, std::uint32_t batch, std::uint32_t first_layer,
+                       std::uint32_t count) {
     TimedOperation timed = roofline(operation, topology.device);
     if (communicates(timed)) {
       timed.us = collectives.us(operation);
       timed.bound = "links";
     }
-    timed.of_layer = of_layer;
-    timed.count = of_layer ? model.layers : 1;
+    timed.first_layer = first_layer;
+    timed.count = count;
     timed.batch = batch;
     (communicates(timed) ? communicated : time.compute_us) += timed.count * timed.us;
     time.operations.push_back(std::move(timed));
@@ -201,8 +202,16 @@ ModelTime model_time(const ModelShape& model, const InferenceStep& step,
   std::vector<Queue> queues;
   const std::vector<InferenceStep> parts = parts_of(step, overlap);
   for (std::uint32_t batch = 0; batch < parts.size(); ++batch) {
-    for (const Operation& each : operations_of_layer(model, parts[batch])) add(each, batch, true);
-    for (const Operation& each : operations_of_head(model, parts[batch])) add(each, batch, false);
+    std::uint32_t layer = 0;
+    for (const LayerKind& kind : model.kinds()) {
+      for (const Operation& each : operations_of_layer(model, kind, parts[batch])) {
+        add(each, batch, layer, kind.count);
+      }
+      layer += kind.count;
+    }
+    for (const Operation& each : operations_of_head(model, parts[batch])) {
+      add(each, batch, layer, 1);
+    }
     queues.push_back(queue_of(time.operations, batch, model.layers));
   }
   put_in_order(time, std::move(queues));
@@ -214,6 +223,7 @@ ModelTime model_time(const ModelShape& model, const InferenceStep& step,
 
 std::string layer_trace(const ModelTime& time, const std::string& title) {
   const bool overlaps = time.operations.back().batch > 0;
+  const std::uint32_t layers = time.operations.back().first_layer;
   Json events = Json::array();
   const auto name_track = [&events](int track, const char* name) {
     events.push_back({{"ph", "M"},
@@ -228,7 +238,7 @@ std::string layer_trace(const ModelTime& time, const std::string& title) {
   name_track(2, "links");
   for (const OperationSpan& span : time.spans) {
     const TimedOperation& timed = time.operations[span.operation];
-    if (!timed.of_layer || span.layer >= (overlaps ? kTracedLayers : 1)) continue;
+    if (span.layer == layers || span.layer >= (overlaps ? kTracedLayers : 1)) continue;
     const Operation& operation = timed.operation;
     events.push_back({{"ph", "X"},
                       {"cat", std::string(name_of(operation.kind))},

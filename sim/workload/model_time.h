@@ -37,11 +37,11 @@ struct Communication {
 
 struct TimedOperation {
   Operation operation;
-  bool of_layer = true;     ///< or of what follows the last one
-  std::uint32_t count = 1;  ///< how often the model does it
-  std::uint32_t batch = 0;  ///< which of two that overlap: 0 or 1
-  double us = 0;            ///< once
-  std::string bound = {};   ///< what it waits for: compute, memory, links
+  std::uint32_t first_layer = 0;  ///< that does it; the number of layers for what follows the last
+  std::uint32_t count = 1;        ///< how many layers, from that one on
+  std::uint32_t batch = 0;        ///< which of two that overlap: 0 or 1
+  double us = 0;                  ///< once
+  std::string bound = {};         ///< what it waits for: compute, memory, links
 };
 
 /// One operation on the timeline, in us from the beginning.

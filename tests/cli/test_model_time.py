@@ -1,6 +1,7 @@
 """arlab model time and arlab model validate."""
 
 import json
+from pathlib import Path
 
 import pytest
 from program import ok, ok_csv, ok_json, refused
@@ -65,6 +66,21 @@ def test_a_mixture_of_experts_exchanges_tokens(tmp_path):
     sent = [row["operation"] for row in found["operations"] if row["kind"] == "communication"]
     assert sent == ["attention all-reduce", "dispatch", "combine", "all-gather"]
     assert ok_json(f"{command} --combine quantized", tmp_path)["ttft_us"] < found["ttft_us"]
+
+
+def test_models_of_experts_by_their_config(tmp_path):
+    models = Path(__file__).parent.parent / "sim" / "models"
+    for name, billions, active, more in (
+        ("deepseek-v3", 671.0, 37.6, {"dispatch": [58], "ffn all-reduce": [3], "kv up": [3, 58]}),
+        ("gpt-oss-120b", 116.8, 5.7, {"attention": [18, 18]}),
+        ("qwen3-235b-a22b", 235.1, 22.2, {"attention": [94]}),
+    ):
+        command = "model time --topology h200-8 --tokens 2048 --codec qr-q8 --model"
+        found = ok_json(f"{command} {models / name}.json", tmp_path)
+        assert (round(found["parameters"] / 1e9, 1), round(found["active_parameters"] / 1e9, 1)) == (billions, active)
+        for operation, counts in more.items():
+            assert [row["count"] for row in found["operations"] if row["operation"] == operation] == counts
+        assert ok_json(f"{command} {name}", tmp_path)["ttft_us"] == found["ttft_us"]
 
 
 def test_the_trace_is_the_layer(tmp_path):

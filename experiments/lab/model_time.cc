@@ -89,7 +89,7 @@ struct ModelTimeRequest {
         "arlab.model.time/1",
         {{"model", shape.name},
          {"parameters", shape.parameters(), "weights of the shapes that are modelled"},
-         {"active_parameters", shape.active_parameters(), "of them, that a token has a part in"},
+         {"active_parameters", shape.active_parameters(), "of them, that a token is multiplied with"},
          {"topology", t.name},
          {"ranks", step.ranks, "tensor-parallel"},
          {"phase", phase},

@@ -216,7 +216,7 @@ std::vector<LayerKind> ModelShape::kinds() const {
   return kinds;
 }
 
-double ModelShape::parameters_with(double experts_each) const {
+double ModelShape::parameters_of_layers(double experts_each) const {
   const double h = hidden;
   const double q = static_cast<double>(attention_width());
   double attention = h * (2 * q + 2 * static_cast<double>(kv_width()));
@@ -226,7 +226,7 @@ double ModelShape::parameters_with(double experts_each) const {
     attention = made + h * (latent.kv_rank + latent.rope_size) +
                 heads * (latent.kv_rank * of_head + latent.value_size * h);
   }
-  double sum = (tied ? 1.0 : 2.0) * h * vocabulary;
+  double sum = 0;
   for (const LayerKind& kind : kinds()) {
     double gated = 3 * h * (dense_layers > 0 ? dense_ffn : ffn);
     if (kind.has_experts) gated = h * experts + 3 * h * (experts_each * ffn + shared_ffn);
@@ -235,8 +235,13 @@ double ModelShape::parameters_with(double experts_each) const {
   return sum;
 }
 
-double ModelShape::parameters() const { return parameters_with(experts); }
-double ModelShape::active_parameters() const { return parameters_with(experts_per_token); }
+double ModelShape::parameters() const {
+  return parameters_of_layers(experts) + (tied ? 1.0 : 2.0) * hidden * vocabulary;
+}
+
+double ModelShape::active_parameters() const {
+  return parameters_of_layers(experts_per_token) + 1.0 * hidden * vocabulary;
+}
 
 std::vector<std::string> listed_models() {
   std::vector<std::string> names;

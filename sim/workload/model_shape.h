@@ -56,12 +56,12 @@ struct ModelShape {
   std::vector<LayerKind> kinds() const;
   /// Weights of the whole model: matrices, without biases and norms.
   double parameters() const;
-  /// Those of them that a token has a part in: without the experts that it is not sent to. The
-  /// embedding counts, as in what is published of DeepSeek and Qwen, but not of gpt-oss.
+  /// Those of them that a token is multiplied with: without the embedding, of which it takes a row,
+  /// and the experts that it is not sent to.
   double active_parameters() const;
 
  private:
-  double parameters_with(double experts_each) const;
+  double parameters_of_layers(double experts_each) const;
 };
 
 /// Names that find_model() knows, in the order of the list.

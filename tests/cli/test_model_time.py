@@ -71,9 +71,9 @@ def test_a_mixture_of_experts_exchanges_tokens(tmp_path):
 def test_models_of_experts_by_their_config(tmp_path):
     models = Path(__file__).parent.parent / "sim" / "models"
     for name, billions, active, more in (
-        ("deepseek-v3", 671.0, 37.6, {"dispatch": [58], "ffn all-reduce": [3], "kv up": [3, 58]}),
-        ("gpt-oss-120b", 116.8, 5.7, {"attention": [18, 18]}),
-        ("qwen3-235b-a22b", 235.1, 22.2, {"attention": [94]}),
+        ("deepseek-v3", 671.0, 36.6, {"dispatch": [58], "ffn all-reduce": [3], "kv up": [3, 58]}),
+        ("gpt-oss-120b", 116.8, 5.1, {"attention": [18, 18]}),
+        ("qwen3-235b-a22b", 235.1, 21.6, {"attention": [94]}),
     ):
         command = "model time --topology h200-8 --tokens 2048 --codec qr-q8 --model"
         found = ok_json(f"{command} {models / name}.json", tmp_path)

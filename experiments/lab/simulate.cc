@@ -119,12 +119,6 @@ Rank group_size(const SimulateRequest& r, const Topology& t, Rank world_size) {
                              : default_group_size(t, placed_ranks(r, t));
 }
 
-/// The least value that is not below a share of them all, which are sorted.
-double quantile(const std::vector<double>& sorted, double share) {
-  const double place = std::ceil(share * static_cast<double>(sorted.size()));
-  return sorted[static_cast<std::size_t>(std::max(1.0, place)) - 1];
-}
-
 /// Of every latency that `simulated` returns, what it is in each run.
 template <class Simulated>
 std::vector<std::vector<double>> latencies_of_runs(std::uint32_t runs, const Topology& t,

@@ -153,15 +153,22 @@ class LayerWriter {
   /// `q`, `out`: elements of a token's queries and of what they find; `kept`: of keys and values.
   void attention(double q, double out, double kept) {
     Operation& op = add("attention", OperationKind::attention);
-    const auto batch = static_cast<double>(step_.batch);
-    const auto tokens = static_cast<double>(step_.tokens);
     const bool prefill = step_.phase == Phase::prefill;
-    // A token of a prompt looks at itself and at those before it; a new one at all and at itself.
-    const double longest = prefill ? tokens : tokens + 1;
-    const double seen = kind_.window > 0 ? std::min<double>(kind_.window, longest) : longest;
-    const double pairs = prefill ? seen * (seen + 1) / 2 + (tokens - seen) * seen : seen;
-    op.flop = 2 * batch * pairs * (q + out);
-    op.bytes = element_bytes_ * (rows_ * (q + out) + batch * (prefill ? longest : seen) * kept);
+    double pairs_of_all = 0;
+    double keys_of_all = 0;
+    const auto look = [&](std::uint64_t length, double times) {
+      const auto tokens = static_cast<double>(length);
+      // A token of a prompt looks at itself and at those before it; a new one at all and at itself.
+      const double longest = prefill ? tokens : tokens + 1;
+      const double seen = kind_.window > 0 ? std::min<double>(kind_.window, longest) : longest;
+      const double pairs = prefill ? seen * (seen + 1) / 2 + (tokens - seen) * seen : seen;
+      pairs_of_all += times * pairs;
+      keys_of_all += times * (prefill ? longest : seen);
+    };
+    for (const std::uint64_t length : step_.lengths) look(length, 1);
+    if (step_.lengths.empty()) look(step_.tokens, static_cast<double>(step_.batch));
+    op.flop = 2 * pairs_of_all * (q + out);
+    op.bytes = element_bytes_ * (rows_ * (q + out) + keys_of_all * kept);
   }
 
   /// Counts below the limit are exact as doubles.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,15 @@ struct InferenceStep {
   Kernels kernels = Kernels::fused;
   bool attention = true;           ///< false: as the benchmark of layers, a copy of q in its place
   bool quantized_combine = false;  ///< experts: the codec on the way back, too
+  /// Where sequences differ: the tokens of each, in place of `tokens`.
+  std::vector<std::uint64_t> lengths = {};
 
   /// That go through a layer together.
-  std::uint64_t rows() const { return phase == Phase::prefill ? batch * tokens : batch; }
+  std::uint64_t rows() const {
+    if (phase == Phase::decode) return batch;
+    if (lengths.empty()) return batch * tokens;
+    return std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0});
+  }
 };
 
 enum class OperationKind : std::uint8_t { gemm, attention, elementwise, communication };

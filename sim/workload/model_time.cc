@@ -29,53 +29,25 @@ double compute_us(double flop, double efficiency, const Device& device) {
   return flop / (tflops * 1e12) * kUsPerSecond;
 }
 
-/// Simulates the collectives of a model, each once.
-class Collectives {
- public:
-  Collectives(const Communication& communication, const InferenceStep& step,
-              const Topology& topology)
-      : communication_(communication),
-        plain_(find_codec(name_of(step.dtype))),
-        step_(step),
-        topology_(topology) {}
-
-  double us(const Operation& operation) {
-    const auto key = std::tuple(operation.collective, operation.elements, operation.encoded);
-    const auto [entry, is_new] = known_.try_emplace(key, 0.0);
-    if (is_new) entry->second = simulated_us(operation);
-    return entry->second;
+double simulated_us(const Operation& operation, const InferenceStep& step,
+                    const Communication& communication, const Topology& topology) {
+  const CodecPtr codec = operation.encoded ? communication.codec : find_codec(name_of(step.dtype));
+  const bool reduces = operation.collective == Collective::all_reduce;
+  const std::string name =
+      reduces ? communication.algorithm : std::string(name_of(operation.collective));
+  const Algorithm& algorithm = find_algorithm(name);
+  if (algorithm.collective != operation.collective) {
+    fail("algorithm {} does no all-reduce", quote(name));
   }
-
- private:
-  double simulated_us(const Operation& operation) const {
-    const Codec& codec = operation.encoded ? *communication_.codec : *plain_;
-    const bool reduces = operation.collective == Collective::all_reduce;
-    const std::string name =
-        reduces ? communication_.algorithm : std::string(name_of(operation.collective));
-    const Algorithm& algorithm = find_algorithm(name);
-    if (algorithm.collective != operation.collective) {
-      fail("algorithm {} does no all-reduce", quote(name));
-    }
-    const ScheduleRequest request{
-        .world_size = step_.ranks,
-        .elements = operation.elements,
-        .alignment = codec.info().alignment,
-        .options = {{"group_size", default_group_size(topology_, step_.ranks)}}};
-    return simulate({algorithm,
-                     request,
-                     codec,
-                     step_.dtype,
-                     topology_,
-                     {.library = communication_.library}})
-        .latency_us;
-  }
-
-  const Communication& communication_;
-  CodecPtr plain_;
-  const InferenceStep& step_;
-  const Topology& topology_;
-  std::map<std::tuple<Collective, std::uint64_t, bool>, double> known_;
-};
+  const ScheduleRequest request{
+      .world_size = step.ranks,
+      .elements = operation.elements,
+      .alignment = codec->info().alignment,
+      .options = {{"group_size", default_group_size(topology, step.ranks)}}};
+  return simulate(
+             {algorithm, request, *codec, step.dtype, topology, {.library = communication.library}})
+      .latency_us;
+}
 
 void require_possible(const InferenceStep& step, const Topology& topology, Overlap overlap) {
   if (!topology.device.compute) {
@@ -101,6 +73,10 @@ std::vector<InferenceStep> parts_of(const InferenceStep& step, Overlap overlap) 
   std::vector<InferenceStep> halves(2, step);
   halves[0].batch = (step.batch + 1) / 2;
   halves[1].batch = step.batch / 2;
+  if (step.lengths.empty()) return halves;
+  halves[0].lengths.resize(halves[0].batch);
+  halves[1].lengths.erase(halves[1].lengths.begin(),
+                          halves[1].lengths.end() - static_cast<std::ptrdiff_t>(halves[1].batch));
   return halves;
 }
 
@@ -179,18 +155,29 @@ TimedOperation roofline(const Operation& operation, const Device& device) {
   return timed;
 }
 
+double ModelClock::collective_us(const Operation& operation, const InferenceStep& step) {
+  const Key key = {operation.collective, operation.elements, operation.encoded, step.ranks,
+                   step.dtype};
+  const auto [entry, is_new] = known_us_.try_emplace(key, 0.0);
+  if (is_new) entry->second = simulated_us(operation, step, communication_, topology_);
+  return entry->second;
+}
+
 ModelTime model_time(const ModelShape& model, const InferenceStep& step,
                      const Communication& communication, const Topology& topology,
                      Overlap overlap) {
-  require_possible(step, topology, overlap);
-  Collectives collectives(communication, step, topology);
+  return ModelClock(model, communication, topology).time(step, overlap);
+}
+
+ModelTime ModelClock::time(const InferenceStep& step, Overlap overlap) {
+  require_possible(step, topology_, overlap);
   ModelTime time;
   double communicated = 0;
   const auto add = [&](const Operation& operation, std::uint32_t batch, std::uint32_t first_layer,
                        std::uint32_t count) {
-    TimedOperation timed = roofline(operation, topology.device);
+    TimedOperation timed = roofline(operation, topology_.device);
     if (communicates(timed)) {
-      timed.us = collectives.us(operation);
+      timed.us = collective_us(operation, step);
       timed.bound = "links";
     }
     timed.first_layer = first_layer;
@@ -203,16 +190,16 @@ ModelTime model_time(const ModelShape& model, const InferenceStep& step,
   const std::vector<InferenceStep> parts = parts_of(step, overlap);
   for (std::uint32_t batch = 0; batch < parts.size(); ++batch) {
     std::uint32_t layer = 0;
-    for (const LayerKind& kind : model.kinds()) {
-      for (const Operation& each : operations_of_layer(model, kind, parts[batch])) {
+    for (const LayerKind& kind : model_.kinds()) {
+      for (const Operation& each : operations_of_layer(model_, kind, parts[batch])) {
         add(each, batch, layer, kind.count);
       }
       layer += kind.count;
     }
-    for (const Operation& each : operations_of_head(model, parts[batch])) {
+    for (const Operation& each : operations_of_head(model_, parts[batch])) {
       add(each, batch, layer, 1);
     }
-    queues.push_back(queue_of(time.operations, batch, model.layers));
+    queues.push_back(queue_of(time.operations, batch, model_.layers));
   }
   put_in_order(time, std::move(queues));
   // Nothing is hidden without overlap; the difference of two sums would leave their rounding.

@@ -15,7 +15,9 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "reference/collectives/codecs.h"
@@ -59,6 +61,27 @@ struct ModelTime {
   double hidden_us = 0;         ///< time of communication while it calculates
   std::vector<TimedOperation> operations;
   std::vector<OperationSpan> spans;  ///< operations of all layers, by resource in the order of time
+};
+
+/// A model on a machine, which is asked for steps one after the other: a collective that several of
+/// them have is simulated once. All must outlive it.
+class ModelClock {
+ public:
+  ModelClock(const ModelShape& model, const Communication& communication, const Topology& topology)
+      : model_(model), communication_(communication), topology_(topology) {}
+
+  /// As model_time().
+  ModelTime time(const InferenceStep& step, Overlap overlap = Overlap::none);
+
+ private:
+  using Key = std::tuple<Collective, std::uint64_t, bool, Rank, DType>;
+
+  double collective_us(const Operation& operation, const InferenceStep& step);
+
+  const ModelShape& model_;
+  const Communication& communication_;
+  const Topology& topology_;
+  std::map<Key, double> known_us_;
 };
 
 /// Throws InvalidInput when the topology has no [compute] or too few ranks, the dtype has not 16

@@ -39,6 +39,7 @@ struct ModelTimeRequest {
   std::optional<std::uint32_t> ranks;
   std::optional<std::uint32_t> tokens;
   std::optional<std::uint32_t> batch;
+  std::optional<std::uint32_t> sms;
   std::optional<double> rate;
   std::string arrivals;
   std::optional<std::uint32_t> output_tokens;
@@ -57,7 +58,9 @@ struct ModelTimeRequest {
     const InferenceStep step = make_step(t);
     const Overlap overlaps =
         member_named(overlap, "--overlap", std::span<const Overlap>(kOverlaps));
-    Communication communication{.algorithm = algorithm, .library = library};
+    if (sms && library) fail("--sms is of arlab's kernels: allowed is --sms or --library");
+    Communication communication{
+        .algorithm = algorithm, .library = library, .multiprocessors = sms.value_or(0)};
     communication.codec = find_codec(codec.empty() ? std::string(name_of(step.dtype)) : codec);
     communication.codec->wire_bytes(step.dtype, 1);  // throws when it does not take the dtype
     if (serves()) return served(shape, step, communication, t, overlaps);
@@ -84,15 +87,20 @@ struct ModelTimeRequest {
             .quantized_combine = combine == "quantized"};
   }
 
-  /// By the vendor's library, uncompressed; nothing where the topology does not know it.
-  static std::optional<Communication> by_library(const InferenceStep& step, const Topology& t) {
+  /// By the vendor's library, uncompressed; nothing where the topology does not know it. If products
+  /// are to lose something, a multiprocessor for each of its channels.
+  std::optional<Communication> by_library(const InferenceStep& step, const Topology& t) const {
     if ((!t.device.library && !t.device.nccl) || step.ranks == 1) return std::nullopt;
-    return Communication{
-        .algorithm = "ring", .codec = find_codec(name_of(step.dtype)), .library = true};
+    const double channels =
+        t.device.nccl ? t.device.nccl->channels.value : t.device.library->channels.value;
+    return Communication{.algorithm = "ring",
+                         .codec = find_codec(name_of(step.dtype)),
+                         .library = true,
+                         .multiprocessors = sms ? static_cast<std::uint32_t>(channels) : 0};
   }
 
-  static Json library_us(const ModelShape& shape, const InferenceStep& step, const Topology& t,
-                         Overlap overlaps) {
+  Json library_us(const ModelShape& shape, const InferenceStep& step, const Topology& t,
+                  Overlap overlaps) const {
     const std::optional<Communication> plain = by_library(step, t);
     if (!plain) return nullptr;
     return model_time(shape, step, *plain, t, overlaps).total_us;
@@ -241,6 +249,8 @@ struct ModelTimeRequest {
          {"communication_us", time.communication_us, "us in which it waits for communication"},
          {"communication_share", time.communication_us / time.total_us, "of the time"},
          {"hidden_communication_us", time.hidden_us, "us of communication while it calculates"},
+         {"taken_us", time.taken_us,
+          "us of compute_us, by which products are longer beside kernels of --sms"},
          {"library_us", plain, "us: the same with the vendor's library, uncompressed"},
          {"speedup_over_library",
           plain.is_null() ? Json(nullptr) : Json(plain.get<double>() / time.total_us)},
@@ -304,6 +314,10 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
       field("overlap", &r.overlap,
             "With batches, half of the batch calculates while the other communicates")
           .among({"none", "batches"}),
+      field("sms", &r.sms,
+            "Multiprocessors for the kernels of collectives, which products beside them have not",
+            "all, and nothing is taken from products: a bound")
+          .from(1, 1024),
       field("combine", &r.combine,
             "Mixture of experts, where quantized uses the codec on the way back, too")
           .among({"none", "quantized"}),

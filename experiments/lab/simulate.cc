@@ -62,11 +62,18 @@ SimulateOptions options_of(const SimulateRequest& r) {
           .seed = r.seed.value_or(0)};
 }
 
-/// The machine, with what the request says of its jitter.
+/// The machine, with what the request says of its multiprocessors and its jitter.
 TopologyPtr topology_of(const SimulateRequest& r) {
   TopologyPtr topology = topology_named(r.topology);
-  if (!r.jitter_launch && !r.jitter_message) return topology;
+  if (!r.jitter_launch && !r.jitter_message && !r.sms) return topology;
   Topology t = *topology;
+  if (r.sms) {
+    if (r.library) fail("--sms is of arlab's kernels: allowed is --sms or --library");
+    t.device = with_multiprocessors(t.device, *r.sms);
+    for (DeviceOverride& each : t.device_overrides) {
+      each.device = with_multiprocessors(each.device, *r.sms);
+    }
+  }
   if (r.jitter_launch) t.jitter.launch_us = *r.jitter_launch;
   if (r.jitter_message) t.jitter.message_us = *r.jitter_message;
   require_valid(t, "--jitter-launch, --jitter-message");
@@ -351,6 +358,9 @@ const Topology& Simulation::topology() const { return *state_->topology; }
 
 std::string Simulation::why_no_interval() const {
   const Topology& t = topology();
+  if (state_->request.sms) {
+    return "none with --sms: constants were fitted to kernels that have all multiprocessors";
+  }
   if (!t.uncertainty) {
     return fmt::format("none: no fit says how uncertain the constants of '{}' are", t.name);
   }
@@ -566,7 +576,7 @@ Result result_of_workload(const SimulateRequest& request) {
       !request.placement.empty() || !request.dtype.empty() || request.ranks || request.skew ||
       request.library || request.multicast || request.sensitivity || !request.trace.empty()) {
     fail(
-        "--workload says what runs; besides it are allowed --topology, --sharing, --runs, "
+        "--workload says what runs; besides it are allowed --topology, --sms, --sharing, --runs, "
         "--seed, --jitter-launch, --jitter-message and --format");
   }
   const SimulateOptions options = options_of(request);
@@ -671,6 +681,11 @@ std::vector<BoundField> fields(SimulateRequest& r) {
            "sim/workload/README.md)"),
        field("skew", &r.skew, "all_to_all: rank r receives in proportion to (r + 1)^-SKEW",
              "0: equal slots"),
+       field(
+           "sms", &r.sms,
+           "Multiprocessors for arlab's kernels, as of bench; a matrix product can have the others",
+           "all")
+           .from(1, 1024),
        field("runs", &r.runs, "With jitter: how latencies of so many runs are spread (p50, p99)")
            .from(1, 1000000),
        field("seed", &r.seed, "Of the first run's jitter", "0").from(0, 1000000000),

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "reference/error.h"
+#include "sim/workload/tiled_product.h"
 
 namespace arlab {
 namespace {
@@ -126,6 +127,7 @@ class LayerWriter {
     Operation& op = add(name, OperationKind::gemm);
     op.flop = 2 * rows * inner * outer;
     op.bytes = element_bytes_ * (matrices * inner * outer + rows * (inner + outer));
+    op.tiles = matrices * tiles_of_product(rows / matrices, outer);
   }
 
   void elementwise(const char* name, double elements, std::uint32_t kernels = 1) {

@@ -55,6 +55,7 @@ struct Operation {
   double flop = 0;            ///< a multiplication and an addition are two
   double bytes = 0;           ///< read from and written to the device's memory, each operand once
   std::uint32_t kernels = 1;  ///< that it takes
+  double tiles = 0;           ///< of a matrix product (tiled_product.h)
   /// Communication: what, of how many elements of a rank, and whether the codec encodes them or
   /// they go as they are.
   Collective collective = Collective::all_reduce;

@@ -99,6 +99,17 @@ def test_the_trace_is_the_layer(tmp_path):
         assert all(end <= begin + 1e-6 for (_, end), (begin, _) in zip(of_track, of_track[1:], strict=False))
 
 
+def test_products_have_what_collectives_leave(tmp_path):
+    command = "model time --model llama-3-70b --topology h200-8 --batch 8 --codec qr-q8 --overlap batches"
+    bound = ok_json(command, tmp_path)
+    assert bound["taken_us"] == 0
+    found = ok_json(f"{command} --sms 32", tmp_path)
+    assert found["taken_us"] > 0 and found["compute_us"] == pytest.approx(bound["compute_us"] + found["taken_us"])
+    assert found["ttft_us"] > bound["ttft_us"] and found["library_us"] > bound["library_us"]
+    refused(f"{command} --sms 133", tmp_path, "has 1 to 132")
+    refused(f"{command.replace('qr-q8', 'bf16')} --sms 8 --library", tmp_path, "--sms is of arlab's kernels")
+
+
 def test_requests_that_arrive_wait(tmp_path):
     command = "model time --model llama-3-8b --topology a100-8 --codec int4-g32 --tokens 512 --output-tokens 32 --requests 200"
     quiet = ok_json(f"{command} --rate 0.5", tmp_path)

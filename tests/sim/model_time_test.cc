@@ -329,6 +329,33 @@ TEST(ModelTime, FasterMachinesAndFewerTokensAreNeverSlower) {
   }
 }
 
+TEST(ModelTime, ProductsHaveWhatCollectivesLeave) {
+  Topology t = find_topology("h200-8");
+  const InferenceStep step{.batch = 8, .tokens = 1024, .ranks = 8};
+  const auto time = [&](std::uint32_t multiprocessors, Overlap overlap = Overlap::batches) {
+    Communication communication = by_codec("qr-q8");
+    communication.multiprocessors = multiprocessors;
+    return model_time(find_model("llama-3-70b"), step, communication, t, overlap);
+  };
+  const ModelTime bound = time(0);
+  EXPECT_EQ(bound.taken_us, 0);
+  for (const std::uint32_t multiprocessors : {16, 32, 64}) {
+    const ModelTime found = time(multiprocessors);
+    EXPECT_GT(found.taken_us, 0);
+    EXPECT_GT(found.total_us, bound.total_us);
+    EXPECT_NEAR(found.compute_us - found.taken_us, bound.compute_us, 1e-6 * bound.compute_us);
+    double end = 0;
+    for (const OperationSpan& span : found.spans) end = std::max(end, span.end);
+    EXPECT_NEAR(end, found.total_us, 1e-6 * end);
+  }
+  // One after the other, nothing is beside a product, and collectives are slower on few.
+  EXPECT_EQ(time(32, Overlap::none).taken_us, 0);
+  EXPECT_GT(time(32, Overlap::none).communication_us, time(0, Overlap::none).communication_us);
+  expect_contains(message_of([&] { time(133); }), "device 'NVIDIA H200 SXM' has 1 to 132");
+  t.device.blocks.reset();
+  expect_contains(message_of([&] { time(8); }), "needed is blocks.multiprocessors");
+}
+
 TEST(ModelTime, TheTraceHasOneLayerWithoutGaps) {
   const ModelTime time = time_of({.tokens = 64, .ranks = 8}, round_machine());
   const auto json = nlohmann::json::parse(layer_trace(time, "t"));

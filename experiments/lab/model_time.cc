@@ -296,7 +296,7 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
       field("arrivals", &r.arrivals,
             "In place of a batch, requests of a .csv file: arrival_s, prompt_tokens, output_tokens")
           .excludes("rate batch trace tokens"),
-      field("output_tokens", &r.output_tokens, "That a request of --rate makes", "128")
+      field("output_tokens", &r.output_tokens, "Tokens that a request of --rate makes", "128")
           .from(1, kMostTokens)
           .needs("rate"),
       field("requests", &r.requests, "How many arrive", "1000").from(2, 1000000).needs("rate"),

@@ -18,7 +18,7 @@ void require_servable(std::span<const ServedRequest> requests, const BatchLimits
   std::uint64_t tokens = 0;
   for (const ServedRequest& request : requests) {
     if (request.prompt_tokens > limits.tokens) {
-      fail("a prompt of {} tokens is longer than a prefill may be; allowed are {} tokens",
+      fail("a prompt of {} tokens is longer than a prefill may be; allowed are {} (max_tokens)",
            request.prompt_tokens, limits.tokens);
     }
     tokens += request.output_tokens;

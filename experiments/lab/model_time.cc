@@ -1,4 +1,5 @@
-// How long does a model take for a prompt or a token, and which part of it is communication?
+// How long does a model take for a prompt or a token, and which part of it is communication? And how
+// long do requests wait for their tokens that arrive while it is busy?
 
 #include "sim/workload/model_time.h"
 
@@ -6,6 +7,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "experiments/lab/files.h"
 #include "experiments/lab/questions.h"
@@ -13,12 +15,15 @@
 #include "reference/tensors/file.h"
 #include "reference/words.h"
 #include "sim/simulator.h"
+#include "sim/workload/serving.h"
 
 namespace arlab::lab {
 namespace {
 
 constexpr std::uint32_t kMostTokens = 1 << 24;
 constexpr std::uint32_t kMostBatch = 1 << 16;
+constexpr std::uint32_t kMostServed = 1 << 12;
+constexpr double kMostRate = 1e6;
 
 struct ModelTimeRequest {
   std::string model;
@@ -34,6 +39,14 @@ struct ModelTimeRequest {
   std::optional<std::uint32_t> ranks;
   std::optional<std::uint32_t> tokens;
   std::optional<std::uint32_t> batch;
+  std::optional<std::uint32_t> sms;
+  std::optional<double> rate;
+  std::string arrivals;
+  std::optional<std::uint32_t> output_tokens;
+  std::optional<std::uint32_t> requests;
+  std::optional<std::uint32_t> seed;
+  std::optional<std::uint32_t> max_batch;
+  std::optional<std::uint32_t> max_tokens;
   bool library = false;
   bool no_attention = false;
 
@@ -45,9 +58,12 @@ struct ModelTimeRequest {
     const InferenceStep step = make_step(t);
     const Overlap overlaps =
         member_named(overlap, "--overlap", std::span<const Overlap>(kOverlaps));
-    Communication communication{.algorithm = algorithm, .library = library};
+    if (sms && library) fail("--sms is of arlab's kernels: allowed is --sms or --library");
+    Communication communication{
+        .algorithm = algorithm, .library = library, .multiprocessors = sms.value_or(0)};
     communication.codec = find_codec(codec.empty() ? std::string(name_of(step.dtype)) : codec);
     communication.codec->wire_bytes(step.dtype, 1);  // throws when it does not take the dtype
+    if (serves()) return served(shape, step, communication, t, overlaps);
     const ModelTime time = model_time(shape, step, communication, t, overlaps);
     if (!trace.empty()) {
       const std::string text =
@@ -71,14 +87,139 @@ struct ModelTimeRequest {
             .quantized_combine = combine == "quantized"};
   }
 
-  /// The same with the vendor's library, uncompressed; null where the topology does not know it.
-  static Json library_us(const ModelShape& shape, const InferenceStep& step, const Topology& t,
-                         Overlap overlaps) {
-    if ((!t.device.library && !t.device.nccl) || step.ranks == 1) return nullptr;
-    const Communication plain{
-        .algorithm = "ring", .codec = find_codec(name_of(step.dtype)), .library = true};
-    return model_time(shape, step, plain, t, overlaps).total_us;
+  /// By the vendor's library, uncompressed; nothing where the topology does not know it. If products
+  /// are to lose something, a multiprocessor for each of its channels.
+  std::optional<Communication> by_library(const InferenceStep& step, const Topology& t) const {
+    if ((!t.device.library && !t.device.nccl) || step.ranks == 1) return std::nullopt;
+    const double channels =
+        t.device.nccl ? t.device.nccl->channels.value : t.device.library->channels.value;
+    return Communication{.algorithm = "ring",
+                         .codec = find_codec(name_of(step.dtype)),
+                         .library = true,
+                         .multiprocessors = sms ? static_cast<std::uint32_t>(channels) : 0};
   }
+
+  Json library_us(const ModelShape& shape, const InferenceStep& step, const Topology& t,
+                  Overlap overlaps) const {
+    const std::optional<Communication> plain = by_library(step, t);
+    if (!plain) return nullptr;
+    return model_time(shape, step, *plain, t, overlaps).total_us;
+  }
+
+  // ---------------------------------------------------------------- requests that arrive
+
+  bool serves() const {
+    const bool serves = rate || !arrivals.empty();
+    if (!serves && (max_batch || max_tokens)) {
+      fail("--max-batch and --max-tokens are of requests that arrive: --rate or --arrivals");
+    }
+    if (rate && !(*rate > 0 && *rate <= kMostRate)) {
+      fail("--rate is {}: allowed is above 0 to {} requests per second", *rate, kMostRate);
+    }
+    if (serves && phase != "prefill") {
+      fail("--phase {} is of one step; requests that arrive go through both phases", phase);
+    }
+    return serves;
+  }
+
+  /// How requests fare, and how many could be served; the latter of a Poisson process only.
+  struct Served {
+    std::optional<double> capacity_per_s;
+    std::optional<ServingTimes> times;  ///< unless the queue grows without end
+  };
+
+  Served served_by(const Communication& communication, const ModelShape& shape,
+                   const InferenceStep& like, const Topology& t, Overlap overlaps,
+                   const std::vector<ServedRequest>& all, const BatchLimits& limits) const {
+    ModelClock clock(shape, communication, t);
+    const StepTime step_us = [&](Phase of, const std::vector<std::uint64_t>& lengths) {
+      InferenceStep step = like;
+      step.phase = of;
+      step.batch = lengths.size();
+      step.lengths = lengths;
+      return clock.time(step, step.batch > 1 ? overlaps : Overlap::none).total_us;
+    };
+    Served served;
+    if (rate) served.capacity_per_s = arlab::capacity_per_s(all.front(), limits, step_us);
+    if (!rate || *rate < *served.capacity_per_s) served.times = serve(all, limits, step_us);
+    return served;
+  }
+
+  Result served(const ModelShape& shape, const InferenceStep& like,
+                const Communication& communication, const Topology& t, Overlap overlaps) const {
+    const BatchLimits limits{.sequences = max_batch.value_or(64),
+                             .tokens = max_tokens.value_or(8192)};
+    const std::vector<ServedRequest> all =
+        rate ? poisson_arrivals({.prompt_tokens = tokens.value_or(1024),
+                                 .output_tokens = output_tokens.value_or(128)},
+                                *rate, requests.value_or(1000), seed.value_or(0))
+             : read_arrivals(arrivals);
+    const Served ours = served_by(communication, shape, like, t, overlaps, all, limits);
+    Communication plain = communication;
+    plain.codec = find_codec(name_of(like.dtype));
+    if (const auto vendors = by_library(like, t)) plain = *vendors;
+    const Served uncompressed = served_by(plain, shape, like, t, overlaps, all, limits);
+    const auto load_of = [&](const Served& served, const char* name) -> Figure {
+      if (!rate) return {name, nullptr, "of a Poisson process (--rate) only"};
+      const double load = *rate / *served.capacity_per_s;
+      const std::string of =
+          fmt::format("of the {:.3g} requests/s that can be served", *served.capacity_per_s);
+      return {name, load, load < 1 ? of : of + ": the queue grows without end, no latency is told"};
+    };
+    const auto of = [](const Served& served, auto figure) {
+      return served.times ? Cell(figure(*served.times)) : Cell();
+    };
+    Result report{
+        "arlab.model.serving/1",
+        {{"model", shape.name},
+         {"topology", t.name},
+         {"ranks", like.ranks, "tensor-parallel"},
+         {"dtype", dtype},
+         {"algorithm", library ? algorithm + ", library" : algorithm, "of all-reduces"},
+         {"codec", communication.codec->name()},
+         {"uncompressed", plain.library ? "the vendor's library" : plain.algorithm,
+          "what the codec is compared with"},
+         {"overlap", overlap},
+         {"requests", all.size(),
+          rate ? fmt::format("of {} and {} tokens", all.front().prompt_tokens,
+                             all.front().output_tokens)
+               : ""},
+         {"rate_per_s", rate ? Cell(*rate) : Cell(), "requests per second, at random (Poisson)"},
+         {"max_batch", limits.sequences, "sequences at once"},
+         {"max_tokens", limits.tokens, "of the prompts of one prefill"},
+         load_of(ours, "load"),
+         load_of(uncompressed, "uncompressed_load"),
+         {"mean_batch", of(ours, [](const ServingTimes& s) { return s.mean_batch; }),
+          "sequences that get a token at once"},
+         {"most_waiting", of(ours, [](const ServingTimes& s) { return s.most_waiting; }),
+          "requests in the queue, at most"},
+         {"end_s", of(ours, [](const ServingTimes& s) { return s.end * 1e-6; }),
+          "s, until the last token"},
+         {"provenance", fmt::format("simulated: roofline of [compute], model {}, topology {}",
+                                    kSimulatorModel, t.name)}},
+        "latencies",
+        {{"latency", "mean_us", "p50_us", "p90_us", "p99_us", "uncompressed_mean_us",
+          "uncompressed_p50_us", "uncompressed_p90_us", "uncompressed_p99_us"},
+         {}}};
+    for (const auto& [name, member] : {std::pair("ttft", &ServingTimes::first_token),
+                                       std::pair("tpot", &ServingTimes::per_token),
+                                       std::pair("itl", &ServingTimes::between_tokens)}) {
+      std::vector<Cell> row = {name};
+      for (const Served* served : {&ours, &uncompressed}) {
+        std::vector<double> us = served->times ? (*served->times).*member : std::vector<double>();
+        std::ranges::sort(us);
+        const double sum = std::accumulate(us.begin(), us.end(), 0.0);
+        row.push_back(us.empty() ? Cell() : Cell(sum / static_cast<double>(us.size())));
+        for (const double share : {0.5, 0.9, 0.99}) {
+          row.push_back(us.empty() ? Cell() : Cell(quantile(us, share)));
+        }
+      }
+      report.rows.rows.push_back(std::move(row));
+    }
+    return report;
+  }
+
+  // ---------------------------------------------------------------- one step
 
   Result report(const ModelShape& shape, const InferenceStep& step,
                 const Communication& communication, const Topology& t, Overlap overlaps,
@@ -89,6 +230,8 @@ struct ModelTimeRequest {
         "arlab.model.time/1",
         {{"model", shape.name},
          {"parameters", shape.parameters(), "weights of the shapes that are modelled"},
+         {"active_parameters", shape.active_parameters(),
+          "of them, that a token is multiplied with"},
          {"topology", t.name},
          {"ranks", step.ranks, "tensor-parallel"},
          {"phase", phase},
@@ -106,6 +249,8 @@ struct ModelTimeRequest {
          {"communication_us", time.communication_us, "us in which it waits for communication"},
          {"communication_share", time.communication_us / time.total_us, "of the time"},
          {"hidden_communication_us", time.hidden_us, "us of communication while it calculates"},
+         {"taken_us", time.taken_us,
+          "us of compute_us, by which products are longer beside kernels of --sms"},
          {"library_us", plain, "us: the same with the vendor's library, uncompressed"},
          {"speedup_over_library",
           plain.is_null() ? Json(nullptr) : Json(plain.get<double>() / time.total_us)},
@@ -143,6 +288,24 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
           .from(1, kMostTokens),
       field("batch", &r.batch, "Sequences", "1").from(1, kMostBatch),
       field("phase", &r.phase, "What is timed").among({"prefill", "decode"}),
+      field("rate", &r.rate,
+            "In place of a batch, requests that arrive at random, so many per second (a Poisson "
+            "process), wait, and join a running batch: how long until the first token, and between "
+            "tokens")
+          .excludes("batch trace"),
+      field("arrivals", &r.arrivals,
+            "In place of a batch, requests of a .csv file: arrival_s, prompt_tokens, output_tokens")
+          .excludes("rate batch trace tokens"),
+      field("output_tokens", &r.output_tokens, "Tokens that a request of --rate makes", "128")
+          .from(1, kMostTokens)
+          .needs("rate"),
+      field("requests", &r.requests, "How many arrive", "1000").from(2, 1000000).needs("rate"),
+      field("seed", &r.seed, "Of the times of arrival", "0").from(0, 1000000000).needs("rate"),
+      field("max_batch", &r.max_batch, "Sequences at once, of requests that arrive", "64")
+          .from(1, kMostServed),
+      field("max_tokens", &r.max_tokens,
+            "Tokens of the prompts of one prefill, of requests that arrive", "8192")
+          .from(1, kMostTokens),
       field("algorithm", &r.algorithm, "Of all-reduces", "two_shot; with --library ring"),
       field("codec", &r.codec, "Codec (see arlab list codecs)", "the dtype"),
       field("dtype", &r.dtype, "fp16 or bf16", "bf16"),
@@ -151,6 +314,10 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
       field("overlap", &r.overlap,
             "With batches, half of the batch calculates while the other communicates")
           .among({"none", "batches"}),
+      field("sms", &r.sms,
+            "Multiprocessors for the kernels of collectives, which products beside them have not",
+            "all, and nothing is taken from products: a bound")
+          .from(1, 1024),
       field("combine", &r.combine,
             "Mixture of experts, where quantized uses the codec on the way back, too")
           .among({"none", "quantized"}),

@@ -173,7 +173,7 @@ class EndToEndTables {
     double us = 0;
     for (const TimedOperation& each : model_time(model, step, communication, topology).operations) {
       const bool sent = each.operation.kind == OperationKind::communication;
-      if (each.of_layer && !(sent && how == "none")) us += each.us;
+      if (each.first_layer == 0 && !(sent && how == "none")) us += each.us;
     }
     return us;
   }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -45,6 +46,11 @@ void add_findings(Result& result, std::string name, const std::vector<std::strin
   if (findings.empty()) return;
   result.sections.push_back({fmt::format("{}", fmt::join(findings, "\n"))});
   result.verdict = fmt::format("{}{}", what, findings.front());
+}
+
+double quantile(const std::vector<double>& sorted, double share) {
+  const double place = std::ceil(share * static_cast<double>(sorted.size()));
+  return sorted[static_cast<std::size_t>(std::max(1.0, place)) - 1];
 }
 
 std::string json_line(const Json& json) {

@@ -145,6 +145,9 @@ std::string render_text(const Table& table, const Page& page = {},
 std::string render_csv(const Table& table);
 std::string csv_line(const std::vector<Cell>& cells);
 
+/// What a p50 or p99 is: of values in their order the least that is not below such a share of them.
+double quantile(const std::vector<double>& sorted, double share);
+
 /// JSON text on one line; bytes that are not UTF-8 (a file's name) become U+FFFD.
 std::string json_line(const Json& json);
 

@@ -63,11 +63,18 @@ SimulateOptions options_of(const SimulateRequest& r) {
           .seed = r.seed.value_or(0)};
 }
 
-/// The machine, with what the request says of its jitter.
+/// The machine, with what the request says of its multiprocessors and its jitter.
 TopologyPtr topology_of(const SimulateRequest& r) {
   TopologyPtr topology = topology_named(r.topology);
-  if (!r.jitter_launch && !r.jitter_message) return topology;
+  if (!r.jitter_launch && !r.jitter_message && !r.sms) return topology;
   Topology t = *topology;
+  if (r.sms) {
+    if (r.library) fail("--sms is of arlab's kernels: allowed is --sms or --library");
+    t.device = with_multiprocessors(t.device, *r.sms);
+    for (DeviceOverride& each : t.device_overrides) {
+      each.device = with_multiprocessors(each.device, *r.sms);
+    }
+  }
   if (r.jitter_launch) t.jitter.launch_us = *r.jitter_launch;
   if (r.jitter_message) t.jitter.message_us = *r.jitter_message;
   require_valid(t, "--jitter-launch, --jitter-message");
@@ -118,12 +125,6 @@ Rank group_size(const SimulateRequest& r, const Topology& t, Rank world_size) {
   if (const auto asked = r.collective.options.group_size()) return *asked;
   return r.placement.empty() ? default_group_size(t, world_size)
                              : default_group_size(t, placed_ranks(r, t));
-}
-
-/// The least value that is not below a share of them all, which are sorted.
-double quantile(const std::vector<double>& sorted, double share) {
-  const double place = std::ceil(share * static_cast<double>(sorted.size()));
-  return sorted[static_cast<std::size_t>(std::max(1.0, place)) - 1];
 }
 
 /// Of every latency that `simulated` returns, what it is in each run.
@@ -354,6 +355,9 @@ const Topology& Simulation::topology() const { return *state_->topology; }
 
 std::string Simulation::why_no_interval() const {
   const Topology& t = topology();
+  if (state_->request.sms) {
+    return "none with --sms: constants were fitted to kernels that have all multiprocessors";
+  }
   if (!t.uncertainty) {
     return fmt::format("none: no fit says how uncertain the constants of '{}' are", t.name);
   }
@@ -573,54 +577,54 @@ Result result_of_workload(const SimulateRequest& request) {
       !request.placement.empty() || !request.dtype.empty() || request.ranks || request.skew ||
       request.library || request.multicast || request.sensitivity || !request.trace.empty()) {
     fail(
-        "--workload says what runs; besides it are allowed --topology, --sharing, --runs, "
+        "--workload says what runs; besides it are allowed --topology, --sms, --sharing, --runs, "
         "--seed, --jitter-launch, --jitter-message and --format");
   }
   const SimulateOptions options = options_of(request);
   const TopologyPtr topology = topology_of(request);
   const Topology& t = *topology;
   const Workload w = read_workload(request.workload);
-  const std::vector<GroupTime> times = simulate_workload(w, t, options);
+  const PlannedWorkload planned(w, t);
+  const std::vector<GroupTime> times = planned.compared(options);
   Result result{"arlab.simulate.workload/1"};
   result.rows_name = "collectives";
-  result.rows.columns = {"name",      "algorithm", "codec",          "ranks",
-                         "placement", "bytes",     "start_us",       "latency_us",
-                         "alone_us",  "slowdown",  "busbw_gb_per_s", "bottleneck"};
+  result.rows.columns = words_in(
+      "name algorithm codec ranks placement bytes start_us end_us latency_us alone_us slowdown "
+      "busbw_gb_per_s bottleneck");
   std::vector<std::vector<double>> of_runs;
   if (request.runs) {
     for (const char* column : {"p50_us", "p99_us", "max_us"}) {
       result.rows.columns.emplace_back(column);
     }
-    std::vector<PlacedPlan> plans;
-    for (const GroupCollective& each : w.collectives) plans.push_back(placed_plan(each, t));
     of_runs = latencies_of_runs(*request.runs, t, options, [&](const SimulateOptions& each) {
       std::vector<double> us;
-      for (const SimulationResult& r : simulate_together(plans, t, each)) {
-        us.push_back(r.latency_us);
-      }
+      for (const GroupTime& time : planned.together(each)) us.push_back(time.result.latency_us);
       return us;
     });
   }
-  result.shown = {"name",       "algorithm", "codec",    "ranks",  "bytes",  "start_us",
-                  "latency_us", "slowdown",  "alone_us", "p50_us", "p99_us", "max_us"};
+  result.shown = words_in(
+      "name algorithm codec ranks bytes start_us end_us latency_us slowdown alone_us p50_us p99_us "
+      "max_us");
   double end_us = 0;
   for (std::size_t i = 0; i < times.size(); ++i) {
     const GroupTime& time = times[i];
     const SimulationResult& r = time.result;
-    const GroupCollective& c = w.collectives[i];
-    end_us = std::max(end_us, time.start_us + r.latency_us);
-    std::vector<Cell> row = {c.name,
+    const bool computes = i >= w.collectives.size();
+    end_us = std::max(end_us, time.end_us);
+    const auto sent = [computes](Cell cell) { return computes ? Cell() : std::move(cell); };
+    std::vector<Cell> row = {planned.entries()[i].name,
                              r.algorithm,
-                             r.codec,
+                             sent(r.codec),
                              r.world_size,
-                             fmt::format("{}", fmt::join(c.ranks, ",")),
-                             r.payload_bytes,
+                             fmt::format("{}", fmt::join(planned.entries()[i].ranks, ",")),
+                             sent(r.payload_bytes),
                              time.start_us,
+                             time.end_us,
                              r.latency_us,
                              time.alone_us,
                              time.slowdown,
-                             r.busbw_gb_per_s,
-                             r.bottleneck};
+                             sent(r.busbw_gb_per_s),
+                             sent(r.bottleneck)};
     if (request.runs) {
       const std::vector<double>& us = of_runs[i];
       for (const double each : {quantile(us, 0.5), quantile(us, 0.99), us.back()}) {
@@ -632,7 +636,7 @@ Result result_of_workload(const SimulateRequest& request) {
   result.figures = {
       {"workload", w.name, w.summary},
       {"topology", t.name},
-      {"end_us", end_us, "us, when the last collective ends"},
+      {"end_us", end_us, "us, when the last of them ends"},
       {"sharing", request.sharing},
       {"model", kSimulatorModel, "sim/README.md says how far it is from measured times"},
       {"provenance", fmt::format("simulated: model {}, topology {}", kSimulatorModel, t.name)}};
@@ -672,11 +676,17 @@ std::vector<BoundField> fields(SimulateRequest& r) {
        field("placement", &r.placement, "Ranks of the topology that run it, in its order: 0,2,4,6",
              "the first --ranks")
            .excludes("ranks"),
-       field("workload", &r.workload,
-             "Collectives of groups at once, in place of one: a .toml file (see "
-             "sim/workload/README.md)"),
+       field(
+           "workload", &r.workload,
+           "Collectives of groups at once or after each other, in place of one: a .toml file (see "
+           "sim/workload/README.md)"),
        field("skew", &r.skew, "all_to_all: rank r receives in proportion to (r + 1)^-SKEW",
              "0: equal slots"),
+       field(
+           "sms", &r.sms,
+           "Multiprocessors for arlab's kernels, as of bench; a matrix product can have the others",
+           "all")
+           .from(1, 1024),
        field("runs", &r.runs, "With jitter: how latencies of so many runs are spread (p50, p99)")
            .from(1, 1000000),
        field("seed", &r.seed, "Of the first run's jitter", "0").from(0, 1000000000),

@@ -27,6 +27,7 @@ struct SimulateRequest {
   std::optional<double> wire_bits;
   std::optional<double> tail_wire_bits;
   std::optional<double> skew;
+  std::optional<std::uint32_t> sms;
   std::optional<std::uint32_t> runs;
   std::optional<std::uint32_t> seed;
   std::optional<double> jitter_launch;

@@ -1,6 +1,37 @@
 #include "sim/device/device.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "reference/error.h"
+
 namespace arlab {
+
+std::uint32_t multiprocessors_of(const Device& device) {
+  if (!device.blocks || device.blocks->multiprocessors.value < 1) {
+    fail(
+        "device '{}': its topology file does not say how many multiprocessors it has; needed is "
+        "blocks.multiprocessors",
+        device.name);
+  }
+  return static_cast<std::uint32_t>(device.blocks->multiprocessors.value);
+}
+
+Device with_multiprocessors(Device device, std::uint32_t count) {
+  const std::uint32_t all = multiprocessors_of(device);
+  if (count < 1 || count > all) {
+    fail("{} multiprocessors: device '{}' has 1 to {}", count, device.name, all);
+  }
+  const double share = static_cast<double>(count) / all;
+  Blocks& blocks = *device.blocks;
+  blocks.resident.value = std::max(1.0, std::floor(blocks.resident.value * share));
+  blocks.multiprocessors.value = count;
+  device.codec_gops_per_s.value *= share;
+  const double each = blocks.multiprocessor_gb_per_s.value;
+  const double most = each > 0 ? each * count : device.hbm_gb_per_s.value * share;
+  device.hbm_gb_per_s.value = std::min(device.hbm_gb_per_s.value, most);
+  return device;
+}
 
 Device generic_device() {
   const auto assumed = [](double value) {

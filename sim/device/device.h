@@ -3,6 +3,7 @@
 // member a key of it; the reference of keys is made of the comments beside the members.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,6 +50,11 @@ struct Blocks {
   Quantity release_us;  ///< per block and stage that sends: finish stores, then set the flag
   Quantity phase_us;    ///< more per stage that sends, of a schedule that is run as a program
   Quantity meet_us;     ///< until all blocks know a message's scale, of codecs that have one
+  /// multiprocessors of the device, which blocks fill; 0: not known, and kernels cannot be simulated
+  /// on a part of them
+  Quantity multiprocessors = unless_given(0);
+  /// what the blocks of one multiprocessor read and write, at most; 0: a share of the device's
+  Quantity multiprocessor_gb_per_s = unless_given(0);
   /// algorithms that were timed on this class of machine, with the codecs of [codecs]; arlab select
   /// ranks these, others only with --unmeasured
   std::vector<std::string> measured = {};
@@ -256,11 +262,19 @@ inline bool is_optional_quantity(std::string_view key) {
   return key.starts_with("library.fill_") || key == "device.copy_efficiency" ||
          key == "nccl.simple_efficiency" || key == "nccl.exchange_gb_per_s" ||
          key.starts_with("library_network.") || key.starts_with("nccl.expected_") ||
-         key == "nccl_nvls.expected_us";
+         key == "nccl_nvls.expected_us" || key.starts_with("blocks.multiprocessor");
 }
 
 /// Round numbers, for what-if questions.
 Device generic_device();
+
+/// Multiprocessors of the device. Throws InvalidInput where its file does not say.
+std::uint32_t multiprocessors_of(const Device& device);
+
+/// What arlab's kernels have of the device on so many of its multiprocessors, full of blocks each:
+/// their share of blocks and instructions, and what they can read and write. Throws InvalidInput
+/// when it has fewer.
+Device with_multiprocessors(Device device, std::uint32_t count);
 
 /// Calls visit(key, quantity) in the order of the file. `AnyDevice` is Device or const Device.
 template <class AnyDevice, class Visit>
@@ -298,6 +312,8 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("blocks.release_us", blocks.release_us);
     visit("blocks.phase_us", blocks.phase_us);
     visit("blocks.meet_us", blocks.meet_us);
+    visit("blocks.multiprocessors", blocks.multiprocessors);
+    visit("blocks.multiprocessor_gb_per_s", blocks.multiprocessor_gb_per_s);
   }
   if (device.small) {
     auto& small = *device.small;

@@ -606,7 +606,8 @@ void require_valid(const Topology& topology, std::string_view origin) {
         key.ends_with("message_us") || key.ends_with("hop_us") ||
         key.ends_with("overhead.step_us") || key.ends_with("sentinels.fill_us") ||
         key.ends_with("library.fill_gb_per_s") || key.ends_with("rendezvous_us") ||
-        key.ends_with("nccl.exchange_gb_per_s");
+        key.ends_with("nccl.exchange_gb_per_s") ||
+        key.find("blocks.multiprocessor") != std::string::npos;
     if (quantity.value == 0 && may_be_zero) return;
     if (quantity.value >= kSmallestQuantity && quantity.value <= kLargestQuantity) return;
     fail("{}: key '{}.value': {} is out of range; allowed is {}{} to {}", origin, key,

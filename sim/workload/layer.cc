@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "reference/error.h"
+#include "sim/workload/tiled_product.h"
 
 namespace arlab {
 namespace {
@@ -10,8 +11,9 @@ namespace {
 /// Writes the operations of one layer down; widths are of one rank.
 class LayerWriter {
  public:
-  LayerWriter(const ModelShape& model, const InferenceStep& step)
+  LayerWriter(const ModelShape& model, const LayerKind& kind, const InferenceStep& step)
       : model_(model),
+        kind_(kind),
         step_(step),
         element_bytes_(static_cast<double>(size_of(step.dtype))),
         ranks_(step.ranks),
@@ -20,25 +22,15 @@ class LayerWriter {
   std::vector<Operation> take() { return std::move(operations_); }
 
   void attention_part() {
-    const double q = static_cast<double>(model_.attention_width()) / ranks_;
-    // With more ranks than heads of keys, ranks hold copies.
-    const double kv =
-        std::max(static_cast<double>(model_.kv_width()) / ranks_, double(model_.head_size));
     norm("attention norm");
-    gemm("qkv", rows_, model_.hidden, q + 2 * kv);
-    if (step_.attention) {
-      elementwise("rope", 2 * rows_ * (q + 2 * kv));
-      attention(q, kv);
-    } else {
-      elementwise("copy of q", 2 * rows_ * q);
-    }
-    gemm("attention out", rows_, q, model_.hidden);
+    const double out = model_.is_latent() ? latent_attention() : grouped_attention();
+    gemm("attention out", rows_, out, model_.hidden);
     communication("attention all-reduce", Collective::all_reduce, rows_ * model_.hidden);
     residual("attention residual");
   }
 
   void dense_part() {
-    const double ffn = static_cast<double>(model_.ffn) / ranks_;
+    const double ffn = double(model_.dense_layers > 0 ? model_.dense_ffn : model_.ffn) / ranks_;
     norm("ffn norm");
     gemm("gate and up", rows_, model_.hidden, 2 * ffn);
     activation("silu", rows_, ffn);
@@ -81,6 +73,50 @@ class LayerWriter {
   }
 
  private:
+  /// Width of what comes out of it on a rank.
+  double grouped_attention() {
+    const double q = static_cast<double>(model_.attention_width()) / ranks_;
+    // With more ranks than heads of keys, ranks hold copies.
+    const double kv =
+        std::max(static_cast<double>(model_.kv_width()) / ranks_, double(model_.head_size));
+    gemm("qkv", rows_, model_.hidden, q + 2 * kv);
+    if (step_.attention) {
+      elementwise("rope", 2 * rows_ * (q + 2 * kv));
+      attention(q, q, 2 * kv);
+    } else {
+      elementwise("copy of q", 2 * rows_ * q);
+    }
+    return q;
+  }
+
+  double latent_attention() {
+    const LatentAttention& latent = model_.latent;
+    const double heads = model_.heads / ranks_;
+    const double q = heads * model_.head_size;
+    const double without_rope = model_.head_size - latent.rope_size;
+    const double kept = double(latent.kv_rank) + latent.rope_size;
+    const bool small_q = latent.q_rank > 0;
+    gemm(small_q ? "q and kv down" : "q and kv", rows_, model_.hidden,
+         (small_q ? latent.q_rank : q) + kept);
+    elementwise("latent norm", 2 * rows_ * (double(latent.q_rank) + latent.kv_rank));
+    if (small_q) gemm("q up", rows_, latent.q_rank, q);
+    const double out = heads * latent.value_size;
+    if (!step_.attention) {
+      elementwise("copy of q", 2 * rows_ * out);
+      return out;
+    }
+    elementwise("rope", 2 * rows_ * (heads + 1) * latent.rope_size);
+    if (step_.phase == Phase::prefill) {
+      gemm("kv up", rows_, latent.kv_rank, heads * (without_rope + latent.value_size));
+      attention(q, out, q + out);
+    } else {
+      gemm("q to latent", rows_ * heads, without_rope, latent.kv_rank, heads);
+      attention(heads * kept, heads * latent.kv_rank, kept);
+      gemm("latent to v", rows_ * heads, latent.kv_rank, latent.value_size, heads);
+    }
+    return out;
+  }
+
   Operation& add(std::string name, OperationKind kind) {
     operations_.push_back({.name = std::move(name), .kind = kind});
     return operations_.back();
@@ -91,6 +127,7 @@ class LayerWriter {
     Operation& op = add(name, OperationKind::gemm);
     op.flop = 2 * rows * inner * outer;
     op.bytes = element_bytes_ * (matrices * inner * outer + rows * (inner + outer));
+    op.tiles = matrices * tiles_of_product(rows / matrices, outer);
   }
 
   void elementwise(const char* name, double elements, std::uint32_t kernels = 1) {
@@ -115,16 +152,25 @@ class LayerWriter {
     elementwise(name, (fused ? 3 : 5) * rows * width, fused ? 1 : 2);
   }
 
-  void attention(double q, double kv) {
+  /// `q`, `out`: elements of a token's queries and of what they find; `kept`: of keys and values.
+  void attention(double q, double out, double kept) {
     Operation& op = add("attention", OperationKind::attention);
-    const auto batch = static_cast<double>(step_.batch);
-    const auto tokens = static_cast<double>(step_.tokens);
     const bool prefill = step_.phase == Phase::prefill;
-    // A token of a prompt looks at itself and at those before it; a new one at all and at itself.
-    const double pairs = batch * (prefill ? tokens * (tokens + 1) / 2 : tokens + 1);
-    op.flop = 4 * pairs * q;
-    const double keys = batch * (prefill ? tokens : tokens + 1);
-    op.bytes = element_bytes_ * (2 * rows_ * q + 2 * keys * kv);
+    double pairs_of_all = 0;
+    double keys_of_all = 0;
+    const auto look = [&](std::uint64_t length, double times) {
+      const auto tokens = static_cast<double>(length);
+      // A token of a prompt looks at itself and at those before it; a new one at all and at itself.
+      const double longest = prefill ? tokens : tokens + 1;
+      const double seen = kind_.window > 0 ? std::min<double>(kind_.window, longest) : longest;
+      const double pairs = prefill ? seen * (seen + 1) / 2 + (tokens - seen) * seen : seen;
+      pairs_of_all += times * pairs;
+      keys_of_all += times * (prefill ? longest : seen);
+    };
+    for (const std::uint64_t length : step_.lengths) look(length, 1);
+    if (step_.lengths.empty()) look(step_.tokens, static_cast<double>(step_.batch));
+    op.flop = 2 * pairs_of_all * (q + out);
+    op.bytes = element_bytes_ * (rows_ * (q + out) + keys_of_all * kept);
   }
 
   /// Counts below the limit are exact as doubles.
@@ -142,6 +188,7 @@ class LayerWriter {
   }
 
   const ModelShape& model_;
+  const LayerKind kind_;
   const InferenceStep& step_;
   double element_bytes_;
   double ranks_;
@@ -177,16 +224,22 @@ std::string_view name_of(OperationKind kind) {
   return "";
 }
 
-std::vector<Operation> operations_of_layer(const ModelShape& model, const InferenceStep& step) {
-  require_divides(model, step.ranks, model.attention_width(), "elements of all heads");
-  if (model.experts > 0) {
+std::vector<Operation> operations_of_layer(const ModelShape& model, const LayerKind& kind,
+                                           const InferenceStep& step) {
+  if (model.is_latent()) {
+    require_divides(model, step.ranks, model.heads, "heads");
+  } else {
+    require_divides(model, step.ranks, model.attention_width(), "elements of all heads");
+  }
+  if (kind.has_experts) {
     require_divides(model, step.ranks, model.experts, "experts");
   } else {
-    require_divides(model, step.ranks, model.ffn, "elements of the feed-forward part");
+    require_divides(model, step.ranks, model.dense_layers > 0 ? model.dense_ffn : model.ffn,
+                    "elements of the feed-forward part");
   }
-  LayerWriter layer(model, step);
+  LayerWriter layer(model, kind, step);
   layer.attention_part();
-  if (model.experts > 0) {
+  if (kind.has_experts) {
     layer.experts_part();
   } else {
     layer.dense_part();
@@ -195,7 +248,7 @@ std::vector<Operation> operations_of_layer(const ModelShape& model, const Infere
 }
 
 std::vector<Operation> operations_of_head(const ModelShape& model, const InferenceStep& step) {
-  LayerWriter head(model, step);
+  LayerWriter head(model, {}, step);
   head.head();
   return head.take();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,15 @@ struct InferenceStep {
   Kernels kernels = Kernels::fused;
   bool attention = true;           ///< false: as the benchmark of layers, a copy of q in its place
   bool quantized_combine = false;  ///< experts: the codec on the way back, too
+  /// Where sequences differ: the tokens of each, in place of `tokens`.
+  std::vector<std::uint64_t> lengths = {};
 
   /// That go through a layer together.
-  std::uint64_t rows() const { return phase == Phase::prefill ? batch * tokens : batch; }
+  std::uint64_t rows() const {
+    if (phase == Phase::decode) return batch;
+    if (lengths.empty()) return batch * tokens;
+    return std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0});
+  }
 };
 
 enum class OperationKind : std::uint8_t { gemm, attention, elementwise, communication };
@@ -48,6 +55,7 @@ struct Operation {
   double flop = 0;            ///< a multiplication and an addition are two
   double bytes = 0;           ///< read from and written to the device's memory, each operand once
   std::uint32_t kernels = 1;  ///< that it takes
+  double tiles = 0;           ///< of a matrix product (tiled_product.h)
   /// Communication: what, of how many elements of a rank, and whether the codec encodes them or
   /// they go as they are.
   Collective collective = Collective::all_reduce;
@@ -55,10 +63,13 @@ struct Operation {
   bool encoded = true;
 };
 
-/// The operations of a layer, in order. With one rank nothing is communicated. Experts are spread
-/// over the ranks; each rank sends its share of the tokens to them and back, and all gather the
-/// sums. Tokens choose experts evenly. Throws InvalidInput when the ranks do not divide a width.
-std::vector<Operation> operations_of_layer(const ModelShape& model, const InferenceStep& step);
+/// The operations of a layer of that kind, in order. With one rank nothing is communicated. Experts
+/// are spread over the ranks; each rank sends its share of the tokens to them and back, and all
+/// gather the sums. Tokens choose experts evenly. With latent attention each rank makes the small
+/// vectors of all tokens; keys and values are made of those of a prompt, while a new token's heads
+/// look at the vectors themselves. Throws InvalidInput when the ranks do not divide a width.
+std::vector<Operation> operations_of_layer(const ModelShape& model, const LayerKind& kind,
+                                           const InferenceStep& step);
 
 /// What follows the last layer: the norm and the logits of one token per sequence.
 std::vector<Operation> operations_of_head(const ModelShape& model, const InferenceStep& step);

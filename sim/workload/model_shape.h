@@ -8,27 +8,60 @@
 
 namespace arlab {
 
-/// A decoder of the Llama family: RMSNorm, attention with grouped heads, a gated feed-forward part
-/// (gate, up, down), which may be a mixture of experts.
+/// Attention whose keys and values are made of one small vector per token, which is what is kept
+/// (DeepSeek's multi-head latent attention).
+struct LatentAttention {
+  std::uint32_t kv_rank = 0;  ///< elements of that vector; 0: keys and values are kept themselves
+  std::uint32_t q_rank = 0;   ///< the same for queries; 0: they are made of the token itself
+  std::uint32_t rope_size =
+      0;  ///< elements of a head that know positions; all heads share the key's
+  std::uint32_t value_size = 0;  ///< elements of a value's head
+  bool operator==(const LatentAttention&) const = default;
+};
+
+/// Layers that are made of the same operations.
+struct LayerKind {
+  std::uint32_t count = 0;
+  bool has_experts = false;
+  std::uint32_t window = 0;  ///< tokens that a token looks at, itself among them; 0: all before it
+};
+
+/// A decoder: RMSNorm, attention with grouped heads or latent, a gated feed-forward part (gate, up,
+/// down), which may be a mixture of experts.
 struct ModelShape {
   std::string name;
   std::string source;  ///< where the figures are from
   std::uint32_t layers = 0;
   std::uint32_t hidden = 0;  ///< elements of a token between layers
   std::uint32_t heads = 0;
-  std::uint32_t kv_heads = 0;  ///< heads of keys and of values
-  std::uint32_t head_size = 0;
-  std::uint32_t ffn = 0;  ///< width of the feed-forward part, or of one expert
+  std::uint32_t kv_heads = 0;   ///< heads of keys and of values
+  std::uint32_t head_size = 0;  ///< of queries and keys
+  std::uint32_t ffn = 0;        ///< width of the feed-forward part, or of one expert
   std::uint32_t vocabulary = 0;
   std::uint32_t experts = 0;            ///< 0: no mixture of experts
   std::uint32_t experts_per_token = 0;  ///< that a token is sent to
   std::uint32_t shared_ffn = 0;         ///< width of what all tokens go through beside the experts
+  std::uint32_t dense_layers = 0;       ///< first ones, which have no experts
+  std::uint32_t dense_ffn = 0;          ///< width of their feed-forward part
+  std::uint32_t window = 0;             ///< tokens that windowed layers look at
+  std::uint32_t windowed_layers = 0;
+  LatentAttention latent = {};
+  bool tied = false;  ///< one matrix for embedding and head
+  bool operator==(const ModelShape&) const = default;
 
+  bool is_latent() const { return latent.kv_rank > 0; }
   std::uint64_t attention_width() const { return std::uint64_t{heads} * head_size; }
   std::uint64_t kv_width() const { return std::uint64_t{kv_heads} * head_size; }
-  /// Weights of one layer and of the whole model: matrices, embedding and head counted once each.
-  double parameters_of_layer() const;
+  /// In the order of the layers, but that windowed ones stand together.
+  std::vector<LayerKind> kinds() const;
+  /// Weights of the whole model: matrices, without biases and norms.
   double parameters() const;
+  /// Those of them that a token is multiplied with: without the embedding, of which it takes a row,
+  /// and the experts that it is not sent to.
+  double active_parameters() const;
+
+ private:
+  double parameters_of_layers(double experts_each) const;
 };
 
 /// Names that find_model() knows, in the order of the list.

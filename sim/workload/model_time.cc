@@ -1,15 +1,15 @@
 #include "sim/workload/model_time.h"
 
 #include <algorithm>
-#include <array>
-#include <map>
+#include <limits>
 #include <nlohmann/json.hpp>
-#include <tuple>
+#include <optional>
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/error.h"
 #include "sim/simulator.h"
+#include "sim/workload/tiled_product.h"
 
 namespace arlab {
 namespace {
@@ -29,53 +29,25 @@ double compute_us(double flop, double efficiency, const Device& device) {
   return flop / (tflops * 1e12) * kUsPerSecond;
 }
 
-/// Simulates the collectives of a model, each once.
-class Collectives {
- public:
-  Collectives(const Communication& communication, const InferenceStep& step,
-              const Topology& topology)
-      : communication_(communication),
-        plain_(find_codec(name_of(step.dtype))),
-        step_(step),
-        topology_(topology) {}
-
-  double us(const Operation& operation) {
-    const auto key = std::tuple(operation.collective, operation.elements, operation.encoded);
-    const auto [entry, is_new] = known_.try_emplace(key, 0.0);
-    if (is_new) entry->second = simulated_us(operation);
-    return entry->second;
+double simulated_us(const Operation& operation, const InferenceStep& step,
+                    const Communication& communication, const Topology& topology) {
+  const CodecPtr codec = operation.encoded ? communication.codec : find_codec(name_of(step.dtype));
+  const bool reduces = operation.collective == Collective::all_reduce;
+  const std::string name =
+      reduces ? communication.algorithm : std::string(name_of(operation.collective));
+  const Algorithm& algorithm = find_algorithm(name);
+  if (algorithm.collective != operation.collective) {
+    fail("algorithm {} does no all-reduce", quote(name));
   }
-
- private:
-  double simulated_us(const Operation& operation) const {
-    const Codec& codec = operation.encoded ? *communication_.codec : *plain_;
-    const bool reduces = operation.collective == Collective::all_reduce;
-    const std::string name =
-        reduces ? communication_.algorithm : std::string(name_of(operation.collective));
-    const Algorithm& algorithm = find_algorithm(name);
-    if (algorithm.collective != operation.collective) {
-      fail("algorithm {} does no all-reduce", quote(name));
-    }
-    const ScheduleRequest request{
-        .world_size = step_.ranks,
-        .elements = operation.elements,
-        .alignment = codec.info().alignment,
-        .options = {{"group_size", default_group_size(topology_, step_.ranks)}}};
-    return simulate({algorithm,
-                     request,
-                     codec,
-                     step_.dtype,
-                     topology_,
-                     {.library = communication_.library}})
-        .latency_us;
-  }
-
-  const Communication& communication_;
-  CodecPtr plain_;
-  const InferenceStep& step_;
-  const Topology& topology_;
-  std::map<std::tuple<Collective, std::uint64_t, bool>, double> known_;
-};
+  const ScheduleRequest request{
+      .world_size = step.ranks,
+      .elements = operation.elements,
+      .alignment = codec->info().alignment,
+      .options = {{"group_size", default_group_size(topology, step.ranks)}}};
+  return simulate(
+             {algorithm, request, *codec, step.dtype, topology, {.library = communication.library}})
+      .latency_us;
+}
 
 void require_possible(const InferenceStep& step, const Topology& topology, Overlap overlap) {
   if (!topology.device.compute) {
@@ -101,6 +73,10 @@ std::vector<InferenceStep> parts_of(const InferenceStep& step, Overlap overlap) 
   std::vector<InferenceStep> halves(2, step);
   halves[0].batch = (step.batch + 1) / 2;
   halves[1].batch = step.batch / 2;
+  if (step.lengths.empty()) return halves;
+  halves[0].lengths.resize(halves[0].batch);
+  halves[1].lengths.erase(halves[1].lengths.begin(),
+                          halves[1].lengths.end() - static_cast<std::ptrdiff_t>(halves[1].batch));
   return halves;
 }
 
@@ -108,17 +84,17 @@ std::vector<InferenceStep> parts_of(const InferenceStep& step, Overlap overlap) 
 struct Queue {
   std::vector<OperationSpan> work;  ///< without times
   std::size_t next = 0;
-  double ready = 0;  ///< when the operation before it is done
+  bool is_busy = false;
 };
 
-/// Operations of each layer, `layers` times, then those of the head.
+/// Operations of each layer, then those of the head.
 Queue queue_of(const std::vector<TimedOperation>& operations, std::uint32_t batch,
                std::uint32_t layers) {
   Queue queue;
   for (std::uint32_t layer = 0; layer <= layers; ++layer) {
     for (std::size_t i = 0; i < operations.size(); ++i) {
-      const bool of_layer = operations[i].of_layer;
-      if (operations[i].batch == batch && of_layer == (layer < layers)) {
+      const std::uint32_t first = operations[i].first_layer;
+      if (operations[i].batch == batch && layer >= first && layer - first < operations[i].count) {
         queue.work.push_back({.operation = i, .layer = layer});
       }
     }
@@ -130,34 +106,71 @@ bool communicates(const TimedOperation& timed) {
   return timed.operation.kind == OperationKind::communication;
 }
 
-/// The device and the links do one operation at a time: of the batches' next ones, that which can
-/// begin first.
-void put_in_order(ModelTime& time, std::vector<Queue> queues) {
-  std::array<double, 2> free = {0, 0};  // device, links
+/// What the device, or the links, do: one operation at a time.
+struct Server {
+  Queue* queue = nullptr;  ///< whose it is; nullptr: nothing
+  OperationSpan span = {};
+  std::optional<TiledProduct> product = {};
+  double free_us = 0;  ///< when the last one has ended
+
+  double end_us() const {
+    if (queue == nullptr) return std::numeric_limits<double>::infinity();
+    return product ? product->end_us() : span.end;
+  }
+};
+
+/// Of the batches' next operations each begins when the one before it is done and what it needs is
+/// free. A collective has so many of all multiprocessors.
+void put_in_order(ModelTime& time, std::vector<Queue> queues, double kernel_us, std::uint32_t taken,
+                  std::uint32_t all) {
+  Server device;
+  Server links;
   double waited = 0;
-  while (true) {
-    Queue* first = nullptr;
-    double begin = 0;
+  const auto begin = [&](Queue& queue, double now_us) {
+    const OperationSpan& next = queue.work[queue.next];
+    const TimedOperation& timed = time.operations[next.operation];
+    const bool sends = communicates(timed);
+    Server& server = sends ? links : device;
+    if (server.queue != nullptr) return;
+    server = {.queue = &queue, .span = next, .free_us = server.free_us};
+    ++queue.next;
+    queue.is_busy = true;
+    const double begin_us =
+        sends && taken > 0 && device.product ? device.product->take(taken, now_us) : now_us;
+    server.span.begin = begin_us;
+    server.span.end = begin_us + timed.us;
+    if (sends) return;
+    waited += now_us - server.free_us;
+    if (taken == 0 || timed.operation.tiles == 0 || timed.bound != "compute") return;
+    const double start_us = timed.operation.kernels * kernel_us;
+    server.product.emplace(now_us + start_us, timed.us - start_us, timed.operation.tiles, all,
+                           links.queue == nullptr ? 0 : taken);
+  };
+  const auto end = [&](Server& server, double now_us) {
+    const double alone_us = time.operations[server.span.operation].us;
+    if (server.product) time.taken_us += now_us - server.span.begin - alone_us;
+    server.span.end = server.free_us = now_us;
+    server.queue->is_busy = false;
+    server.queue = nullptr;
+    server.product.reset();
+    time.spans.push_back(server.span);
+  };
+  for (double now_us = 0;;) {
     for (Queue& queue : queues) {
-      if (queue.next == queue.work.size()) continue;
-      const bool links = communicates(time.operations[queue.work[queue.next].operation]);
-      const double can_begin = std::max(queue.ready, free[links ? 1 : 0]);
-      if (first != nullptr && can_begin >= begin) continue;
-      first = &queue;
-      begin = can_begin;
+      if (!queue.is_busy && queue.next < queue.work.size()) begin(queue, now_us);
     }
-    if (first == nullptr) break;
-    OperationSpan span = first->work[first->next++];
-    const TimedOperation& timed = time.operations[span.operation];
-    const bool links = communicates(timed);
-    if (!links) waited += begin - free[0];
-    span.begin = begin;
-    span.end = begin + timed.us;
-    free[links ? 1 : 0] = first->ready = span.end;
-    time.spans.push_back(span);
+    if (device.queue == nullptr && links.queue == nullptr) break;
+    const double device_end_us = device.end_us();
+    const double links_end_us = links.end_us();
+    now_us = std::min(device_end_us, links_end_us);
+    if (links_end_us == now_us) {
+      end(links, now_us);
+      if (device.product) device.product->give(taken, now_us);
+    }
+    if (device_end_us == now_us) end(device, now_us);
   }
   // The device also waits for what comes last, if that is communication.
-  time.communication_us = waited + std::max(0.0, free[1] - free[0]);
+  time.communication_us = waited + std::max(0.0, links.free_us - device.free_us);
 }
 
 }  // namespace
@@ -179,21 +192,40 @@ TimedOperation roofline(const Operation& operation, const Device& device) {
   return timed;
 }
 
+ModelClock::ModelClock(const ModelShape& model, const Communication& communication,
+                       const Topology& topology)
+    : model_(model), communication_(communication), topology_(topology), of_collectives_(topology) {
+  if (communication.multiprocessors == 0 || communication.library) return;
+  of_collectives_.device = with_multiprocessors(topology.device, communication.multiprocessors);
+}
+
+double ModelClock::collective_us(const Operation& operation, const InferenceStep& step) {
+  const Key key = {operation.collective, operation.elements, operation.encoded, step.ranks,
+                   step.dtype};
+  const auto [entry, is_new] = known_us_.try_emplace(key, 0.0);
+  if (is_new) entry->second = simulated_us(operation, step, communication_, of_collectives_);
+  return entry->second;
+}
+
 ModelTime model_time(const ModelShape& model, const InferenceStep& step,
                      const Communication& communication, const Topology& topology,
                      Overlap overlap) {
-  require_possible(step, topology, overlap);
-  Collectives collectives(communication, step, topology);
+  return ModelClock(model, communication, topology).time(step, overlap);
+}
+
+ModelTime ModelClock::time(const InferenceStep& step, Overlap overlap) {
+  require_possible(step, topology_, overlap);
   ModelTime time;
   double communicated = 0;
-  const auto add = [&](const Operation& operation, std::uint32_t batch, bool of_layer) {
-    TimedOperation timed = roofline(operation, topology.device);
+  const auto add = [&](const Operation& operation, std::uint32_t batch, std::uint32_t first_layer,
+                       std::uint32_t count) {
+    TimedOperation timed = roofline(operation, topology_.device);
     if (communicates(timed)) {
-      timed.us = collectives.us(operation);
+      timed.us = collective_us(operation, step);
       timed.bound = "links";
     }
-    timed.of_layer = of_layer;
-    timed.count = of_layer ? model.layers : 1;
+    timed.first_layer = first_layer;
+    timed.count = count;
     timed.batch = batch;
     (communicates(timed) ? communicated : time.compute_us) += timed.count * timed.us;
     time.operations.push_back(std::move(timed));
@@ -201,11 +233,22 @@ ModelTime model_time(const ModelShape& model, const InferenceStep& step,
   std::vector<Queue> queues;
   const std::vector<InferenceStep> parts = parts_of(step, overlap);
   for (std::uint32_t batch = 0; batch < parts.size(); ++batch) {
-    for (const Operation& each : operations_of_layer(model, parts[batch])) add(each, batch, true);
-    for (const Operation& each : operations_of_head(model, parts[batch])) add(each, batch, false);
-    queues.push_back(queue_of(time.operations, batch, model.layers));
+    std::uint32_t layer = 0;
+    for (const LayerKind& kind : model_.kinds()) {
+      for (const Operation& each : operations_of_layer(model_, kind, parts[batch])) {
+        add(each, batch, layer, kind.count);
+      }
+      layer += kind.count;
+    }
+    for (const Operation& each : operations_of_head(model_, parts[batch])) {
+      add(each, batch, layer, 1);
+    }
+    queues.push_back(queue_of(time.operations, batch, model_.layers));
   }
-  put_in_order(time, std::move(queues));
+  const std::uint32_t taken = overlap == Overlap::none ? 0 : communication_.multiprocessors;
+  put_in_order(time, std::move(queues), topology_.device.compute->kernel_us.value, taken,
+               taken == 0 ? 0 : multiprocessors_of(topology_.device));
+  time.compute_us += time.taken_us;
   // Nothing is hidden without overlap; the difference of two sums would leave their rounding.
   if (overlap != Overlap::none) time.hidden_us = communicated - time.communication_us;
   time.total_us = time.compute_us + time.communication_us;
@@ -214,6 +257,7 @@ ModelTime model_time(const ModelShape& model, const InferenceStep& step,
 
 std::string layer_trace(const ModelTime& time, const std::string& title) {
   const bool overlaps = time.operations.back().batch > 0;
+  const std::uint32_t layers = time.operations.back().first_layer;
   Json events = Json::array();
   const auto name_track = [&events](int track, const char* name) {
     events.push_back({{"ph", "M"},
@@ -228,7 +272,7 @@ std::string layer_trace(const ModelTime& time, const std::string& title) {
   name_track(2, "links");
   for (const OperationSpan& span : time.spans) {
     const TimedOperation& timed = time.operations[span.operation];
-    if (!timed.of_layer || span.layer >= (overlaps ? kTracedLayers : 1)) continue;
+    if (span.layer == layers || span.layer >= (overlaps ? kTracedLayers : 1)) continue;
     const Operation& operation = timed.operation;
     events.push_back({{"ph", "X"},
                       {"cat", std::string(name_of(operation.kind))},

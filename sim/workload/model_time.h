@@ -9,13 +9,17 @@
 //
 // Without overlap one follows the other. With two batches each operation of a half goes through the
 // device, or through the links, one at a time and in the order in which it can begin; one half
-// calculates while the other communicates. Collectives take nothing from the device meanwhile, so
-// that this is a bound.
+// calculates while the other communicates. Where nobody says how many multiprocessors collectives
+// have, they take nothing from the device meanwhile, so that this is a bound. Else a product that is
+// not bound by memory has only the others beside them (tiled_product.h); attention and all that is
+// bound by memory take as long as ever.
 #pragma once
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "reference/collectives/codecs.h"
@@ -33,15 +37,18 @@ struct Communication {
   std::string algorithm = "two_shot";  ///< of the all-reduces between layers
   CodecPtr codec = nullptr;
   bool library = false;  ///< as NCCL or RCCL do it; the codec sends values as they are
+  /// that its kernels have, and products beside them have not; 0: all that they want, and nothing
+  /// is taken. What a library takes with fewer is not known: it is as fast as ever.
+  std::uint32_t multiprocessors = 0;
 };
 
 struct TimedOperation {
   Operation operation;
-  bool of_layer = true;     ///< or of what follows the last one
-  std::uint32_t count = 1;  ///< how often the model does it
-  std::uint32_t batch = 0;  ///< which of two that overlap: 0 or 1
-  double us = 0;            ///< once
-  std::string bound = {};   ///< what it waits for: compute, memory, links
+  std::uint32_t first_layer = 0;  ///< that does it; the number of layers for what follows the last
+  std::uint32_t count = 1;        ///< how many layers, from that one on
+  std::uint32_t batch = 0;        ///< which of two that overlap: 0 or 1
+  double us = 0;                  ///< once
+  std::string bound = {};         ///< what it waits for: compute, memory, links
 };
 
 /// One operation on the timeline, in us from the beginning.
@@ -57,8 +64,31 @@ struct ModelTime {
   double compute_us = 0;        ///< in which the device calculates
   double communication_us = 0;  ///< in which it waits for communication
   double hidden_us = 0;         ///< time of communication while it calculates
+  double taken_us = 0;  ///< of compute_us: by which products are longer beside communication
   std::vector<TimedOperation> operations;
   std::vector<OperationSpan> spans;  ///< operations of all layers, by resource in the order of time
+};
+
+/// A model on a machine, which is asked for steps one after the other: a collective that several of
+/// them have is simulated once. All must outlive it.
+class ModelClock {
+ public:
+  /// Throws InvalidInput when the device has not so many multiprocessors.
+  ModelClock(const ModelShape& model, const Communication& communication, const Topology& topology);
+
+  /// As model_time().
+  ModelTime time(const InferenceStep& step, Overlap overlap = Overlap::none);
+
+ private:
+  using Key = std::tuple<Collective, std::uint64_t, bool, Rank, DType>;
+
+  double collective_us(const Operation& operation, const InferenceStep& step);
+
+  const ModelShape& model_;
+  const Communication& communication_;
+  const Topology& topology_;
+  Topology of_collectives_;  ///< as their kernels see it
+  std::map<Key, double> known_us_;
 };
 
 /// Throws InvalidInput when the topology has no [compute] or too few ranks, the dtype has not 16

@@ -1,17 +1,22 @@
 #include "sim/workload/workload.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
-#include <memory>
+#include <limits>
 #include <numeric>
 #include <set>
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
 #include "sim/topology/toml_section.h"
+#include "sim/workload/model_time.h"
 
 namespace arlab {
 namespace {
+
+constexpr double kMostFlop = 1e21;
 
 PairBytes read_pair_bytes(Section& section) {
   PairBytes rows;
@@ -30,6 +35,32 @@ PairBytes read_pair_bytes(Section& section) {
   return rows;
 }
 
+/// When a collective or computation begins.
+void read_begin(Section& section, auto& read) {
+  if (section.has("start_us")) read.start_us = section.number("start_us");
+  if (section.has("after")) read.after = section.texts("after");
+}
+
+Computation read_computation(Section& section) {
+  Computation read;
+  read.name = section.text("name");
+  read.ranks = section.ranks("ranks");
+  read_begin(section, read);
+  const bool has_flop = section.has("flop");
+  if (has_flop == section.has("us")) {
+    section.refuse("us",
+                   "needed is one of us, the time that it takes, and flop, what it calculates");
+  }
+  const char* key = has_flop ? "flop" : "us";
+  const double much = section.number(key);
+  const double most = has_flop ? kMostFlop : kLargestQuantity;
+  if (!(much >= 0 && much <= most)) {
+    section.refuse(key, fmt::format("{} is out of range; allowed is 0 to {}", much, most));
+  }
+  (has_flop ? read.flop : read.us) = much;
+  return read;
+}
+
 GroupCollective read_collective(Section& section) {
   GroupCollective read;
   read.name = section.text("name");
@@ -40,7 +71,7 @@ GroupCollective read_collective(Section& section) {
     read.options.set(option.name, section.value(option));
   }
   if (section.has("dtype")) read.dtype = section.text("dtype");
-  if (section.has("start_us")) read.start_us = section.number("start_us");
+  read_begin(section, read);
   read.library = section.optional_flag("library").value_or(false);
   const bool has_pairs = section.has("pair_bytes");
   const bool has_skew = section.has("skew");
@@ -64,18 +95,48 @@ DType dtype_of(const GroupCollective& collective, const Codec& codec) {
   return codec.takes(DType::fp16) ? DType::fp16 : codec.info().dtypes.front();
 }
 
-void require_ranks(const GroupCollective& collective, const Topology& topology) {
-  if (collective.ranks.empty()) fail("collective '{}': it has no ranks", collective.name);
+void require_ranks(const char* what, const auto& named, const Topology& topology) {
+  if (named.ranks.empty()) fail("{} '{}': it has no ranks", what, named.name);
   std::set<Rank> seen;
-  for (const Rank rank : collective.ranks) {
+  for (const Rank rank : named.ranks) {
     if (rank >= topology.ranks.value) {
-      fail("collective '{}': there is no rank {} on topology '{}'; allowed is 0 to {}",
-           collective.name, rank, topology.name, topology.ranks.value - 1);
+      fail("{} '{}': there is no rank {} on topology '{}'; allowed is 0 to {}", what, named.name,
+           rank, topology.name, topology.ranks.value - 1);
     }
-    if (!seen.insert(rank).second) {
-      fail("collective '{}': rank {} is named twice", collective.name, rank);
-    }
+    if (!seen.insert(rank).second) fail("{} '{}': rank {} is named twice", what, named.name, rank);
   }
+}
+
+const Device& device_of(Rank rank, const Topology& topology) {
+  const Device* device = &topology.device;
+  for (const DeviceOverride& other : topology.device_overrides) {
+    if (std::ranges::find(other.ranks, rank) != other.ranks.end()) device = &other.device;
+  }
+  return *device;
+}
+
+/// Until the last of its ranks is done.
+double us_of(const Computation& computation, const Topology& topology) {
+  require_ranks("computation", computation, topology);
+  if (!(computation.start_us >= 0 && computation.start_us <= kLargestQuantity)) {
+    fail("computation '{}' starts at {} us; allowed is 0 to {}", computation.name,
+         computation.start_us, kLargestQuantity);
+  }
+  if (computation.flop == 0) return computation.us;
+  double longest_us = 0;
+  for (const Rank rank : computation.ranks) {
+    const Device& device = device_of(rank, topology);
+    if (!device.compute) {
+      fail("computation '{}': flop needs a topology with a section [compute], which '{}' has not",
+           computation.name, topology.name);
+    }
+    longest_us = std::max(
+        longest_us,
+        roofline({.name = computation.name, .kind = OperationKind::gemm, .flop = computation.flop},
+                 device)
+            .us);
+  }
+  return longest_us;
 }
 
 /// Whole elements, in rows of the ranks.
@@ -111,10 +172,17 @@ Workload parse_workload(std::string_view text, std::string_view origin) {
   file.for_each("collectives", [&workload](Section& section) {
     workload.collectives.push_back(read_collective(section));
   });
+  file.for_each("compute", [&workload](Section& section) {
+    workload.computations.push_back(read_computation(section));
+  });
   file.reject_other_keys();
-  const std::size_t count = workload.collectives.size();
-  if (count < 1 || count > kMaxCollectives) {
-    fail("{}: it has {} [[collectives]]; allowed are 1 to {}", origin, count, kMaxCollectives);
+  const std::size_t collectives = workload.collectives.size();
+  const std::size_t all = collectives + workload.computations.size();
+  if (collectives < 1 || all > kMaxCollectives) {
+    fail(
+        "{}: it has {} [[collectives]] and {} [[compute]]; allowed are 1 to {} in all, of which at "
+        "least one is a collective",
+        origin, collectives, all - collectives, kMaxCollectives);
   }
   return workload;
 }
@@ -187,8 +255,10 @@ Plan unequal_all_to_all(const PairBytes& elements, const Codecs& codecs, DType d
   return plan;
 }
 
+namespace {
+
 PlacedPlan placed_plan(const GroupCollective& collective, const Topology& topology) {
-  require_ranks(collective, topology);
+  require_ranks("collective", collective, topology);
   const CodecPtr codec = find_codec(collective.codec);
   const CodecPtr inner = find_inner_codec(collective.options, codec);
   const Codecs codecs(*codec, *inner);
@@ -218,21 +288,162 @@ PlacedPlan placed_plan(const GroupCollective& collective, const Topology& topolo
   return placed;
 }
 
-std::vector<GroupTime> simulate_workload(const Workload& workload, const Topology& topology,
-                                         const SimulateOptions& options) {
-  std::vector<PlacedPlan> plans;
-  for (const GroupCollective& collective : workload.collectives) {
-    plans.push_back(placed_plan(collective, topology));
+}  // namespace
+
+PlannedWorkload::PlannedWorkload(const Workload& workload, const Topology& topology)
+    : topology_(topology) {
+  for (const GroupCollective& each : workload.collectives) {
+    plans_.push_back(placed_plan(each, topology));
+    entries_.push_back({each.name, each.ranks, each.start_us, {}, 0});
   }
-  std::vector<SimulationResult> together = simulate_together(plans, topology, options);
+  for (const Computation& each : workload.computations) {
+    entries_.push_back({each.name, each.ranks, each.start_us, {}, us_of(each, topology)});
+  }
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    find_what_they_wait_for(i, is_collective(i)
+                                   ? workload.collectives[i].after
+                                   : workload.computations[i - workload.collectives.size()].after);
+  }
+  require_no_circle();
+}
+
+void PlannedWorkload::find_what_they_wait_for(std::size_t entry,
+                                              const std::vector<std::string>& names) {
+  Entry& waits = entries_[entry];
+  std::vector<std::string> known;
+  for (const Entry& each : entries_) known.push_back(each.name);
+  for (const std::string& name : names) {
+    const auto found = std::ranges::count(known, name);
+    if (found != 1) {
+      fail("{}: after names {}, which {}; known are {}{}", quote(waits.name), quote(name),
+           found == 0 ? "is not there" : "several have for a name", join(known),
+           found == 0 ? did_you_mean(name, known) : "");
+    }
+    waits.after.push_back(static_cast<std::size_t>(std::ranges::find(known, name) - known.begin()));
+  }
+}
+
+/// Whoever waits only for those that can begin can begin too; what is left at last waits in a circle.
+void PlannedWorkload::require_no_circle() const {
+  std::vector<bool> can_begin(entries_.size(), false);
+  const auto blocker = [&](std::size_t entry) {
+    return std::ranges::find_if(entries_[entry].after,
+                                [&](std::size_t before) { return !can_begin[before]; });
+  };
+  for (bool found = true; found;) {
+    found = false;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      if (can_begin[i] || blocker(i) != entries_[i].after.end()) continue;
+      can_begin[i] = found = true;
+    }
+  }
+  const auto left = std::ranges::find(can_begin, false);
+  if (left == can_begin.end()) return;
+  // Each of these waits for another one of these, so that a walk comes back to where it has been.
+  std::vector<std::size_t> walk = {static_cast<std::size_t>(left - can_begin.begin())};
+  for (bool is_circle = false; !is_circle;) {
+    const std::size_t next = *blocker(walk.back());
+    is_circle = std::ranges::find(walk, next) != walk.end();
+    walk.push_back(next);
+  }
+  walk.erase(walk.begin(), std::ranges::find(walk, walk.back()));
+  std::vector<std::string> names;
+  for (const std::size_t each : walk) names.push_back(quote(entries_[each].name));
+  fail("none of these can begin, because each waits for the next: {}", fmt::join(names, " after "));
+}
+
+/// Nothing that begins later changes what has happened before. So it is enough to simulate those
+/// that have begun: whoever can begin first after that begins then, and all are simulated anew with
+/// it.
+std::vector<GroupTime> PlannedWorkload::together(const SimulateOptions& options) const {
+  constexpr double kNotYet = std::numeric_limits<double>::infinity();
+  std::vector<GroupTime> times(entries_.size());
+  std::vector<bool> begun(entries_.size(), false);
+  std::vector<PlacedPlan> running;
+  std::vector<std::size_t> entry_of;  // by what runs
+  std::vector<double> free_us(topology_.ranks.value, 0);
+  for (GroupTime& time : times) time.end_us = kNotYet;
+  const auto begin_collective = [&](std::size_t entry, double at_us) {
+    begun[entry] = true;
+    times[entry].start_us = at_us;
+    running.push_back(plans_[entry]);
+    running.back().start_us = at_us;
+    entry_of.push_back(entry);
+  };
+  const auto simulate_begun = [&] {
+    std::vector<SimulationResult> results = simulate_together(running, topology_, options);
+    for (std::size_t i = 0; i < running.size(); ++i) {
+      GroupTime& time = times[entry_of[i]];
+      time.result = std::move(results[i]);
+      time.end_us = time.start_us + time.result.latency_us;
+    }
+  };
+  const auto compute = [&](std::size_t entry, double at_us) {
+    const Entry& computation = entries_[entry];
+    GroupTime& time = times[entry];
+    begun[entry] = true;
+    time.start_us = at_us;
+    time.end_us = at_us + computation.computes_us;
+    time.result.topology = topology_.name;
+    time.result.algorithm = "computation";
+    time.result.world_size = static_cast<Rank>(computation.ranks.size());
+    time.result.latency_us = computation.computes_us;
+    for (const Rank rank : computation.ranks) free_us[rank] = time.end_us;
+  };
+  const auto can_begin_us = [&](std::size_t entry) {
+    const Entry& waits = entries_[entry];
+    double at_us = begun[entry] ? kNotYet : waits.start_us;
+    for (const std::size_t before : waits.after) at_us = std::max(at_us, times[before].end_us);
+    if (is_collective(entry)) return at_us;
+    for (const Rank rank : waits.ranks) at_us = std::max(at_us, free_us[rank]);
+    return at_us;
+  };
+  for (std::size_t i = 0; i < plans_.size(); ++i) {
+    if (entries_[i].after.empty()) begin_collective(i, entries_[i].start_us);
+  }
+  if (!running.empty()) simulate_begun();
+  while (true) {
+    std::size_t first = 0;
+    double at_us = kNotYet;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      if (can_begin_us(i) >= at_us) continue;
+      first = i;
+      at_us = can_begin_us(i);
+    }
+    if (at_us == kNotYet) return times;
+    if (!is_collective(first)) {
+      compute(first, at_us);
+      continue;
+    }
+    // What has ended by then, all of it, has no part in what follows; but the numbers of messages, of
+    // which jitter is made, would begin anew.
+    const bool all_over = std::ranges::all_of(
+        entry_of, [&](std::size_t entry) { return times[entry].end_us <= at_us; });
+    if (all_over && !topology_.jitter.any()) {
+      running.clear();
+      entry_of.clear();
+    }
+    for (std::size_t i = first; i < plans_.size(); ++i) {
+      if (can_begin_us(i) == at_us) begin_collective(i, at_us);
+    }
+    simulate_begun();
+  }
+}
+
+std::vector<GroupTime> PlannedWorkload::compared(const SimulateOptions& options) const {
+  std::vector<GroupTime> times = together(options);
   SimulateOptions untraced = options;
   untraced.trace = nullptr;
-  std::vector<GroupTime> times;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    const double alone_us =
-        simulate_together({&plans[i], 1}, topology, untraced).front().latency_us;
-    const double slowdown = together[i].latency_us / alone_us;
-    times.push_back({std::move(together[i]), plans[i].start_us, alone_us, slowdown});
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    GroupTime& time = times[i];
+    if (!is_collective(i)) {
+      time.alone_us = time.result.latency_us;
+      continue;
+    }
+    PlacedPlan alone = plans_[i];
+    alone.start_us = time.start_us;
+    time.alone_us = simulate_together({&alone, 1}, topology_, untraced).front().latency_us;
+    time.slowdown = time.result.latency_us / time.alone_us;
   }
   return times;
 }

@@ -1,6 +1,7 @@
-// A workload: collectives of groups of ranks, at once on one fabric. Tensor parallelism in every
-// server, experts across servers and gradients of everybody, say, each with its ranks, algorithm,
-// codec and begin; and what each of them loses to the others.
+// A workload: collectives of groups of ranks, at once on one fabric, and computations between them.
+// Tensor parallelism in every server, experts across servers and gradients of everybody, say, each
+// with its ranks, algorithm, codec, and begin or what it waits for; and what each of them loses to
+// the others.
 //
 // Workloads are TOML files; README.md of this folder documents the schema.
 #pragma once
@@ -32,14 +33,30 @@ struct GroupCollective {
   bool library = false;
   /// all_to_all: instead of equal slots. Of what a rank sends to itself nothing is sent.
   PairBytes pair_bytes = {};
+  /// Names of collectives and computations: it begins when all of them have ended on all their
+  /// ranks, and not before start_us.
+  std::vector<std::string> after = {};
+};
+
+/// What ranks calculate, each the same. A rank does one computation at a time: that which can begin
+/// first, or stands first.
+struct Computation {
+  std::string name;
+  std::vector<Rank> ranks;
+  double us = 0;
+  double flop = 0;  ///< instead: of a matrix product of a rank, by the machine's [compute]
+  double start_us = 0;
+  std::vector<std::string> after = {};
 };
 
 struct Workload {
   std::string name;
   std::string summary;
   std::vector<GroupCollective> collectives;
+  std::vector<Computation> computations = {};
 };
 
+/// Collectives, and computations.
 inline constexpr std::size_t kMaxCollectives = 1024;
 
 /// Reads TOML text; `origin` names it in messages. Throws InvalidInput: file, key, what is allowed.
@@ -54,19 +71,55 @@ PairBytes skewed(Rank ranks, std::uint64_t bytes, double skew);
 /// the codecs. Its payload is what the rank that has most sends, its own slot included.
 Plan unequal_all_to_all(const PairBytes& elements, const Codecs& codecs, DType dtype);
 
-/// A collective of the workload, at once with the others, and what it would be without them.
+/// A collective or computation of the workload, at once with the others, and what it would be
+/// without them. Of a computation the result has ranks, latency, and an algorithm that is called so.
 struct GroupTime {
-  SimulationResult result;  ///< its latency counts from its own start; links of the whole workload
+  SimulationResult result;  ///< latency from its own start; links of all that run with it
   double start_us = 0;
+  double end_us = 0;
   double alone_us = 0;
   double slowdown = 1;  ///< latency together / alone
 };
 
-/// Throws InvalidInput when a collective names what is not there, or does not fit.
-std::vector<GroupTime> simulate_workload(const Workload& workload, const Topology& topology,
-                                         const SimulateOptions& options = {});
+/// A workload on a machine: planned once, and run as often as is wanted. Times are of its
+/// collectives in their order, then of its computations.
+class PlannedWorkload {
+ public:
+  /// What waits: a collective, or a computation.
+  struct Entry {
+    std::string name;
+    std::vector<Rank> ranks;
+    double start_us = 0;  ///< not before it
+    std::vector<std::size_t> after;
+    double computes_us = 0;
+  };
 
-/// The plan of one of them.
-PlacedPlan placed_plan(const GroupCollective& collective, const Topology& topology);
+  /// Throws InvalidInput when something names what is not there, does not fit, or can never begin
+  /// because it waits for itself. The topology must outlive it.
+  PlannedWorkload(const Workload& workload, const Topology& topology);
+
+  /// All together; nothing is said about what they would be alone. Throws InvalidInput as
+  /// simulate_together() does.
+  std::vector<GroupTime> together(const SimulateOptions& options) const;
+  /// And what each loses to the others.
+  std::vector<GroupTime> compared(const SimulateOptions& options) const;
+
+  /// Collectives in their order, then computations.
+  const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  bool is_collective(std::size_t entry) const { return entry < plans_.size(); }
+  void find_what_they_wait_for(std::size_t entry, const std::vector<std::string>& names);
+  void require_no_circle() const;
+
+  const Topology& topology_;
+  std::vector<PlacedPlan> plans_;
+  std::vector<Entry> entries_;
+};
+
+inline std::vector<GroupTime> simulate_workload(const Workload& workload, const Topology& topology,
+                                                const SimulateOptions& options = {}) {
+  return PlannedWorkload(workload, topology).compared(options);
+}
 
 }  // namespace arlab

@@ -1,6 +1,7 @@
 """arlab model time and arlab model validate."""
 
 import json
+from pathlib import Path
 
 import pytest
 from program import ok, ok_csv, ok_json, refused
@@ -67,6 +68,21 @@ def test_a_mixture_of_experts_exchanges_tokens(tmp_path):
     assert ok_json(f"{command} --combine quantized", tmp_path)["ttft_us"] < found["ttft_us"]
 
 
+def test_models_of_experts_by_their_config(tmp_path):
+    models = Path(__file__).parent.parent / "sim" / "models"
+    for name, billions, active, more in (
+        ("deepseek-v3", 671.0, 36.6, {"dispatch": [58], "ffn all-reduce": [3], "kv up": [3, 58]}),
+        ("gpt-oss-120b", 116.8, 5.1, {"attention": [18, 18]}),
+        ("qwen3-235b-a22b", 235.1, 21.6, {"attention": [94]}),
+    ):
+        command = "model time --topology h200-8 --tokens 2048 --codec qr-q8 --model"
+        found = ok_json(f"{command} {models / name}.json", tmp_path)
+        assert (round(found["parameters"] / 1e9, 1), round(found["active_parameters"] / 1e9, 1)) == (billions, active)
+        for operation, counts in more.items():
+            assert [row["count"] for row in found["operations"] if row["operation"] == operation] == counts
+        assert ok_json(f"{command} {name}", tmp_path)["ttft_us"] == found["ttft_us"]
+
+
 def test_the_trace_is_the_layer(tmp_path):
     found = ok_json(f"{LLAMA} --trace layer.json", tmp_path)
     trace = json.loads((tmp_path / "layer.json").read_text())
@@ -81,6 +97,75 @@ def test_the_trace_is_the_layer(tmp_path):
     for track in (1, 2):  # one at a time
         of_track = sorted((s["ts"], s["ts"] + s["dur"]) for s in spans if s["tid"] == track)
         assert all(end <= begin + 1e-6 for (_, end), (begin, _) in zip(of_track, of_track[1:], strict=False))
+
+
+def test_products_have_what_collectives_leave(tmp_path):
+    command = "model time --model llama-3-70b --topology h200-8 --batch 8 --codec qr-q8 --overlap batches"
+    bound = ok_json(command, tmp_path)
+    assert bound["taken_us"] == 0
+    found = ok_json(f"{command} --sms 32", tmp_path)
+    assert found["taken_us"] > 0 and found["compute_us"] == pytest.approx(bound["compute_us"] + found["taken_us"])
+    assert found["ttft_us"] > bound["ttft_us"] and found["library_us"] > bound["library_us"]
+    refused(f"{command} --sms 133", tmp_path, "has 1 to 132")
+    refused(f"{command.replace('qr-q8', 'bf16')} --sms 8 --library", tmp_path, "--sms is of arlab's kernels")
+
+
+def test_requests_that_arrive_wait(tmp_path):
+    command = "model time --model llama-3-8b --topology a100-8 --codec int4-g32 --tokens 512 --output-tokens 32 --requests 200"
+    quiet = ok_json(f"{command} --rate 0.5", tmp_path)
+    busy = ok_json(f"{command} --rate 40 --seed 3", tmp_path)
+    assert busy["schema"] == "arlab.model.serving/1" and busy == ok_json(f"{command} --rate 40 --seed 3", tmp_path)
+    assert 0 < quiet["load"] < busy["load"] < busy["uncompressed_load"] < 1
+    for before, after in zip(quiet["latencies"], busy["latencies"], strict=True):
+        assert before["mean_us"] < after["mean_us"] < after["uncompressed_mean_us"]
+        assert after["p50_us"] <= after["p90_us"] <= after["p99_us"]
+    # Alone, a request has the times that a prompt and a token have.
+    one = "model time --model llama-3-8b --topology a100-8 --codec int4-g32 --tokens 512"
+    ttft, tpot, itl = quiet["latencies"]
+    assert ttft["p50_us"] == pytest.approx(ok_json(one, tmp_path)["ttft_us"])
+    assert ok_json(f"{one} --phase decode", tmp_path)["tpot_us"] == pytest.approx(itl["p50_us"], rel=0.01)
+    assert tpot["mean_us"] == pytest.approx(itl["mean_us"])
+    assert [row["latency"] for row in ok_csv(f"{command} --rate 0.5", tmp_path)] == ["ttft", "tpot", "itl"]
+
+
+def test_more_requests_than_can_be_served_have_no_latency(tmp_path):
+    command = "model time --model llama-3-8b --topology a100-8 --codec int4-g32 --tokens 512 --output-tokens 32 --rate"
+    capacity = 100 / ok_json(f"{command} 100", tmp_path)["load"]
+    found = ok_json(f"{command} {1.5 * capacity}", tmp_path)
+    assert found["load"] == pytest.approx(1.5) and found["end_s"] is None
+    assert all(row[key] is None for row in found["latencies"] for key in ("mean_us", "p99_us", "uncompressed_mean_us"))
+    assert "the queue grows without end" in ok(f"{command} {1.5 * capacity}", tmp_path)
+    # A rate between the two: the codec serves it, and without one the queue grows.
+    between = ok_json(f"{command} {0.98 * capacity}", tmp_path)
+    assert between["latencies"][0]["mean_us"] > 0 and between["latencies"][0]["uncompressed_mean_us"] is None
+
+
+def test_a_trace_of_arrivals(tmp_path):
+    (tmp_path / "a.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,256,4\n0,512,1\n10,100,2\n")
+    found = ok_json("model time --model llama-3-8b --topology a100-8 --arrivals a.csv", tmp_path)
+    assert found["requests"] == 3 and found["load"] is None and found["end_s"] > 10
+    assert found["latencies"][0]["p50_us"] == found["latencies"][0]["p90_us"]  # two at once
+
+
+@pytest.mark.parametrize(
+    ("more", "part"),
+    [
+        ("--rate 0", "--rate is 0: allowed is above 0"),
+        ("--rate nan", "--rate"),
+        ("--max-batch 4", "--max-batch and --max-tokens are of requests that arrive"),
+        ("--seed 4", "--rate"),
+        ("--rate 1 --batch 2", "--rate"),
+        ("--rate 1 --phase decode", "--phase decode is of one step"),
+        ("--rate 1 --tokens 9000", "a prompt of 9000 tokens is longer than a prefill may be; allowed are 8192"),
+        ("--rate 1 --output-tokens 100000", "allowed are 2000000 in all"),
+        ("--arrivals none.csv", "none.csv"),
+        ("--arrivals a.csv", "line 2: prompt_tokens is 'x'; allowed is a whole number from 1"),
+        ("--arrivals a.csv --rate 1", "--arrivals"),
+    ],
+)
+def test_arrivals_that_cannot_be_are_said_in_one_line(tmp_path, more, part):
+    (tmp_path / "a.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,x,4\n")
+    refused(f"model time --model llama-3-8b --topology a100-8 {more}", tmp_path, part)
 
 
 @pytest.mark.parametrize(

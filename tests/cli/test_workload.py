@@ -57,6 +57,36 @@ def test_workload_says_what_each_loses_to_the_others(tmp_path):
     assert len(ok_csv("simulate --topology h800-8 --workload w.toml", tmp_path)) == 2
 
 
+def test_what_waits_begins_when_that_has_ended(tmp_path):
+    compute = '[[compute]]\nname = "{}"\nranks = [0, 1, 2, 3, 4, 5, 6, 7]\n{}\n'
+    chain = WORKLOAD.replace("start_us = 5.0", 'after = ["tp", "product"]') + compute.format("product", "us = 10") + compute.format(
+        "next", 'flop = 1e12\nafter = ["ep"]')  # fmt: skip
+    (tmp_path / "w.toml").write_text(chain)
+    report = ok_json("simulate --topology h800-8 --workload w.toml", tmp_path)
+    tp, ep, product, following = report["collectives"]
+    assert (product["algorithm"], product["codec"], product["end_us"]) == ("computation", None, 10)
+    assert tp["start_us"] == 0 and tp["slowdown"] == ep["slowdown"] == 1
+    assert ep["start_us"] == max(tp["end_us"], 10) and following["start_us"] == ep["end_us"]
+    assert report["end_us"] == following["end_us"] == pytest.approx(following["start_us"] + following["latency_us"])
+    late = ok_json("simulate --topology h800-8 --workload w.toml --runs 5 --jitter-launch 3", tmp_path)
+    assert late["collectives"][1]["p50_us"] > ep["latency_us"] and late["collectives"][2]["max_us"] == 10
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('after = ["pt"]', "'ep': after names 'pt', which is not there; known are tp, ep"),
+        ('after = ["ep"]', "none of these can begin, because each waits for the next: 'ep' after 'ep'"),
+        ('after = "tp"', "key 'collectives[1].after': it must be an array of strings"),
+        ("[[compute]]\nname = 'c'\nranks = [0]", "needed is one of us"),
+        ("[[compute]]\nname = 'c'\nranks = [9]\nus = 1", "computation 'c': there is no rank 9"),
+    ],
+)
+def test_what_can_never_begin_is_said_in_one_line(tmp_path, line, says):
+    (tmp_path / "w.toml").write_text(WORKLOAD + line)
+    refused("simulate --topology h800-8 --workload w.toml", tmp_path, says)
+
+
 def test_runs_have_quantiles_and_follow_from_the_seed(tmp_path):
     command = "simulate --topology h800-8 --algorithm two_shot --codec qr-q4 --bytes 1M --jitter-launch 3 --runs 200"
     report = ok_json(command, tmp_path)

@@ -27,6 +27,18 @@ def test_a_config_and_a_trace(tmp_path):
     assert json.loads((tmp_path / "layer.json").read_text())["traceEvents"]
 
 
+def test_requests_that_arrive(tmp_path):
+    found = arlab.models.time("llama-3-8b", topology="a100-8", codec="int4-g32", rate=20, requests=50, output_tokens=8, max_batch=4)
+    assert 0 < found.load < found.uncompressed_load < 1 and "load" in repr(found)
+    assert list(found.latencies["latency"]) == ["ttft", "tpot", "itl"] and (found.latencies["mean_us"] > 0).all()
+    (tmp_path / "a.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,256,4\n")
+    alone = arlab.models.time("llama-3-8b", topology="a100-8", arrivals=tmp_path / "a.csv")
+    prompt = arlab.models.time("llama-3-8b", topology="a100-8", tokens=256)
+    assert alone.latencies["p99_us"][0] == pytest.approx(prompt.ttft_us)
+    with pytest.raises(ValueError, match="rate"):
+        arlab.models.time("llama-3-8b", topology="a100-8", rate=-1)
+
+
 def test_what_is_wrong_is_an_argument_error():
     for wrong in ({"model": "none"}, {"topology": "full:8"}, {"ranks": 3}, {"codec": "none"}):
         with pytest.raises(ValueError, match="none|compute|divide"):

@@ -199,6 +199,139 @@ TEST(Workload, LatencyCountsFromTheStart) {
   }
 }
 
+// ---------------------------------------------------------------- who waits for whom
+
+GroupCollective named(const std::string& name, GroupCollective c,
+                      std::vector<std::string> after = {}) {
+  c.name = name;
+  c.after = std::move(after);
+  return c;
+}
+
+TEST(After, AChainTakesTheSumOfItsParts) {
+  Dice dice(10);
+  for (int i = 0; i < 30; ++i) {
+    SCOPED_TRACE(i);
+    const Topology t = random_machine(dice);
+    const GroupCollective one = random_collective(dice, all_ranks(t));
+    GroupCollective two = random_collective(dice, all_ranks(t));
+    two.codec = one.codec;
+    const Picoseconds first = alone(one, t).latency;
+    const Picoseconds second = alone(two, t).latency;
+    // In the file the last one stands first.
+    const auto both = times({named("two", two, {"one"}), named("one", one)}, t);
+    EXPECT_EQ(both[1].result.latency, first);
+    EXPECT_EQ(both[0].result.latency, second);
+    EXPECT_EQ(both[0].start_us, both[1].end_us);
+    EXPECT_EQ(picoseconds_from_us(both[0].end_us), first + second);
+    EXPECT_EQ(both[0].slowdown, 1);
+  }
+}
+
+TEST(After, WhoWaitsForTwoBeginsWithTheLater) {
+  const Topology t = machine(TopologyKind::full_mesh, 4);
+  const GroupCollective little = collective({0, 1}, "all_gather", 2000);
+  const GroupCollective much = collective({2, 3}, "all_gather", 200'000);
+  const auto found = times(
+      {named("little", little), named("much", much), named("last", little, {"little", "much"})}, t);
+  EXPECT_LT(found[0].end_us, found[1].end_us);
+  EXPECT_EQ(found[2].start_us, found[1].end_us);
+  // And not before its own start.
+  GroupCollective late = named("last", little, {"little", "much"});
+  late.start_us = 1000;
+  EXPECT_EQ(times({named("little", little), named("much", much), late}, t)[2].start_us, 1000);
+}
+
+TEST(After, BeginsAsIfItsStartHadBeenWritten) {
+  // What waits shares links with what runs on: two chains of three collectives on the same ranks, and
+  // the same with the starts that they had.
+  Dice dice(11);
+  for (int i = 0; i < 20; ++i) {
+    SCOPED_TRACE(i);
+    const Topology t = random_machine(dice);
+    std::vector<GroupCollective> chains;
+    for (int k = 0; k < 6; ++k) {
+      GroupCollective c = random_collective(dice, all_ranks(t));
+      c.codec = "fp16";
+      chains.push_back(named(std::to_string(k), c));
+      if (k >= 2) chains.back().after = {std::to_string(k - 2)};
+    }
+    const auto waiting = times(chains, t);
+    for (int k = 0; k < 6; ++k) {
+      chains[k].after.clear();
+      chains[k].start_us = waiting[k].start_us;
+      EXPECT_EQ(waiting[k].start_us, k < 2 ? 0 : waiting[k - 2].end_us);
+    }
+    const auto written = times(chains, t);
+    for (int k = 0; k < 6; ++k) {
+      EXPECT_EQ(written[k].result.latency, waiting[k].result.latency);
+    }
+  }
+}
+
+std::vector<GroupTime> times(const std::vector<GroupCollective>& collectives,
+                             const std::vector<Computation>& computations, const Topology& t) {
+  return simulate_workload(Workload{"test", "test", collectives, computations}, t);
+}
+
+TEST(Computation, IsWaitedForAndWaits) {
+  const Topology t = machine(TopologyKind::switched, 4);
+  const GroupCollective c = collective({0, 1});
+  const double alone_us = alone(c, t).latency_us;
+  const auto found = times({named("c", c, {"before"})},
+                           {{.name = "before", .ranks = {0, 1}, .us = 10},
+                            {.name = "behind", .ranks = {1}, .us = 3, .after = {"c"}}},
+                           t);
+  EXPECT_EQ(found[0].start_us, 10);
+  EXPECT_DOUBLE_EQ(found[0].end_us, 10 + alone_us);
+  EXPECT_EQ(found[1].start_us, 0);
+  EXPECT_EQ(found[2].start_us, found[0].end_us);
+  EXPECT_EQ(found[2].end_us, found[0].end_us + 3);
+}
+
+TEST(Computation, HidesBesideACollective) {
+  const Topology t = machine(TopologyKind::switched, 4);
+  for (const double us : {1.0, 1000.0}) {
+    const GroupCollective c = named("c", collective({0, 1}));
+    const GroupCollective last = named("last", collective({0, 1, 2, 3}), {"c", "beside"});
+    const auto found = times({c, last}, {{.name = "beside", .ranks = {2, 3}, .us = us}}, t);
+    EXPECT_EQ(found[1].start_us, std::max(us, alone(c, t).latency_us));
+  }
+}
+
+TEST(Computation, OneAtATimeOnARank) {
+  const Topology t = machine(TopologyKind::switched, 4);
+  const auto found = times({named("c", collective({0, 1}), {"a", "b", "d"})},
+                           {{.name = "a", .ranks = {0, 1}, .us = 10},
+                            {.name = "b", .ranks = {1, 2}, .us = 5},
+                            {.name = "d", .ranks = {3}, .us = 2, .start_us = 1}},
+                           t);
+  EXPECT_EQ(found[1].start_us, 0);
+  EXPECT_EQ(found[2].start_us, 10);
+  EXPECT_EQ(found[3].end_us, 3);
+  EXPECT_EQ(found[0].start_us, 15);
+}
+
+TEST(Computation, OfFlopTakesWhatTheDeviceTakes) {
+  Topology t = machine(TopologyKind::switched, 4);
+  const std::vector<GroupCollective> c = {named("c", collective({0, 1}), {"product"})};
+  const std::vector<Computation> product = {{.name = "product", .ranks = {0, 1}, .flop = 1e9}};
+  expect_contains(message_of([&] { times(c, product, t); }),
+                  "computation 'product': flop needs a topology with a section [compute]");
+  // 10^9 operations at half of 100 * 10^12 per second are 20 us, and a kernel begins in 3.
+  t.device.compute = Compute{.bf16_tflops = assumed(100),
+                             .gemm_efficiency = assumed(0.5),
+                             .attention_efficiency = assumed(1),
+                             .memory_efficiency = assumed(1),
+                             .kernel_us = assumed(3)};
+  EXPECT_DOUBLE_EQ(times(c, product, t)[0].start_us, 23);
+  // The slowest of its ranks counts.
+  Device slow = t.device;
+  slow.compute->bf16_tflops = assumed(50);
+  t.device_overrides.push_back({{1}, slow});
+  EXPECT_DOUBLE_EQ(times(c, product, t)[0].start_us, 43);
+}
+
 // ---------------------------------------------------------------- slots that are not equal
 
 TEST(UnequalSlots, OfEqualSizeAreAnAllToAll) {
@@ -432,7 +565,32 @@ TEST(WorkloadFile, RefusesWhatDoesNotFit) {
   expect_contains(refusal(kWorkload, "all_to_all", "ring"), "are for all_to_all, not ring");
   expect_contains(refusal(kWorkload, "two_shot", "three_shot"), "three_shot");
   expect_contains(message_of([] { parse_workload("name = \"a\"\nsummary = \"b\"\n", "w.toml"); }),
-                  "it has 0 [[collectives]]; allowed are 1 to 1024");
+                  "it has 0 [[collectives]] and 0 [[compute]]; allowed are 1 to 1024 in all");
+  const auto waits = [&refusal](const std::string& after) {
+    return refusal(kWorkload, "skew = 1.0", "after = [" + after + "]");
+  };
+  expect_contains(waits("\"pt\""), "'ep': after names 'pt', which is not there; known are tp, ep");
+  expect_contains(waits("\"ep\""), "each waits for the next: 'ep' after 'ep'");
+  expect_contains(waits("3"), "key 'collectives[1].after': it must be an array of strings");
+  const auto computes = [](const std::string& keys) {
+    return message_of([&] {
+      const std::string compute = "[[compute]]\nname = \"c\"\nranks = [0]\n" + keys;
+      simulate_workload(parse_workload(kWorkload + compute, "w.toml"),
+                        machine(TopologyKind::switched, 8));
+    });
+  };
+  expect_contains(computes(""), "key 'compute[0].us': needed is one of us");
+  expect_contains(computes("us = 1\nflop = 2"), "key 'compute[0].us': needed is one of us");
+  expect_contains(computes("us = -1"), "key 'compute[0].us': -1 is out of range");
+  expect_contains(
+      computes("us = 1\nafter = [\"d\"]\n[[compute]]\nname = \"d\"\nranks = [0]\n"
+               "us = 1\nafter = [\"e\", \"tp\"]\n[[compute]]\nname = \"e\"\n"
+               "ranks = [0]\nus = 1\nafter = [\"d\"]"),
+      "none of these can begin, because each waits for the next: 'd' after 'e' after 'd'");
+  expect_contains(computes("us = 1\n[[compute]]\nname = \"c\"\nranks = [0]\nus = 1\n"
+                           "after = [\"c\"]"),
+                  "'c': after names 'c', which several have for a name");
+  expect_contains(computes("us = 1\nstart_us = -1"), "computation 'c' starts at -1 us");
 }
 
 }  // namespace

@@ -87,13 +87,20 @@ class ModelTime(Result):
     communication_share            communication_us over the time, 0 to 1
     speedup_over_library           over the same with NCCL or RCCL, uncompressed; None where the topology does not know it
     operations                     a pandas.DataFrame: FLOP, bytes and time of each operation of one rank
+
+    With rate or arrivals it is about requests that arrive while the model is busy:
+
+    load         the rate over what can be served; from 1 on the queue grows without end, and there are no latencies
+    latencies    a pandas.DataFrame: mean and quantiles of the times to the first token (ttft), per token of a request (tpot) and
+                 between tokens (itl), with the codec and uncompressed
     """
 
     SHOWN = (
         "model", "topology", "ranks", "phase", "batch", "tokens", "dtype", "algorithm", "codec", "overlap", "ttft_us", "tpot_us",
-        "compute_us", "communication_us", "communication_share", "speedup_over_library", "provenance",
+        "compute_us", "communication_us", "communication_share", "speedup_over_library", "rate_per_s", "load", "uncompressed_load",
+        "provenance",
     )  # fmt: skip
-    TABLES = {"operations": "operations"}
+    TABLES = {"operations": "operations", "latencies": "latencies"}
 
     ttft_us: float | None
     tpot_us: float | None

@@ -37,7 +37,7 @@ Topology machine_of(Topology t, Mover mover) {
   for (SharingDomain& domain : t.domains) domain.bandwidth_gb_per_s.value *= share;
   t.device = generic_device();
   for_each_quantity_of(t.device, [](const std::string& key, Quantity& quantity) {
-    if (key.ends_with("_us")) quantity.value = 0;
+    if (key.ends_with("_us")) quantity.value = kSmallestQuantity;
     if (key.ends_with("_per_s")) quantity.value = kLargestQuantity;
   });
   t.device_overrides.clear();

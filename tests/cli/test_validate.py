@@ -198,6 +198,11 @@ def test_kernels_as_they_are_are_predicted(tmp_path):
         by_algorithm.setdefault(cell["algorithm"], []).append(abs(cell["error_percent"]))
     assert len(by_algorithm) == 10
     assert max(sum(errors) / len(errors) for errors in by_algorithm.values()) <= 9
+    by_codec = {}
+    for cell in report["measurements"]:
+        by_codec.setdefault((cell["topology"], cell["codec"]), []).append(abs(cell["error_percent"]))
+    of_codec = {which: sum(errors) / len(errors) for which, errors in by_codec.items()}
+    assert max(error for (machine, _), error in of_codec.items() if machine == "h200-2") <= 8, of_codec
     is_what_pages_quote(report, "measured")
 
 

@@ -151,8 +151,7 @@ bool has_root_ports(const Topology& topology) {
                      [](const LinkType& type) { return type.root_port; });
 }
 
-std::vector<double> flow_rates(const Topology& topology, std::span<const Flow> flows,
-                               Mover mover) {
+std::vector<double> flow_rates(const Topology& topology, std::span<const Flow> flows, Mover mover) {
   require_valid(topology, topology.name);
   require_flows(topology, flows);
   Ends ends(flows);
@@ -190,6 +189,12 @@ std::vector<std::string> collapses(const Topology& topology, const Plan& plan) {
     describe(fabric, crossings, Mover::stores, found);
   }
   return found;
+}
+
+std::string in_words(const std::vector<std::string>& collapses) {
+  if (collapses.empty()) return "none";
+  const std::string first = "at " + collapses.front().substr(0, collapses.front().find(" to "));
+  return collapses.size() == 1 ? first : fmt::format("{} and {} more", first, collapses.size() - 1);
 }
 
 }  // namespace arlab

@@ -13,7 +13,8 @@ namespace arlab {
 
 /// What to say of collapses().
 inline constexpr const char* kCollapses =
-    "posted writes of one switch to several root ports: far slower than this, which is not simulated";
+    "posted writes of one switch to several root ports: far slower than this, which is not "
+    "simulated";
 
 /// From one rank to another, different one.
 using Flow = std::pair<Rank, Rank>;
@@ -41,5 +42,8 @@ std::vector<std::string> collapses(const Topology& topology, std::span<const Flo
 
 /// The same of what a plan sends in each step.
 std::vector<std::string> collapses(const Topology& topology, const Plan& plan);
+
+/// For people: "none", "at uplink switch0->switch4 and 2 more".
+std::string in_words(const std::vector<std::string>& collapses);
 
 }  // namespace arlab

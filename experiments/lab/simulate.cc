@@ -486,8 +486,7 @@ Result Simulation::result(bool with_interval) const {
        {"model", r.model, "sim/README.md says how far it is from measured times"},
        {"provenance", fmt::format("simulated: model {}, topology {}", r.model, r.topology)}});
   if (has_root_ports(topology())) {
-    add({{"collapses", r.collapses, r.collapses.empty() ? "" : kCollapses,
-          r.collapses.empty() ? "none" : fmt::format("{}", fmt::join(r.collapses, "; "))}});
+    add({{"collapses", r.collapses, r.collapses.empty() ? "" : kCollapses, in_words(r.collapses)}});
   }
   if (!request.trace.empty()) {
     add({{"trace", request.trace,

@@ -412,10 +412,11 @@ struct FlowsRequest {
 };
 
 std::vector<BoundField> fields(FlowsRequest& r) {
-  return {field("topology", &r.topology, kWhich).by_place("TOPOLOGY"),
-          field("flows", &r.flows, "Sender>receiver, separated by commas: 0>1,2>3; or all: every pair")
-              .required(),
-          field("by", &r.by, "Who moves the bytes").among({"stores", "copies"})};
+  return {
+      field("topology", &r.topology, kWhich).by_place("TOPOLOGY"),
+      field("flows", &r.flows, "Sender>receiver, separated by commas: 0>1,2>3; or all: every pair")
+          .required(),
+      field("by", &r.by, "Who moves the bytes").among({"stores", "copies"})};
 }
 
 /// Pairs of ranks: "0>1", or "all".
@@ -454,13 +455,12 @@ Result rates_of_flows(const FlowsRequest& request) {
   report.figures = {{"topology", t.name, t.summary},
                     {"by", request.by, ""},
                     {"sum_gb_per_s", sum, "GB/s, all flows together"},
-                    {"collapses", Json(found), found.empty() ? "" : kCollapses,
-                     found.empty() ? "none" : fmt::format("{}", fmt::join(found, "; "))}};
+                    {"collapses", Json(found), found.empty() ? "" : kCollapses, in_words(found)}};
   report.rows_name = "flows";
   report.rows.columns = {"from", "to", "gb_per_s"};
   for (std::size_t i = 0; i < flows.size(); ++i) {
-    report.rows.rows.push_back({std::uint64_t{flows[i].first}, std::uint64_t{flows[i].second},
-                                rates[i]});
+    report.rows.rows.push_back(
+        {std::uint64_t{flows[i].first}, std::uint64_t{flows[i].second}, rates[i]});
   }
   return report;
 }

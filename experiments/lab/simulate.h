@@ -34,6 +34,7 @@ struct SimulateRequest {
   bool library = false;
   bool multicast = false;
   std::string sharing = "max_min";
+  std::optional<double> quantum;
   std::string trace;
   bool sensitivity = false;
 };

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,6 +65,11 @@ struct SimulationResult {
   double latency_us = 0;
   double algbw_gb_per_s = 0;  ///< payload bytes / latency
   double busbw_gb_per_s = 0;  ///< algbw * bus_bandwidth_factor()
+  /// The largest quantum in which rates were solved for; 0: exact.
+  double quantum_us = 0;
+  /// Most that the latency may be too long by for it: a quantum for each message of the chain that
+  /// ends last.
+  double quantum_error_us = 0;
   LatencyBreakdown breakdown;
   std::vector<LinkClassUse> links;  ///< classes that carried anything
   /// The bottleneck in words: the largest part of the breakdown, the link or rank that makes most
@@ -108,8 +114,8 @@ class SimulationTrace {
 /// What a simulation may cost before it is refused: so much takes about ten seconds and two
 /// gigabytes.
 inline constexpr std::uint64_t kMostCrossings = std::uint64_t{1} << 26;
-/// 15 seconds to two minutes.
-inline constexpr std::uint64_t kMostSolved = std::uint64_t{1} << 30;
+/// About a second.
+inline constexpr std::uint64_t kExactSolved = std::uint64_t{1} << 24;
 
 struct SimulateOptions {
   /// Simulates the schedule as the vendor's library runs it: uncompressed, by the protocol that it
@@ -122,9 +128,11 @@ struct SimulateOptions {
   SimulationTrace* trace = nullptr;
   /// Links that the messages cross, all together.
   std::uint64_t most_crossings = kMostCrossings;
-  /// Most NetworkEngine::solved(). A simulation that is far from its end when it has cost a part of
-  /// this is refused then.
-  std::uint64_t most_solved = kMostSolved;
+  /// Rates that messages share are solved for at most once in such a time: 0 is exact, however long
+  /// it takes. Nothing: exact until NetworkEngine::solved() is beyond exact_solved, then with a
+  /// quantum that grows by itself (run/quantum.h).
+  std::optional<double> quantum_us = {};
+  std::uint64_t exact_solved = kExactSolved;
   /// Which run it is, of those that Topology::jitter makes differ; any number.
   std::uint64_t seed = 0;
 };

@@ -90,6 +90,8 @@ void put_behind(const SimulationResult& agreement, SimulationResult& result) {
   const double share = result.latency_us / (result.latency_us + agreement.latency_us);
   result.breakdown.agreement_us = agreement.latency_us;
   result.wire_bytes += agreement.wire_bytes;
+  result.quantum_us = std::max(result.quantum_us, agreement.quantum_us);
+  result.quantum_error_us += agreement.quantum_error_us;
   result.latency += agreement.latency;
   result.latency_us += agreement.latency_us;
   result.algbw_gb_per_s *= share;

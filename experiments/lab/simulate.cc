@@ -57,9 +57,17 @@ SimulateOptions options_of(const SimulateRequest& r) {
   if (r.library && r.multicast) {
     fail("--multicast with --library: NCCL spreads by --algorithm nvls; allowed is one of both");
   }
+  if (r.quantum && r.sharing == "fifo") {
+    fail("--quantum with --sharing fifo: nothing is solved for; allowed is max_min");
+  }
+  if (r.quantum && !(*r.quantum >= 0 && *r.quantum <= kLargestQuantity)) {
+    fail("--quantum is {} us: allowed is 0, which is exact, to {:.0f}", *r.quantum,
+         kLargestQuantity);
+  }
   return {.library = r.library,
           .multicast = r.multicast,
           .sharing = r.sharing == "fifo" ? Sharing::fifo : Sharing::max_min,
+          .quantum_us = r.quantum,
           .seed = r.seed.value_or(0)};
 }
 
@@ -158,6 +166,21 @@ const char* bus_factor_words(Collective collective) {
   const bool twice =
       collective == Collective::all_reduce || collective == Collective::dispatch_combine;
   return twice ? "2 (n - 1) / n" : "(n - 1) / n";
+}
+
+/// Of the largest quantum; none where all is exact.
+std::vector<Figure> quantum_of(std::span<const SimulationResult> results) {
+  double quantum_us = 0;
+  double error_us = 0;
+  for (const SimulationResult& r : results) {
+    quantum_us = std::max(quantum_us, r.quantum_us);
+    error_us = std::max(error_us, r.quantum_error_us);
+  }
+  if (quantum_us == 0) return {};
+  return {{"quantum_us", quantum_us,
+           "us: rates of messages that share links are solved for at most once in it; --quantum 0 "
+           "is exact"},
+          {"quantum_error_us", error_us, "us: at most so much too long is the latency for it"}};
 }
 
 Table links_of(const SimulationResult& r) {
@@ -461,6 +484,7 @@ Result Simulation::result(bool with_interval) const {
            {"latency_us_high", nullptr, "none, as latency_us_low"}});
     }
   }
+  add(quantum_of({&r, 1}));
   add({{"algbw_gb_per_s", r.algbw_gb_per_s, "10^9 bytes/s: payload / latency"},
        {"busbw_gb_per_s", r.busbw_gb_per_s,
         fmt::format("as nccl-tests: algbw x {}", bus_factor_words(r.collective))}});
@@ -500,7 +524,8 @@ Result Simulation::result(bool with_interval) const {
   }
   result.shown_figures = words_in(
       "topology algorithm codec inner_codec ranks bytes latency_us latency_us_low "
-      "latency_us_high latency_us_tail busbw_gb_per_s bottleneck implementation runs p50_us p99_us "
+      "latency_us_high latency_us_tail quantum_us quantum_error_us busbw_gb_per_s bottleneck "
+      "implementation runs p50_us p99_us "
       "max_us "
       "collapses trace timeline provenance");
   return result;
@@ -562,6 +587,9 @@ Result result_of_sizes(const SimulateRequest& request) {
       result.figures.push_back(std::move(figure));
     }
   }
+  std::vector<SimulationResult> results;
+  for (const Simulation& each : all) results.push_back(each.times());
+  std::ranges::move(quantum_of(results), std::back_inserter(result.figures));
   if (all.back().interval()) {
     result.figures.push_back({"interval_percent", kIntervalPercent,
                               "of 100 measured times, so many should lie between latency_us_low "
@@ -576,8 +604,8 @@ Result result_of_workload(const SimulateRequest& request) {
       !request.placement.empty() || !request.dtype.empty() || request.ranks || request.skew ||
       request.library || request.multicast || request.sensitivity || !request.trace.empty()) {
     fail(
-        "--workload says what runs; besides it are allowed --topology, --sms, --sharing, --runs, "
-        "--seed, --jitter-launch, --jitter-message and --format");
+        "--workload says what runs; besides it are allowed --topology, --sms, --sharing, "
+        "--quantum, --runs, --seed, --jitter-launch, --jitter-message and --format");
   }
   const SimulateOptions options = options_of(request);
   const TopologyPtr topology = topology_of(request);
@@ -639,6 +667,9 @@ Result result_of_workload(const SimulateRequest& request) {
       {"sharing", request.sharing},
       {"model", kSimulatorModel, "sim/README.md says how far it is from measured times"},
       {"provenance", fmt::format("simulated: model {}, topology {}", kSimulatorModel, t.name)}};
+  std::vector<SimulationResult> results;
+  for (const GroupTime& time : times) results.push_back(time.result);
+  std::ranges::move(quantum_of(results), std::back_inserter(result.figures));
   if (request.runs) {
     result.figures.push_back(
         {"runs", *request.runs, fmt::format("with seeds {} and up", options.seed)});
@@ -700,6 +731,9 @@ std::vector<BoundField> fields(SimulateRequest& r) {
              "What a rank sends alike to all others leaves it once, where the switch spreads it"),
        field("sharing", &r.sharing, "Messages share links max-min fairly, or take turns")
            .among({"max_min", "fifo"}),
+       field("quantum", &r.quantum,
+             "max_min: solve for rates at most once in so many us; what that adds is printed",
+             "0, which is exact, for about a second; then it grows"),
        field("trace", &r.trace,
              "Write the timeline to this .json, for ui.perfetto.dev, and as a .png beside it; to a "
              ".chakra.json: as a Chakra execution trace"),

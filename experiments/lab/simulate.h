@@ -35,6 +35,7 @@ struct SimulateRequest {
   bool library = false;
   bool multicast = false;
   std::string sharing = "max_min";
+  std::optional<double> quantum;
   std::string trace;
   bool sensitivity = false;
 };

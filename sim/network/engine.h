@@ -33,6 +33,7 @@ struct Message {
   /// delivered `tree_latency` after it has been sent.
   bool is_tree = false;
   Picoseconds tree_latency = 0;
+  bool tells_flow = false;  ///< asks for NetworkClient::on_flowing()
 };
 
 /// Every smaller count is exact in a double.
@@ -54,6 +55,9 @@ class NetworkClient {
   virtual ~NetworkClient() = default;
   virtual void on_delivered(const Delivery& delivery) = 0;
   virtual void on_timer(std::uint64_t tag) = 0;
+  /// The message has begun to flow, or has got its turn on its last link, and its first byte arrives
+  /// at this time, now or later. Once, of a message that tells_flow; perhaps within send().
+  virtual void on_flowing(std::uint64_t /*tag*/, Picoseconds /*first_byte*/) {}
 };
 
 /// For timelines and tests; an engine without one does not pay for it.
@@ -106,6 +110,10 @@ class NetworkEngine {
   ResourceUsage usage(ResourceId resource) const;
   /// ResourceUsage::bytes alone: quicker, of a million links.
   std::uint64_t bytes_on(ResourceId resource) const { return counters_until_now(resource).bytes; }
+
+  /// Max-min engine: from now on rates that messages share are solved for again this long after the
+  /// last time at the soonest; 0, as at first: at once.
+  virtual void set_quantum(Picoseconds /*quantum*/) {}
 
   /// What it has cost so far to solve for rates that messages share: over all times that they were
   /// solved, how many there were, each once per resource that it crosses.

@@ -38,7 +38,8 @@ void FifoEngine::start(const Message& message) {
                     .limit = kNoLimit,
                     .first_server = message.route[0],
                     .servers = servers,
-                    .next = 0};
+                    .next = 0,
+                    .tells_flow = message.tells_flow ? 1U : 0U};
   if (message.rate_cap_gb_per_s != kNoRateCap && slot >= rate_caps_.size()) {
     rate_caps_.resize(slot + 1, kNoRateCap);
   }
@@ -112,6 +113,7 @@ void FifoEngine::serve(std::uint32_t slot) {
   if (is_link && parcel.sent == kNever) parcel.sent = end;
   if (++parcel.next == parcel.servers) {
     queue_.push({parcel.tail, kDelivered, slot});
+    if (parcel.tells_flow) client_.on_flowing(parcel.tag, begin + latency);
   } else {
     ++heads_on_way_;
     queue_.push({begin + latency, kHeadArrives, slot});

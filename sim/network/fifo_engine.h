@@ -45,7 +45,8 @@ class FifoEngine final : public NetworkEngine {
     ResourceId limit = kNoLimit;     ///< that server
     std::uint32_t first_server = 0;  ///< index into servers_on_way_; of a single one the server
     std::uint32_t servers = 0;
-    std::uint32_t next = 0;  ///< index of the next server
+    std::uint32_t next : 31 = 0;  ///< index of the next server
+    std::uint32_t tells_flow : 1 = 0;
   };
   static_assert(sizeof(Parcel) == 64);
   /// The end of what a server has taken on is busy_since + work. The sum is rounded when an instant

@@ -60,10 +60,15 @@ std::span<const ResourceId> FlowEngine::path_of(std::span<const LinkId> route) {
 
 void FlowEngine::start(const Message& message) {
   const FlowSlot slot = acquire(message.bytes, message.tag);
+  Picoseconds way = kTold;
+  if (message.bytes == 0 || message.tells_flow) {
+    way = 0;
+    for (const LinkId link : message.route) way += network_.properties(link).latency;
+    if (message.is_tree) way = message.tree_latency;
+  }
   if (message.bytes == 0) {
-    Picoseconds latency = 0;
-    for (const LinkId link : message.route) latency += network_.properties(link).latency;
-    mark_sent(slot, message.is_tree ? message.tree_latency : latency);
+    mark_sent(slot, way);
+    if (message.tells_flow) client_.on_flowing(message.tag, now() + way);
     return;
   }
   if (message.is_tree) tree_latencies_[slot] = message.tree_latency;
@@ -78,12 +83,13 @@ void FlowEngine::start(const Message& message) {
   Lane& queue = lanes_[number];
   if (queue.leaving > 0 && message.turn < queue.turn) pause(link, message.stream);
   if (queue.leaving > 0 ? message.turn > queue.turn : queue.any_waiting) {
-    wait(slot, path, message.turn, number);
+    wait(slot, path, message.turn, number, way);
     return;
   }
   queue.turn = message.turn;
   ++queue.leaving;
   begin(slot, path);
+  if (way != kTold) client_.on_flowing(message.tag, now() + way);
 }
 
 void FlowEngine::begin(FlowSlot slot, std::span<const ResourceId> path) {
@@ -106,11 +112,12 @@ void FlowEngine::share(FlowSlot slot, std::span<const ResourceId> path) {
 // ---------------------------------------------------------------- turns
 
 void FlowEngine::wait(FlowSlot slot, std::span<const ResourceId> path, std::uint32_t turn,
-                      std::size_t queue) {
+                      std::size_t queue, Picoseconds way) {
   set_state(flows_[slot], State::waiting);
   if (slot >= waiting_.size()) waiting_.resize(flows_.size());
   Waiting& own = waiting_[slot];
   own.turn = turn;
+  own.way = way;
   own.resources = static_cast<std::uint32_t>(path.size());
   own.first_resource = paths_.allocate(own.resources);
   for (std::uint32_t i = 0; i < own.resources; ++i) paths_[own.first_resource + i] = path[i];
@@ -216,7 +223,7 @@ void FlowEngine::take_turns() {
     queue.turn = waiting_[first].turn;
     while (first != kNobody && waiting_[first].turn == queue.turn) {
       const FlowSlot slot = first;
-      const Waiting& own = waiting_[slot];
+      Waiting& own = waiting_[slot];
       first = own.next;
       queue.any_waiting = first != kNobody;
       ++queue.leaving;
@@ -228,6 +235,9 @@ void FlowEngine::take_turns() {
       paths_.release(own.first_resource, own.resources);
       if (lanes_[waiting_path_[0]].users > 0) update_lane(waiting_path_[0]);
       begin(slot, waiting_path_);
+      if (const Picoseconds way = std::exchange(own.way, kTold); way != kTold) {
+        client_.on_flowing(flows_[slot].tag, now() + way);
+      }
     }
   }
   between_turns_.clear();
@@ -404,6 +414,8 @@ void FlowEngine::close_lane(LinkId link) {
     if (flow.started == now()) {  // together with another: as if there had been no rate yet
       flow.gb_per_s = 0;
       flow.end = kNever;
+    } else if (quantum_ > 0 && flow.end <= next_solve()) {
+      queue_.push({flow.end, kSentAlone, crowd.members[i].slot});
     }
     share(crowd.members[i].slot, {&link, 1});
   }
@@ -425,15 +437,20 @@ void FlowEngine::return_to_lane(FlowSlot slot, LinkId link) {
 // ---------------------------------------------------------------- ends
 
 void FlowEngine::handle(const Event& event) {
+  if (event.kind == kSolve) return;  // complete_instant() does it
   // Since the event was pushed, the rate may have changed or the slot may have a new owner.
   const FlowSlot slot = event.subject;
   Flow& flow = flows_[slot];
-  if (event.kind == kSent) {
+  if (event.kind == kSent || event.kind == kSentAlone) {
     if (flow.end != now()) return;
     if (state_of(flow) == State::in_lane) {
       update_lane(flow.limit, true);
     } else if (state_of(flow) == State::sharing && flow.gb_per_s > 0) {
-      finish_group(slot);
+      if (event.kind == kSent) {
+        finish_group(slot);
+      } else {
+        finish_sending(slot);
+      }
     }
     return;
   }
@@ -447,12 +464,16 @@ void FlowEngine::handle(const Event& event) {
   arrived_.push_back({slot, flow.number});
 }
 
-/// Only one message of a group has an event; others may end in the same instant.
+/// Only one message of a group has an event; others may end in the same instant, or before rates are
+/// solved for again.
 void FlowEngine::finish_group(FlowSlot slot) {
   ending_.assign(1, slot);
   if (const ResourceId limit = rates_.limit_of(slot); limit != kNoLimit) {
-    rates_.for_each_limited_by(limit, [this](FlowSlot other) {
-      if (flows_[other].end == now()) ending_.push_back(other);
+    const Picoseconds until = next_solve();
+    rates_.for_each_limited_by(limit, [&](FlowSlot other) {
+      const Flow& flow = flows_[other];
+      if (flow.end == now()) ending_.push_back(other);
+      if (flow.end > now() && flow.end <= until) queue_.push({flow.end, kSentAlone, other});
     });
   }
   for (const FlowSlot ending : ending_) {
@@ -521,7 +542,14 @@ void FlowEngine::complete_instant() {
     if (queue_.any_ready()) return;
   }
   take_turns();
-  if (rates_.any_changed()) solve_changed();
+  if (rates_.any_changed()) {
+    if (const Picoseconds at = next_solve(); at == now()) {
+      solve_changed();
+    } else if (called_for_ != at) {
+      called_for_ = at;
+      queue_.push({at, kSolve, 0});
+    }
+  }
   if (any_rate_set_ && trace_ != nullptr) trace_->on_solved(now());
   any_rate_set_ = false;
 }
@@ -555,6 +583,8 @@ void FlowEngine::deliver(FlowSlot slot) {
 
 // ---------------------------------------------------------------- rates
 
+Picoseconds FlowEngine::next_solve() const { return std::max(now(), not_before_); }
+
 void FlowEngine::solve_changed() {
   rates_.take_lone([this](FlowSlot slot, ResourceId link) {
     if (is_background(flows_[slot])) return;
@@ -563,6 +593,7 @@ void FlowEngine::solve_changed() {
   });
   rates_.solve();
   solved_ = rates_.work();
+  not_before_ = now() + quantum_;
   for (std::size_t g = 0; g < rates_.changed_groups(); ++g) {
     const MaxMinRates::Group group = rates_.changed_group(g);
     FlowSlot first = group.flows[0];
@@ -581,6 +612,7 @@ void FlowEngine::change_rate(FlowSlot slot, double gb_per_s, ResourceId limit) {
   Flow& flow = flows_[slot];
   any_rate_set_ = true;
   if (is_background(flow)) return;
+  flow.end = std::max(flow.end, now());   // in a quantum it may have been missed
   if (gb_per_s == flow.gb_per_s) return;  // keeps its end, to the bit
   flow_on(flow, now(), flow.gb_per_s, gb_per_s);
   require_reachable(flow.end, 0, flow.tag);
@@ -593,6 +625,7 @@ void FlowEngine::change_rate(FlowSlot slot, double gb_per_s, ResourceId limit) {
 // ---------------------------------------------------------------- what others do to links
 
 void FlowEngine::before_change(LinkId link) {
+  not_before_ = now();
   if (lanes_[link].users > 0) close_lane(link);
   if (rates_.users(link) > 0) rates_.mark_changed(link);
 }
@@ -656,7 +689,10 @@ std::vector<FlowEngine::Withdrawn> FlowEngine::withdraw(LinkId link) {
   std::vector<Withdrawn> list;
   for (const FlowSlot slot : taken) {
     const Flow& flow = flows_[slot];
-    list.push_back({flow.tag, std::max<std::uint64_t>(1, whole_bytes(flow.left)), flow.started});
+    const bool has_flowed =
+        slot >= waiting_.size() || std::exchange(waiting_[slot].way, kTold) == kTold;
+    list.push_back(
+        {flow.tag, std::max<std::uint64_t>(1, whole_bytes(flow.left)), flow.started, has_flowed});
     free_.push_back(slot);
   }
   return list;

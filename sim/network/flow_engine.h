@@ -33,6 +33,11 @@ namespace arlab {
 /// simultaneous happens in a fixed order: timers first, then deliveries in the order of the starts
 /// of their messages.
 ///
+/// Where messages start and end one by one, that is too often for large networks. With a quantum, rates
+/// are solved for again at most once in such a time: what starts meanwhile begins to flow at its end,
+/// and what others leave free stays free until then. Ends are exact at the rates that there are. So
+/// no message flows sooner than it may, and rates are those of at most a quantum ago.
+///
 /// Messages whose route is a single link that only such messages use, by far the most frequent,
 /// need no solving: each gets an equal share. And they need one event instead of two: as long as no
 /// other comes, it is known when the first of them leaves, and when it is delivered. What has left
@@ -44,6 +49,8 @@ class FlowEngine final : public NetworkEngine {
   /// `streams`: how many may take turns on a link without regard for each other.
   FlowEngine(const Network& network, NetworkClient& client, std::uint32_t streams = 1);
 
+  void set_quantum(Picoseconds quantum) override { quantum_ = quantum; }
+
   /// The bandwidth of a link that is stored by itself is about to change, at this instant.
   void before_change(LinkId link);
 
@@ -52,6 +59,7 @@ class FlowEngine final : public NetworkEngine {
     std::uint64_t tag = 0;
     std::uint64_t bytes = 0;
     Picoseconds started = 0;  ///< when the driver handed it in
+    bool has_flowed = false;  ///< has told what Message::tells_flow asks for
   };
   /// Takes all out that has not yet left over the link, in the order in which it was handed in.
   std::vector<Withdrawn> withdraw(LinkId link);
@@ -66,6 +74,9 @@ class FlowEngine final : public NetworkEngine {
   static constexpr std::uint32_t kNumberMask = (1 << kNumberBits) - 1;
   static constexpr std::uint32_t kSent = kFirstOwnKind;  ///< the first of a lane or group
   static constexpr std::uint32_t kDelivered = kFirstOwnKind + 1;
+  static constexpr std::uint32_t kSentAlone =
+      kFirstOwnKind + 2;  ///< one of a group, before it is solved for again
+  static constexpr std::uint32_t kSolve = kFirstOwnKind + 3;  ///< the quantum is over
 
   enum class State : std::uint32_t {
     sharing,  ///< in rates_
@@ -114,7 +125,9 @@ class FlowEngine final : public NetworkEngine {
     FlowSlot next = kNobody;
     std::uint32_t first_resource = 0;  ///< index in paths_
     std::uint32_t resources = 0;
+    Picoseconds way = kTold;  ///< the latency of its way, if it tells_flow and has not yet
   };
+  static constexpr Picoseconds kTold = -1;
   /// More go to rates_. That keeps simultaneous starts on one link linear.
   static constexpr std::uint32_t kMostInLane = 8;
   /// The messages in a lane, and how they come to leave it.
@@ -160,7 +173,8 @@ class FlowEngine final : public NetworkEngine {
     if (stream == 0) return first_link;
     return network_.resources() + (stream - std::size_t{1}) * network_.links() + first_link;
   }
-  void wait(FlowSlot slot, std::span<const ResourceId> path, std::uint32_t turn, std::size_t queue);
+  void wait(FlowSlot slot, std::span<const ResourceId> path, std::uint32_t turn, std::size_t queue,
+            Picoseconds way = kTold);
   /// All messages of a stream that leave over the link wait again.
   void pause(LinkId link, std::uint32_t stream);
   void pause_in_lane(LinkId link, std::uint32_t stream);
@@ -192,6 +206,8 @@ class FlowEngine final : public NetworkEngine {
   void finish_group(FlowSlot slot);
   void finish_sending(FlowSlot slot);
   void mark_sent(FlowSlot slot, Picoseconds latency);
+  /// When rates that have changed may be solved for again.
+  Picoseconds next_solve() const;
   void solve_changed();
   void change_rate(FlowSlot slot, double gb_per_s, ResourceId limit);
   /// A flow that has arrived, with its number, so that sorting need not look at the flows.
@@ -229,6 +245,9 @@ class FlowEngine final : public NetworkEngine {
   std::vector<FlowSlot> pausing_;                    ///< scratch
   std::uint32_t next_number_ = 0;
   bool any_rate_set_ = false;  ///< since the last on_solved()
+  Picoseconds quantum_ = 0;
+  Picoseconds not_before_ = 0;   ///< rates are solved for again
+  Picoseconds called_for_ = -1;  ///< the last kSolve
 };
 
 }  // namespace arlab

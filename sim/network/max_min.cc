@@ -13,9 +13,7 @@ constexpr double kSame = 1e-12;
 }  // namespace
 
 MaxMinRates::MaxMinRates(const Network& network)
-    : network_(network), resources_(network.resources()) {
-  uses_.allocate(1);  // kNone
-}
+    : network_(network), resources_(network.resources()) {}
 
 // ---------------------------------------------------------------- what flows take
 
@@ -41,8 +39,11 @@ void MaxMinRates::change(FlowSlot slot, double gb_per_s, ResourceId limit) {
     const ResourceId id = uses_[use].resource;
     ResourceUses& resource = resources_[id];
     if ((before.limit == id) != (limit == id)) {
-      leave(use, before.limit == id ? kOwn : kOthers);
-      enter(use, limit == id ? kOwn : kOthers);
+      if (limit == id) {
+        enter_own(use);
+      } else {
+        leave_own(use);
+      }
     }
     subtract(resource, id, before, rate_before);
     add(resource, id, flow, rate);
@@ -122,8 +123,8 @@ double MaxMinRates::level_of(ResourceId id) {
   if (resource.most_elsewhere > level) {
     work_ += resource.users - sharing;
     double most = 0;
-    for (std::uint32_t u = resource.first[kOthers]; u != kNone; u = uses_[u].next) {
-      const double gb_per_s = flows_[uses_[u].flow].gb_per_s;
+    for (const User& user : users_of(id).subspan(resource.own)) {
+      const double gb_per_s = flows_[user.flow].gb_per_s;
       most = std::max(most, gb_per_s);
       if (gb_per_s > level) faster_.push_back(gb_per_s);
     }
@@ -166,23 +167,24 @@ void MaxMinRates::let_go(ResourceId id) {
   ResourceUses& resource = resources_[id];
   const double level = resource.floor;
   const std::uint32_t sharing = resource.slope;
-  for (std::uint32_t u = resource.first[kOwn]; u != kNone; u = uses_[u].next) {
-    if (flows_[uses_[u].flow].gb_per_s > 0)
-      change(uses_[u].flow, 0, id);  // not if it uses it twice
+  for (const User& user : own_users_of(id)) {
+    if (flows_[user.flow].gb_per_s > 0) change(user.flow, 0, id);  // not if it uses it twice
   }
   resource.floor = level;  // which counts them already
   resource.slope = sharing;
   resource.is_known = true;
 }
 
-void MaxMinRates::settle_list(ResourceId id, List list, double gb_per_s) {
+/// Those that it limits, or the others.
+void MaxMinRates::settle_users(ResourceId id, bool own, double gb_per_s) {
   settling_.clear();
-  for (std::uint32_t u = resources_[id].first[list]; u != kNone; u = uses_[u].next) {
+  const std::span<const User> users = users_of(id);
+  const std::uint32_t limited = resources_[id].own;
+  for (const User& user : own ? users.first(limited) : users.subspan(limited)) {
     ++work_;
-    const double rate = flows_[uses_[u].flow].gb_per_s;
-    const bool settles =
-        rate == 0 || (list == kOwn ? rate != gb_per_s : rate > gb_per_s * (1 + kSame));
-    if (settles) settling_.push_back(uses_[u].flow);
+    const double rate = flows_[user.flow].gb_per_s;
+    const bool settles = rate == 0 || (own ? rate != gb_per_s : rate > gb_per_s * (1 + kSame));
+    if (settles) settling_.push_back(user.flow);
   }
   for (const FlowSlot flow : settling_) {
     if (flows_[flow].gb_per_s == gb_per_s && flows_[flow].limit == id) continue;  // uses it twice
@@ -192,9 +194,9 @@ void MaxMinRates::settle_list(ResourceId id, List list, double gb_per_s) {
 
 void MaxMinRates::settle(ResourceId id, double gb_per_s) {
   ResourceUses& resource = resources_[id];
-  settle_list(id, kOwn, gb_per_s);
+  settle_users(id, true, gb_per_s);
   const double most = gb_per_s * (1 + kSame);
-  if (resource.rising > 0 || resource.most_elsewhere > most) settle_list(id, kOthers, gb_per_s);
+  if (resource.rising > 0 || resource.most_elsewhere > most) settle_users(id, false, gb_per_s);
   resource.most_elsewhere = std::min(resource.most_elsewhere, most);
   resource.level = gb_per_s;
   resource.is_touched = false;  // it is full

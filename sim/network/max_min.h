@@ -27,7 +27,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -72,18 +71,14 @@ class MaxMinRates {
   /// Calls visit(flow) for the flows whose first resource it is.
   template <class Visit>
   void for_each_that_begins_with(ResourceId resource, Visit visit) const {
-    for (const std::uint32_t first : resources_[resource].first) {
-      for (std::uint32_t use = first; use != kNone; use = uses_[use].next) {
-        if (flows_[uses_[use].flow].first_use == use) visit(uses_[use].flow);
-      }
+    for (const User& user : users_of(resource)) {
+      if (flows_[user.flow].first_use == user.use) visit(user.flow);
     }
   }
   /// Calls visit(flow) for every use of the resource.
   template <class Visit>
   void for_each_user(ResourceId resource, Visit visit) const {
-    for (const std::uint32_t first : resources_[resource].first) {
-      for (std::uint32_t use = first; use != kNone; use = uses_[use].next) visit(uses_[use].flow);
-    }
+    for (const User& user : users_of(resource)) visit(user.flow);
   }
   /// How many uses by flows a resource has.
   std::uint32_t users(ResourceId resource) const { return resources_[resource].users; }
@@ -126,26 +121,23 @@ class MaxMinRates {
   /// Calls visit(flow) for what the resource limits; twice for a flow that uses it twice.
   template <class Visit>
   void for_each_limited_by(ResourceId resource, Visit visit) const {
-    for (std::uint32_t u = resources_[resource].first[kOwn]; u != kNone; u = uses_[u].next) {
-      visit(uses_[u].flow);
-    }
+    for (const User& user : own_users_of(resource)) visit(user.flow);
   }
 
   /// Asks the processor for what remove() will read.
   void prefetch_flow(FlowSlot flow) const { __builtin_prefetch(&flows_[flow]); }
 
  private:
-  static constexpr std::uint32_t kNone = 0;  ///< no use
-  /// Lists of a resource: uses by flows that it limits, or did before they began to rise; others.
-  enum List : std::uint8_t { kOwn, kOthers };
-  static constexpr std::size_t kLists = 2;
-
-  /// One use of a resource by a flow: an element of one of the resource's lists.
+  /// One use of a resource by a flow.
   struct Use {
     ResourceId resource;
+    std::uint32_t place;  ///< in the resource's list
+  };
+  /// The same in the list of the resource. Lists lie in one piece: they are read far more often than
+  /// they change.
+  struct User {
     FlowSlot flow;
-    std::uint32_t next;
-    std::uint32_t previous;
+    std::uint32_t use;
   };
   struct FlowUses {
     std::uint32_t first_use = 0;
@@ -160,9 +152,11 @@ class MaxMinRates {
     double level;           ///< GB/s; of those that it limits
     double most_elsewhere;  ///< GB/s; no flow that something else limits has more
     std::uint32_t users;
-    std::uint32_t rising;                     ///< uses by flows that rise
-    std::uint32_t limits;                     ///< uses by flows that it limits
-    std::array<std::uint32_t, kLists> first;  ///< use of a list, from 1 on; 0: empty
+    std::uint32_t rising;      ///< uses by flows that rise
+    std::uint32_t limits;      ///< uses by flows that it limits
+    std::uint32_t first_user;  ///< index in users_; has `room` for them
+    std::uint32_t room;
+    std::uint32_t own;  ///< so many come first that it limits, or did before they began to rise
 
     // While rates are being solved for:
     double key;           ///< key of that entry in the heap which counts
@@ -191,8 +185,19 @@ class MaxMinRates {
   };
 
   static ExactRate exact(double gb_per_s) { return static_cast<ExactRate>(gb_per_s * 0x1p90); }
-  void enter(std::uint32_t use, List list);
-  void leave(std::uint32_t use, List list);
+  std::span<const User> users_of(ResourceId id) const {
+    const ResourceUses& resource = resources_[id];
+    return resource.users == 0 ? std::span<const User>()
+                               : std::span(&users_[resource.first_user], resource.users);
+  }
+  std::span<const User> own_users_of(ResourceId id) const {
+    return users_of(id).first(resources_[id].own);
+  }
+  void exchange(const ResourceUses& resource, std::uint32_t a, std::uint32_t b);
+  void enter(FlowSlot flow, std::uint32_t use);
+  void leave(std::uint32_t use);
+  void enter_own(std::uint32_t use);
+  void leave_own(std::uint32_t use);
   /// Counts what the flow takes from a resource that it uses, or takes it away.
   static void add(ResourceUses& resource, ResourceId id, const FlowUses& flow, ExactRate rate) {
     if (flow.gb_per_s == 0) {
@@ -226,7 +231,7 @@ class MaxMinRates {
   void reach(ResourceId id);
   void let_go(ResourceId id);
   void settle(ResourceId id, double gb_per_s);
-  void settle_list(ResourceId id, List list, double gb_per_s);
+  void settle_users(ResourceId id, bool own, double gb_per_s);
   void reach_cap(FlowSlot flow, double gb_per_s);
   void list_groups();
 
@@ -235,6 +240,7 @@ class MaxMinRates {
   std::vector<double> caps_;             ///< by slot; empty until a flow has one
   ZeroedArray<ResourceUses> resources_;  ///< by number
   BlockPool<Use> uses_;
+  BlockPool<User> users_;
   std::vector<ResourceId> changed_;  ///< in the order in which they changed
   std::uint64_t work_ = 0;
 
@@ -253,19 +259,44 @@ class MaxMinRates {
 
 // ---------------------------------------------------------------- inline: once per message
 
-inline void MaxMinRates::enter(std::uint32_t use, List list) {
-  Use& entering = uses_[use];
-  std::uint32_t& first = resources_[entering.resource].first[list];
-  entering.previous = kNone;
-  entering.next = std::exchange(first, use);
-  if (entering.next != kNone) uses_[entering.next].previous = use;
+inline void MaxMinRates::exchange(const ResourceUses& resource, std::uint32_t a, std::uint32_t b) {
+  User& first = users_[resource.first_user + a];
+  User& second = users_[resource.first_user + b];
+  std::swap(first, second);
+  uses_[first.use].place = a;
+  uses_[second.use].place = b;
 }
 
-inline void MaxMinRates::leave(std::uint32_t use, List list) {
-  const Use& leaving = uses_[use];
-  std::uint32_t& first = resources_[leaving.resource].first[list];
-  (leaving.previous == kNone ? first : uses_[leaving.previous].next) = leaving.next;
-  if (leaving.next != kNone) uses_[leaving.next].previous = leaving.previous;
+inline void MaxMinRates::enter(FlowSlot flow, std::uint32_t use) {
+  ResourceUses& resource = resources_[uses_[use].resource];
+  if (resource.users == resource.room) {
+    const std::uint32_t room = std::max(1U, 2 * resource.room);
+    const std::uint32_t first = users_.allocate(room);
+    for (std::uint32_t i = 0; i < resource.users; ++i) {
+      users_[first + i] = users_[resource.first_user + i];
+    }
+    if (resource.room > 0) users_.release(resource.first_user, resource.room);
+    resource.first_user = first;
+    resource.room = room;
+  }
+  uses_[use].place = resource.users++;
+  users_[resource.first_user + uses_[use].place] = {flow, use};
+}
+
+inline void MaxMinRates::leave(std::uint32_t use) {
+  ResourceUses& resource = resources_[uses_[use].resource];
+  if (uses_[use].place < resource.own) leave_own(use);
+  exchange(resource, uses_[use].place, --resource.users);
+}
+
+inline void MaxMinRates::enter_own(std::uint32_t use) {
+  ResourceUses& resource = resources_[uses_[use].resource];
+  exchange(resource, uses_[use].place, resource.own++);
+}
+
+inline void MaxMinRates::leave_own(std::uint32_t use) {
+  ResourceUses& resource = resources_[uses_[use].resource];
+  exchange(resource, uses_[use].place, --resource.own);
 }
 
 template <class BecameBusy>
@@ -283,11 +314,11 @@ void MaxMinRates::insert(FlowSlot flow, std::span<const ResourceId> resources,
   uses.gb_per_s = 0;
   std::uint32_t use = uses.first_use;
   for (const ResourceId id : resources) {
-    uses_[use] = {id, flow, kNone, kNone};
-    enter(use++, kOthers);
     ResourceUses& resource = resources_[id];
     ++resource.rising;
-    if (resource.users++ == 0) became_busy(id);
+    if (resource.users == 0) became_busy(id);
+    uses_[use] = {id, 0};
+    enter(flow, use++);
     mark_changed(id);
   }
   if (const double cap = cap_of(flow); cap != kNoRateCap) queue(cap, false, flow);
@@ -300,9 +331,9 @@ void MaxMinRates::remove(FlowSlot flow, Visit visit) {
   for (std::uint32_t i = 0; i < uses.uses; ++i) {
     const ResourceId id = uses_[uses.first_use + i].resource;
     ResourceUses& resource = resources_[id];
-    leave(uses.first_use + i, uses.limit == id ? kOwn : kOthers);
+    leave(uses.first_use + i);
     subtract(resource, id, uses, rate);
-    const bool became_idle = --resource.users == 0;
+    const bool became_idle = resource.users == 0;
     if (!became_idle) mark_changed(id);
     visit(id, became_idle);
   }
@@ -314,8 +345,7 @@ void MaxMinRates::take_lone(Visit visit) {
   for (const ResourceId id : changed_) {
     const ResourceUses& resource = resources_[id];
     if (resource.users != 1) continue;
-    const auto [own, others] = resource.first;  // one is none
-    const FlowSlot flow = uses_[own + others].flow;
+    const FlowSlot flow = users_[resource.first_user].flow;
     if (flows_[flow].uses == 1) visit(flow, id);
   }
 }

@@ -5,7 +5,9 @@
 namespace arlab {
 
 void CriticalPath::explain(SimulationResult& result, std::uint32_t job) {
-  const Shares shares = walk_back(causes_.last_of(job));
+  Picoseconds quanta = 0;
+  const Shares shares = walk_back(causes_.last_of(job), quanta);
+  result.quantum_error_us = us_from_picoseconds(quanta);
   std::map<Part, double> parts;
   for (const auto& [what, us] : shares) parts[what.first] += us;
   result.breakdown = {parts[Part::launch],     parts[Part::synchronisation], parts[Part::wire],
@@ -17,7 +19,7 @@ void CriticalPath::explain(SimulationResult& result, std::uint32_t job) {
                   100 * worst->second / result.latency_us);
 }
 
-CriticalPath::Shares CriticalPath::walk_back(CauseId last) {
+CriticalPath::Shares CriticalPath::walk_back(CauseId last, Picoseconds& quanta) {
   Shares shares;
   for (CauseId id = last; id != 0; id = causes_[id].before) {
     const Cause& cause = causes_[id];
@@ -38,6 +40,7 @@ CriticalPath::Shares CriticalPath::walk_back(CauseId last) {
         shares[{Part::codec, 3 * cause.subject + cause.limit}] += us;
         break;
       case Span::message: {
+        quanta += quantum_.length_at(cause.time);
         const PlannedMessage message = copies_.message(cause.subject);
         add(shares, costs_.message_parts(message, cause.network), us, message.stage, cause.limit);
         break;

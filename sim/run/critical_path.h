@@ -10,6 +10,7 @@
 
 #include "sim/run/causes.h"
 #include "sim/run/costs.h"
+#include "sim/run/quantum.h"
 #include "sim/simulation.h"
 
 namespace arlab {
@@ -20,15 +21,17 @@ enum class CodecLimit : std::uint8_t { throughput, memory, first_tile };
 class CriticalPath {
  public:
   CriticalPath(const Causes& causes, const Copies& copies, const Jobs& jobs, Costs& costs,
-               const MessageRoutes& routes, const Topology& topology)
+               const MessageRoutes& routes, const Quantum& quantum, const Topology& topology)
       : causes_(causes),
         copies_(copies),
         jobs_(jobs),
         costs_(costs),
         routes_(routes),
+        quantum_(quantum),
         topology_(topology) {}
 
-  /// Sets breakdown and bottleneck: the largest part of it, with what makes most of that part.
+  /// Sets breakdown and bottleneck: the largest part of it, with what makes most of that part; and
+  /// what the quantum may have added.
   void explain(SimulationResult& result, std::uint32_t job);
 
  private:
@@ -38,7 +41,7 @@ class CriticalPath {
   /// rank, 3 * rank + CodecLimit.
   using Shares = std::map<std::pair<Part, std::uint32_t>, double>;
 
-  Shares walk_back(CauseId last);
+  Shares walk_back(CauseId last, Picoseconds& quanta);
   /// Parts in proportion, so that they add up to the time between the two causes.
   void add(Shares& shares, const TimeParts& parts, double us, StageId id, ResourceId limit) const;
   std::uint32_t codec_limit(StageId id) const;
@@ -53,6 +56,7 @@ class CriticalPath {
   const Jobs& jobs_;
   Costs& costs_;
   const MessageRoutes& routes_;
+  const Quantum& quantum_;
   const Topology& topology_;
 };
 

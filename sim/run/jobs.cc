@@ -66,6 +66,10 @@ const Job& Jobs::add(const Plan& plan, Implementation implementation, std::vecto
   return jobs_.emplace_back(std::move(job));
 }
 
+double Jobs::first_start_us() const {
+  return std::ranges::min_element(jobs_, {}, &Job::start_us)->start_us;
+}
+
 double Jobs::link_efficiency() const {
   double most = 0;
   for (const Job& job : jobs_) {

@@ -37,6 +37,7 @@ class Jobs {
                  double start_us = 0);
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(jobs_.size()); }
+  double first_start_us() const;
   const Job& operator[](std::uint32_t job) const { return jobs_[job]; }
   std::uint32_t index_of(const Stage& stage) const {
     return jobs_.size() == 1 ? 0 : job_of_channel_[stage.channel];

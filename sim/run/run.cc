@@ -4,6 +4,7 @@
 
 #include "sim/network/fifo_engine.h"
 #include "sim/run/critical_path.h"
+#include "sim/run/crossings.h"
 #include "sim/run/later.h"
 #include "sim/run/tags.h"
 
@@ -17,10 +18,11 @@ Run::Run(const Plan& plan, const Jobs& jobs, const Topology& topology, const Fab
       fabric_(fabric),
       fifo_(options.sharing == Sharing::fifo),
       copies_(plan),
-      effort_(copies_, topology, fabric, options),
-      routes_(fabric, topology, copies_, effort_.crossings(), Changes::any(topology)),
+      crossings_(crossings_of(copies_, topology, fabric, options)),
+      routes_(fabric, topology, copies_, crossings_, Changes::any(topology)),
       costs_(copies_, jobs, routes_, jobs.link_efficiency()),
       jitter_(topology.jitter, options.seed),
+      quantum_(options, crossings_, picoseconds_from_us(jobs.first_start_us())),
       causes_(jobs.size()),
       arrivals_(copies_),
       begun_by_(copies_.stages()),
@@ -30,6 +32,7 @@ Run::Run(const Plan& plan, const Jobs& jobs, const Topology& topology, const Fab
     engine_ = std::make_unique<FifoEngine>(routes_.network(), *this);
   } else {
     auto flows = std::make_unique<FlowEngine>(routes_.network(), *this, plan_.channels);
+    flows->set_quantum(quantum_.length());
     if (Changes::any(topology)) changes_.emplace(topology, fabric, routes_, *flows);
     engine_ = std::move(flows);
   }
@@ -49,7 +52,7 @@ std::vector<SimulationResult> Run::results() {
     add_last_message(job);
     end = std::max(end, causes_.time_of(causes_.last_of(job)));
   }
-  CriticalPath path(causes_, copies_, jobs_, costs_, routes_, topology_);
+  CriticalPath path(causes_, copies_, jobs_, costs_, routes_, quantum_, topology_);
   std::vector<SimulationResult> results;
   for (std::uint32_t job = 0; job < jobs_.size(); ++job) {
     results.push_back(result_of(job));
@@ -82,6 +85,7 @@ SimulationResult Run::result_of(std::uint32_t job) const {
   r.latency = causes_.time_of(causes_.last_of(job)) - picoseconds_from_us(jobs_[job].start_us);
   r.latency_us = us_from_picoseconds(r.latency);
   r.algbw_gb_per_s = static_cast<double>(r.payload_bytes) / (r.latency_us * 1e3);
+  r.quantum_us = us_from_picoseconds(quantum_.length());
   r.busbw_gb_per_s = r.algbw_gb_per_s * bus_bandwidth_factor(plan.collective, plan.world_size);
   return r;
 }
@@ -137,6 +141,9 @@ void Run::on_timer(std::uint64_t tag) {
     case RunTimer::free:
       begin_waiting(id);
       break;
+    case RunTimer::first_byte:
+      await_decoding(id);
+      break;
     case RunTimer::change:
       change(id);
       break;
@@ -153,7 +160,7 @@ void Run::begin_at(StageId id, CauseId arrived) {
 
 void Run::begin_or_wait(StageId id) {
   const std::uint32_t worker = worker_of(id);
-  workers_[worker].waiting.emplace(engine_->now(), id);
+  workers_[worker].waiting.insert({engine_->now(), false, id});
   call_when_free(worker);
 }
 
@@ -170,8 +177,12 @@ void Run::begin_waiting(std::uint32_t index) {
   Worker& worker = workers_[index];
   worker.is_called = false;
   while (!worker.waiting.empty() && !is_busy(worker)) {
-    const auto [since, id] = *worker.waiting.begin();
+    const auto [since, is_message, id] = *worker.waiting.begin();
     worker.waiting.erase(worker.waiting.begin());
+    if (is_message) {
+      decode_while_arriving(id, static_cast<Rank>(index % copies_.ranks()), since);
+      continue;
+    }
     if (since < engine_->now()) begun_by_[id] = worker.free;
     begin(id);
   }
@@ -218,7 +229,6 @@ void Run::finish(StageId id) {
 
 void Run::send(MessageId id, const PlannedMessage& message, double rate_cap_gb_per_s) {
   const std::span<const LinkId> route = routes_.route(message);
-  if (message.output_elements > 0) decode_while_arriving(message, route);
   const std::uint64_t bytes =
       costs_.link_bytes(message, topology_.in_switch.reduction_efficiency.value);
   // Where two routes are as good, each takes half of the message.
@@ -227,15 +237,16 @@ void Run::send(MessageId id, const PlannedMessage& message, double rate_cap_gb_p
   const std::uint64_t other_wire = is_split ? message.bytes / 2 : 0;
   const std::uint64_t halves = is_split ? kHalf : 0;
   link_use_.take(route, bytes - other, message.bytes - other_wire);
-  send(message, route, id | halves, bytes - other, rate_cap_gb_per_s);
+  const bool is_decoded = message.output_elements > 0;
+  send(message, route, id | halves, bytes - other, rate_cap_gb_per_s, is_decoded);
   if (!is_split) return;
   const std::span<const LinkId> other_route = routes_.other_route(message);
   link_use_.take(other_route, other, other_wire);
-  send(message, other_route, id | halves | kOtherWay, other, rate_cap_gb_per_s);
+  send(message, other_route, id | halves | kOtherWay, other, rate_cap_gb_per_s, false);
 }
 
 void Run::send(const PlannedMessage& message, std::span<const LinkId> route, std::uint64_t tag,
-               std::uint64_t bytes, double rate_cap_gb_per_s) {
+               std::uint64_t bytes, double rate_cap_gb_per_s, bool tells_flow) {
   const Stage& stage = copies_.stage(message.stage);
   const bool is_tree = message.reach != Reach::one;
   engine_->send({.route = route,
@@ -245,30 +256,49 @@ void Run::send(const PlannedMessage& message, std::span<const LinkId> route, std
                  .turn = stage.step / jobs_.of(stage).steps,  // one of steps side by side
                  .stream = stage.channel,
                  .is_tree = is_tree,
-                 .tree_latency = is_tree ? routes_.latency_of_tree(message) : 0});
+                 .tree_latency = is_tree ? routes_.latency_of_tree(message) : 0,
+                 .tells_flow = tells_flow});
 }
 
-void Run::decode_while_arriving(const PlannedMessage& message, std::span<const LinkId> route) {
+void Run::on_flowing(std::uint64_t tag, Picoseconds first_byte) {
+  engine_->call_at(first_byte, timer_tag(static_cast<MessageId>(tag), RunTimer::first_byte));
+}
+
+void Run::await_decoding(MessageId id) {
+  const PlannedMessage message = copies_.message(id);
+  const Rank channel = copies_.stage(message.stage).channel;
+  copies_.for_each_receiver(message, [&](Rank to) {
+    const std::uint32_t worker = channel * copies_.ranks() + to;
+    workers_[worker].waiting.insert({engine_->now(), true, id});
+    call_when_free(worker);
+  });
+}
+
+void Run::decode_while_arriving(MessageId id, Rank to, Picoseconds since) {
+  const PlannedMessage message = copies_.message(id);
   const Stage decoded =
       KernelModel::output_stage(message.output_elements, message.inner_output_elements);
   const Stage& stage = copies_.stage(message.stage);
   const std::uint32_t job = jobs_.index_of(stage);
-  const Picoseconds first_byte = engine_->now() + routes_.latency_of(message, route);
-  copies_.for_each_receiver(message, [&](Rank to) {
-    const KernelModel& kernel = jobs_.kernel_of(stage, to);
-    const double work_us = kernel.output_us(decoded.decoded, decoded.inner.decoded);
-    if (work_us <= 0) return;
-    Worker& worker = workers_[stage.channel * copies_.ranks() + to];
-    CauseId start = worker.free;
-    if (first_byte > causes_.time_of(start)) {
-      start = causes_.add(job, first_byte, begun_by_[message.stage], Span::latency);
+  const KernelModel& kernel = jobs_.kernel_of(stage, to);
+  const double work_us = kernel.output_us(decoded.decoded, decoded.inner.decoded);
+  if (work_us <= 0) return;
+  Worker& worker = workers_[stage.channel * copies_.ranks() + to];
+  CauseId start = worker.free;
+  if (since == engine_->now()) {
+    const std::span<const LinkId> route = routes_.route(message);
+    const Picoseconds flows = since - routes_.latency_of(message, route);
+    start = causes_[begun_by_[message.stage]].before;  // as the sender has begun
+    if (flows > causes_.time_of(start)) {
+      start = causes_.add(job, flows, start, Span::queue, 0, 0, route.front());
     }
-    worker.free = causes_.add(job, later_by(causes_.time_of(start), work_us), start, Span::work, to,
-                              0, kernel.is_memory_bound(decoded));
-    if (timeline_) {
-      timeline_->decoding(to, stage.step, causes_.time_of(start), causes_.time_of(worker.free));
-    }
-  });
+    start = causes_.add(job, since, start, Span::latency);
+  }
+  worker.free = causes_.add(job, later_by(engine_->now(), work_us), start, Span::work, to, 0,
+                            kernel.is_memory_bound(decoded));
+  if (timeline_) {
+    timeline_->decoding(to, stage.step, engine_->now(), causes_.time_of(worker.free));
+  }
 }
 
 void Run::change(std::size_t change) {
@@ -279,7 +309,8 @@ void Run::change(std::size_t change) {
     const Stage& stage = copies_.stage(message.stage);
     restarted_.try_emplace(rest.tag, rest.started);
     send(message, routes_.route(message), rest.tag, rest.bytes,
-         jobs_.kernel_of(stage, message.from).rate_cap_gb_per_s(stage));
+         jobs_.kernel_of(stage, message.from).rate_cap_gb_per_s(stage),
+         message.output_elements > 0 && !rest.has_flowed && (rest.tag & kOtherWay) == 0);
   }
 }
 
@@ -305,7 +336,8 @@ void Run::on_delivered(const Delivery& delivered) {
     if (restarted != restarted_.end()) delivery.started = restarted->second;
   }
   if ((delivery.tag & kHalf) != 0 && !join(delivery)) return;
-  effort_.look(engine_->solved(), ++delivered_);
+  ++delivered_;
+  if (quantum_.grows(engine_->solved(), engine_->now())) engine_->set_quantum(quantum_.length());
   const auto id = static_cast<MessageId>(delivery.tag);
   const PlannedMessage message = copies_.message(id);
   const Arrival arrival = arrival_of(id, message, delivery);

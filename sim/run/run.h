@@ -21,11 +21,11 @@
 #include "sim/run/changes.h"
 #include "sim/run/copies.h"
 #include "sim/run/costs.h"
-#include "sim/run/effort.h"
 #include "sim/run/jitter.h"
 #include "sim/run/jobs.h"
 #include "sim/run/link_use.h"
 #include "sim/run/message_routes.h"
+#include "sim/run/quantum.h"
 #include "sim/run/timeline.h"
 #include "sim/simulation.h"
 
@@ -44,13 +44,20 @@ class Run final : public NetworkClient {
   std::vector<SimulationResult> results();
 
  private:
+  /// A stage that could begin, or a message that could be decoded into the output while it arrives.
+  struct Waiting {
+    Picoseconds since = 0;
+    bool is_message = false;
+    std::uint32_t id = 0;
+    auto operator<=>(const Waiting&) const = default;
+  };
   /// What a rank does in a channel.
   struct Worker {
     CauseId ready = 0;  ///< launched
-    CauseId free = 0;   ///< done with the codec work so far
-    /// Stages that could begin, by since when; of those that could at the same time the first one
-    /// first, whatever the order of events.
-    std::set<std::pair<Picoseconds, StageId>> waiting = {};
+    CauseId free = 0;   ///< done with the codec work that has begun
+    /// What could begin, by since when; of what could at the same time the first stage first,
+    /// whatever the order of events.
+    std::multiset<Waiting> waiting = {};
     bool is_called = false;  ///< when it is free
   };
   /// What a collective ends with, if that is a message.
@@ -77,8 +84,10 @@ class Run final : public NetworkClient {
 
   void send(MessageId id, const PlannedMessage& message, double rate_cap_gb_per_s);
   void send(const PlannedMessage& message, std::span<const LinkId> route, std::uint64_t tag,
-            std::uint64_t bytes, double rate_cap_gb_per_s);
-  void decode_while_arriving(const PlannedMessage& message, std::span<const LinkId> route);
+            std::uint64_t bytes, double rate_cap_gb_per_s, bool tells_flow);
+  void on_flowing(std::uint64_t tag, Picoseconds first_byte) override;
+  void await_decoding(MessageId id);
+  void decode_while_arriving(MessageId id, Rank to, Picoseconds since);
   void change(std::size_t change);
 
   void on_delivered(const Delivery& delivery) override;
@@ -98,12 +107,13 @@ class Run final : public NetworkClient {
   const Fabric& fabric_;
   bool fifo_;
   Copies copies_;
-  Effort effort_;
+  std::uint64_t crossings_;
   MessageRoutes routes_;
   Costs costs_;
   RunJitter jitter_;
   std::unique_ptr<NetworkEngine> engine_;
   std::optional<Timeline> timeline_;
+  Quantum quantum_;
   std::optional<Changes> changes_;
   Causes causes_;
   Arrivals arrivals_;

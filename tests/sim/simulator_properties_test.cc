@@ -569,6 +569,38 @@ TEST(SimulatorProperties, TheOrderOfOpsInAStepDoesNotMatter) {
 
 /// On links that no two messages use at the same time, max-min and FIFO agree. (In a broadcast, what
 /// rank 0 scatters and what it gives to all share its links.)
+/// A quantum delays what it must, and says by how much.
+TEST(SimulatorProperties, AQuantumAddsAtMostWhatItSays) {
+  const auto run = [](const std::vector<Rank>& shape, const SimulateOptions& options) {
+    Topology t = torus_machine(shape);
+    t.stragglers.push_back({3, assumed(40)});
+    return simulate({find_algorithm("two_shot"),
+                     {.world_size = t.ranks.value, .elements = t.ranks.value * 10'000},
+                     *one_byte(),
+                     DType::fp16,
+                     t,
+                     options});
+  };
+  for (const std::vector<Rank>& shape : {std::vector<Rank>{4, 4, 4}, std::vector<Rank>{6, 6, 6}}) {
+    const SimulationResult exact = run(shape, {.quantum_us = 0});
+    EXPECT_EQ(exact.quantum_us, 0);
+    EXPECT_EQ(exact.quantum_error_us, 0);
+    const double quantum_us = exact.latency_us / 1000;
+    const SimulationResult coarse = run(shape, {.quantum_us = quantum_us});
+    EXPECT_EQ(coarse.quantum_us, us_from_picoseconds(picoseconds_from_us(quantum_us)));
+    EXPECT_GE(coarse.latency, exact.latency);
+    EXPECT_LE(coarse.latency_us, 1.005 * exact.latency_us);
+    EXPECT_EQ(coarse.wire_bytes, exact.wire_bytes);
+    // By itself it is exact as long as that is cheap, then within the error that it says.
+    const SimulationResult automatic = run(shape, {.exact_solved = 1 << 14});
+    EXPECT_GT(automatic.quantum_us, 0);
+    EXPECT_GE(automatic.latency, exact.latency);
+    EXPECT_LE(automatic.latency_us, exact.latency_us + automatic.quantum_error_us);
+    EXPECT_LE(automatic.latency_us, 1.02 * exact.latency_us);
+  }
+  EXPECT_EQ(run({4, 4, 4}, {}), run({4, 4, 4}, {.quantum_us = 0}));
+}
+
 TEST(SimulatorProperties, EnginesAgreeWhereNothingIsShared) {
   for (const char* algorithm : {"one_shot", "two_shot", "ring", "all_to_all", "hierarchical",
                                 "reduce_scatter", "all_gather"}) {

@@ -1026,22 +1026,6 @@ TEST(Simulator, RefusesMessagesThatCrossTooManyLinks) {
                   "cross more than 127 links");
 }
 
-TEST(Simulator, RefusesRatesThatAreSolvedForTooOften) {
-  const auto run = [](std::uint64_t most) {
-    simulate({find_algorithm("tree"),
-              {.world_size = 64, .elements = 6400},
-              *one_byte(),
-              DType::fp16,
-              torus_machine({8, 8}),
-              {.most_solved = most}});
-  };
-  EXPECT_EQ(message_of([&] { run(1 << 12); }),
-            "tree of 64 ranks on topology 'test machine': its messages share links in so many ways "
-            "that it would take minutes; allowed are fewer ranks or micro-chunks, or "
-            "--sharing fifo");
-  EXPECT_NO_THROW(run(1 << 20));
-}
-
 TEST(Simulator, SaysWhyOneRankDoesNotStandForAll) {
   const auto refusal_of = [](const char* algorithm, const Topology& t, Rank ranks,
                              std::uint64_t elements, const SimulateOptions& options = {}) {

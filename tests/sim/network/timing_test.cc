@@ -409,6 +409,53 @@ TEST(FlowTiming, ADomainThatIsCrossedTwiceIsUsedTwice) {
   EXPECT_EQ(usage.utilisation, 1);
 }
 
+TEST(FlowTiming, AQuantumSolvesForAllOfItAtItsEnd) {
+  FlowRig rig(chain({{10, 0}, {10, 0}}));
+  rig.engine.set_quantum(100 * kNanosecond);
+  rig.send(1, {0, 1}, 10'000);
+  rig.at(50 * kNanosecond, [&] { rig.send(2, {0, 1}, 4000); });
+  rig.engine.run();
+  // Rates were solved for at 0: message 2 flows from 100 on, beside 1, which has 9000 bytes left. It
+  // ends at 900, long after that, so 1 has the link again at once.
+  EXPECT_EQ(rig.of(2).sent, 900 * kNanosecond);
+  EXPECT_EQ(rig.of(1).sent, 1400 * kNanosecond);
+}
+
+TEST(FlowTiming, EndsWithinAQuantumAreExact) {
+  FlowRig rig(chain({{10, 0}, {10, 0}}));
+  rig.engine.set_quantum(100 * kNanosecond);
+  for (const auto& [tag, bytes] : {std::pair(1, 1000), {2, 1100}, {3, 1150}, {4, 5000}}) {
+    rig.send(static_cast<std::uint64_t>(tag), {0, 1}, static_cast<std::uint64_t>(bytes));
+  }
+  rig.engine.run();
+  EXPECT_EQ(rig.of(1).sent, 400 * kNanosecond);
+  // At 10 / 3 until 500, though 2 leaves its share free at 430, and 3 at 445.
+  EXPECT_EQ(rig.of(2).sent, 430 * kNanosecond);
+  EXPECT_EQ(rig.of(3).sent, 445 * kNanosecond);
+  // 4000 - 333.3 bytes at 10.
+  EXPECT_EQ(rig.of(4).sent, 866'667);
+}
+
+TEST(FlowTiming, WhatStopsInAQuantumStopsAtOnce) {
+  Network network;
+  network.add_devices(4, Forwarding::yes);
+  network.add_link(0, 1, {100, 0});
+  network.add_link(3, 1, {100, 0});
+  network.add_link(1, 2, {10, 0});
+  FlowRig rig(network);
+  rig.engine.set_quantum(1000 * kNanosecond);
+  rig.send_in_turn(1, {0, 2}, 2000, 1);
+  rig.send(2, {1, 2}, 2100);
+  rig.at(100 * kNanosecond, [&] { rig.send_in_turn(3, {0, 2}, 1000, 0); });
+  rig.engine.run();
+  // 1 stops with 1500 bytes left, and was the one that all looked at; so 2, sent at 420, is missed
+  // until rates are solved for at 1000, when 3 begins. That has the link alone from 1000 on, and 1
+  // when 2000 is over.
+  EXPECT_EQ(rig.of(2).sent, 1000 * kNanosecond);
+  EXPECT_GE(rig.of(3).sent, 1100 * kNanosecond);
+  EXPECT_GT(rig.of(1).sent, rig.of(3).sent + 150 * kNanosecond);
+}
+
 TEST(FlowTiming, RateCap) {
   FlowRig rig(one_link(50));
   rig.send(1, {0}, 100'000, 10);

@@ -76,8 +76,9 @@ std::vector<std::size_t> all_indices(std::size_t count) {
 /// What a fit that does not see some cells says of them.
 struct HeldOut {
   std::string name;
-  std::size_t constants = 0;
-  std::vector<SimulatedCell> cells;
+  std::size_t constants = 0;             ///< that its cells determine
+  std::vector<std::string> frozen = {};  ///< the others, each with the reason and what was taken
+  std::vector<SimulatedCell> cells = {};
   std::size_t in_interval = 0;  ///< measured times within the interval of the prediction
 };
 
@@ -94,8 +95,15 @@ HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
     fail("fit '{}', hold-out '{}': it leaves no cells to {}", fit.name, hold_out.name,
          seen.empty() ? "fit to" : "predict");
   }
-  const FitResult fitted = fit_constants(fit, simulator, seen);
-  HeldOut result{fmt::format("{}: {}", fit.name, hold_out.name), fitted.constants.size(), {}, 0};
+  const FitResult fitted = fit_constants(fit, simulator, seen, true);
+  HeldOut result{.name = fmt::format("{}: {}", fit.name, hold_out.name)};
+  for (const FittedConstant& constant : fitted.constants) {
+    if (constant.frozen.empty()) {
+      ++result.constants;
+    } else {
+      result.frozen.push_back(fmt::format("{} ({})", constant.key, constant.frozen));
+    }
+  }
   for (const std::size_t i : unseen) {
     const Topology& machine = fitted.machines.at(simulator.cell(i).topology);
     result.cells.push_back(simulator.simulate_cell(i, machine));

@@ -322,11 +322,8 @@ FitDefinition fit_of(const std::string& family, const Measurements& measurements
     }
   }
   if (many_sizes) {
-    fit.hold_outs.push_back({.name = "every second size, fitted on the others",
-                             .tables = {},
-                             .ignored = {},
-                             .columns = {},
-                             .odd_rows = true});
+    fit.hold_outs.push_back(
+        {.name = "every second size, fitted on the others", .rows = HeldRows::odd});
   }
   return fit;
 }

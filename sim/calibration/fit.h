@@ -74,6 +74,7 @@ struct FittedConstant {
   double start = 0;
   double value = 0;
   double sigma_percent = 0;  ///< one standard deviation, from the curvature at the end
+  std::string frozen = {};   ///< why it was not fitted; empty where the cells determine it
 };
 
 struct FitResult {
@@ -82,10 +83,18 @@ struct FitResult {
   bool converged = false;
 };
 
+/// Known to no better than this, a constant is frozen: the cells do not determine it.
+inline constexpr double kMostSigmaPercent = 50;
+
 /// Least squares of the logarithm of the latency, with a loss that is linear far out (beyond 5 %),
 /// from where the machines stand and from a few points around; deterministic. `cells` are those to
-/// fit to, of `simulator`. Throws InvalidInput when a key names no quantity.
+/// fit to, of `simulator`. Constants that they do not determine (none depends on it, it goes to a
+/// bound, or its sigma is above kMostSigmaPercent) are frozen one after the other, the least known
+/// first, and the others fitted again: at a bound that means something (an efficiency of 1), else
+/// where the machines stand, or, `neutral`, at what does not come from cells that are held out.
+/// Throws InvalidInput when a key names no quantity.
 FitResult fit_constants(const FitDefinition& definition, const CellSimulator& simulator,
-                        std::span<const std::size_t> cells, unsigned starts = 3);
+                        std::span<const std::size_t> cells, bool neutral = false,
+                        unsigned starts = 3);
 
 }  // namespace arlab

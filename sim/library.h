@@ -9,7 +9,7 @@
 namespace arlab {
 
 /// Names of the all-reduces that the library has on this machine: of [nccl] ring, and nvls where its
-/// switch adds; else those of [library]. Throws InvalidInput where there is neither.
+/// switch adds; across servers tree, too; else those of [library]. Throws InvalidInput where there is neither.
 std::vector<std::string> library_algorithms(const Topology& topology);
 
 /// The one of them that the library takes: of [nccl] as NCCL chooses (sim/device/nccl.h), else that

@@ -7,6 +7,7 @@
 #include "sim/channels.h"
 #include "sim/device/kernel_model.h"
 #include "sim/nccl.h"
+#include "sim/servers.h"
 
 namespace arlab {
 
@@ -26,7 +27,8 @@ void require_multicast(const Topology& topology, const SimulateOptions& options,
         "allowed is max_min",
         what);
   }
-  if (is_nvls || topology.in_switch.multicast) return;
+  const bool one_switch = topology.kind == TopologyKind::switched;
+  if (is_nvls || (one_switch && topology.in_switch.multicast)) return;
   fail(
       "--multicast: topology '{}' has no switch that spreads messages, [switch] with multicast = "
       "true",
@@ -144,6 +146,10 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
   const bool folds = may_fold(request, topology, options);
   const bool is_nvls = &algorithm == &nvls_algorithm();
   require_multicast(topology, options, is_nvls);
+  if (options.library && (spans_servers(topology, request.world_size) ||
+                          (is_nvls && topology.kind == TopologyKind::fat_tree))) {
+    return library_plan_across(algorithm, request, codecs, dtype, topology);
+  }
   if (options.library && is_nccl(algorithm, topology)) {
     return nccl_plan(algorithm, request, codecs, dtype, topology, folds);
   }
@@ -165,6 +171,12 @@ Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& reques
   if (&algorithm == &nvls_algorithm()) {
     fail("nvls of some ranks of '{}' is not simulated; allowed are other algorithms",
          topology.name);
+  }
+  if (library && topology.kind == TopologyKind::fat_tree) {
+    fail(
+        "--library of some ranks of '{}': across servers the vendor's library is simulated for all "
+        "ranks by itself; allowed are arlab's own algorithms",
+        topology.name);
   }
   if (library && is_nccl(algorithm, topology)) {
     return with_all_ranks(nccl_plan(algorithm, request, codecs, dtype, topology, false));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/device/nccl.h"
+#include "sim/servers.h"
 
 namespace arlab {
 namespace {
@@ -137,7 +138,18 @@ bool nccl_runs(const Algorithm& algorithm) {
          algorithm.name == "reduce_scatter" || algorithm.name == "all_to_all";
 }
 
-const Algorithm& nccl_all_reduce(const Device& device, Rank world_size, std::uint64_t bytes) {
+const Algorithm& nccl_all_reduce(const Topology& topology, Rank world_size, std::uint64_t bytes) {
+  const Device& device = topology.device;
+  if (spans_servers(topology, world_size)) {
+    switch (choice_across(topology, Collective::all_reduce, world_size, bytes).algorithm) {
+      case NcclAlgorithm::nvls:
+        return nvls_algorithm();
+      case NcclAlgorithm::tree:
+        return find_algorithm("tree");
+      default:
+        return find_algorithm("ring");
+    }
+  }
   if (!device.nccl) {
     fail("device '{}': its topology file has no section [nccl], which says how NCCL chooses there",
          device.name);
@@ -164,6 +176,24 @@ void require_possible(const Algorithm& algorithm, const ScheduleRequest& request
 }
 
 }  // namespace
+
+Plan library_plan_across(const Algorithm& algorithm, const ScheduleRequest& request,
+                         const Codecs& codecs, DType dtype, const Topology& topology) {
+  std::optional<NcclAlgorithm> asked;
+  if (algorithm.name == kNvls) asked = NcclAlgorithm::nvls;
+  if (algorithm.name == "ring") asked = NcclAlgorithm::ring;
+  if (algorithm.name == "tree") asked = NcclAlgorithm::tree;
+  if (!asked && !nccl_runs(algorithm)) {
+    fail(
+        "the vendor's library has no '{}': with --library on topology '{}' allowed are ring, tree, "
+        "nvls, all_gather, reduce_scatter, all_to_all",
+        algorithm.name, topology.name);
+  }
+  require_possible(algorithm, request, true);
+  const NcclChoice choice = choice_across(topology, algorithm.collective, request.world_size,
+                                          request.elements * size_of(dtype), asked);
+  return plan_across(topology, choice, algorithm.collective, request, codecs.outer(), dtype);
+}
 
 Plan nvls_plan(const ScheduleRequest& request, const Codecs& codecs, DType dtype,
                const Topology& topology, bool folded, bool library) {
@@ -192,9 +222,12 @@ Plan nccl_plan(const Algorithm& algorithm, const ScheduleRequest& request, const
   RankPlanner planner(algorithm, request, codecs, dtype, folded);
   const Rank n = request.world_size;
   Plan plan;
-  if (algorithm.name == kNvls) {
-    // Throws where NCCL has none.
-    nccl_choice(topology.device, Collective::all_reduce, n, request.elements, NcclAlgorithm::nvls);
+  const bool nvls = algorithm.name == kNvls;
+  // Throws where NCCL has none.
+  const NcclChoice choice =
+      nccl_choice(topology.device, algorithm.collective, n, request.elements * size_of(dtype),
+                  nvls ? NcclAlgorithm::nvls : NcclAlgorithm::ring);
+  if (nvls) {
     plan = nvls_plan(request, codecs, dtype, topology, folded, true);
   } else if (algorithm.name == "ring") {
     plan = planner.ring(2 * (n - 1), 2);
@@ -205,7 +238,7 @@ Plan nccl_plan(const Algorithm& algorithm, const ScheduleRequest& request, const
   } else {
     plan = planner.exchange();
   }
-  plan.is_nccl = true;
+  plan.nccl = choice;
   return plan;
 }
 

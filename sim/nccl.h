@@ -28,13 +28,18 @@ const Algorithm& find_simulated_algorithm(std::string_view name);
 /// Whether NCCL has it: ring and nvls, its all-reduces; all_gather, reduce_scatter, all_to_all.
 bool nccl_runs(const Algorithm& algorithm);
 
-/// The all-reduce that NCCL takes for `bytes` of a rank: ring or nvls.
-const Algorithm& nccl_all_reduce(const Device& device, Rank world_size, std::uint64_t bytes);
+/// The all-reduce that NCCL takes for `bytes` of a rank: ring or nvls, across servers also tree.
+const Algorithm& nccl_all_reduce(const Topology& topology, Rank world_size, std::uint64_t bytes);
 
 /// The plan of what NCCL runs, of an algorithm of nccl_runs() on a machine with [nccl].
 /// `folded`: one rank stands for all. Throws InvalidInput when the machine cannot do it.
 Plan nccl_plan(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
                DType dtype, const Topology& topology, bool folded);
+
+/// The same of ranks of several servers (sim/servers.h): of ring, tree, nvls, all_gather,
+/// reduce_scatter and all_to_all.
+Plan library_plan_across(const Algorithm& algorithm, const ScheduleRequest& request,
+                         const Codecs& codecs, DType dtype, const Topology& topology);
 
 /// nvls as a kernel or (`library`) NCCL runs it. Throws InvalidInput when the switch does not add, or
 /// the codec is one that it cannot add.

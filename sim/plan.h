@@ -19,6 +19,7 @@
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule.h"
+#include "sim/device/nccl.h"
 
 namespace arlab {
 
@@ -94,6 +95,15 @@ struct PlannedMessage {
   std::uint64_t inner_output_elements = 0;
 };
 
+/// Of a collective whose chunks pass through many ranks, with all links at work at once: on what its
+/// last chunk waits.
+struct LongestWay {
+  std::uint32_t hops_inside = 0;   ///< messages inside servers
+  std::uint32_t hops_between = 0;  ///< messages over the network
+  double latency_us = 0;           ///< of the links of all hops but the last
+  double network_gb_per_s = 0;     ///< of the cards of a server together
+};
+
 struct Plan {
   Collective collective = Collective::all_reduce;
   std::string algorithm;
@@ -115,7 +125,10 @@ struct Plan {
   /// stages and messages, with r added to every rank, past the last one to the first. Of use where
   /// all ranks do the same, on a fabric that does not look the same from each.
   bool repeats_rank_0 = false;
-  bool is_nccl = false;  ///< made by nccl_plan(), for NCCL alone
+  /// Of a plan that stands for what the vendor's library runs: what that has chosen. Made by
+  /// nccl_plan() or plan_across().
+  std::optional<NcclChoice> nccl = std::nullopt;
+  std::optional<LongestWay> longest_way = std::nullopt;  ///< made by plan_across()
   /// Copies of the schedule that run at once, see channels.h. Stages of different ones do not wait
   /// for each other, not even on the same rank.
   Rank channels = 1;

@@ -53,7 +53,7 @@ struct SimulationResult {
   std::string inner_codec;  ///< where it is another one; else empty
   DType dtype = DType::fp16;
   Rank world_size = 1;
-  bool runs_nccl = false;           ///< as device/nccl.h has it, not as the schedule
+  std::optional<NcclChoice> nccl;   ///< as NCCL or RCCL runs it, not as the schedule
   std::uint64_t payload_bytes = 0;  ///< payload of one rank
   WideCount wire_bytes = 0;         ///< over all sends
   WideCount wire_elements = 0;      ///< payload elements that these bytes carry

@@ -49,7 +49,7 @@ Implementation implementation_of(const Plan& plan, const Topology& topology,
     fail("a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not {}",
          codec);
   }
-  if (plan.is_nccl) return Implementation::nccl;
+  if (plan.nccl) return Implementation::nccl;
   return library_protocol(topology.device, plan.elements * size_of(plan.dtype), plan.world_size);
 }
 

@@ -290,12 +290,8 @@ struct Simulation::State {
   std::string implementation() const {
     if (!request.library) return "kernel";
     const Device& device = topology->device;
-    if (times.runs_nccl) {
-      const auto algorithm = times.algorithm == nvls_algorithm().name
-                                 ? std::optional(NcclAlgorithm::nvls)
-                                 : std::optional(NcclAlgorithm::ring);
-      return describe(
-          nccl_choice(device, times.collective, times.world_size, times.payload_bytes, algorithm));
+    if (times.nccl) {
+      return fmt::format("{}, {}", device.nccl ? "NCCL" : "library", describe(*times.nccl));
     }
     const Implementation protocol = library_protocol(device, times.payload_bytes, times.world_size);
     return fmt::format("library, {} protocol, {} channels",
@@ -361,12 +357,12 @@ std::string Simulation::why_no_interval() const {
     return fmt::format("none: no fit says how uncertain the constants of '{}' are", t.name);
   }
   const bool is_known = std::ranges::any_of(t.uncertainty->constants, [&](const std::string& key) {
-    if (times().runs_nccl) return key.starts_with("nccl");
+    if (times().nccl) return key.starts_with("nccl");
     return !key.starts_with("nccl") && !key.starts_with("link.") && !key.starts_with("switch.");
   });
   if (!is_known) {
     return fmt::format("none: the fit ({}) says nothing of {}", t.uncertainty->note,
-                       times().runs_nccl ? "NCCL" : "these kernels");
+                       times().nccl ? "NCCL" : "these kernels");
   }
   if (t.jitter.any()) return "none with jitter: it is of constants; --runs says how runs differ";
   if (times().world_size > kMostRanksOfInterval && !state_->request.sensitivity) {

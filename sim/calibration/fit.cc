@@ -32,10 +32,9 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
     const ScheduleRequest request{.world_size = machine.ranks.value,
                                   .elements = cell.bytes / size_of(cell.dtype),
                                   .alignment = codec->info().alignment};
-    const Algorithm& algorithm =
-        cell.library && cell.algorithm == kOwnChoice
-            ? nccl_all_reduce(machine.device, machine.ranks.value, cell.bytes)
-            : find_simulated_algorithm(cell.algorithm);
+    const Algorithm& algorithm = cell.library && cell.algorithm == kOwnChoice
+                                     ? nccl_all_reduce(machine, machine.ranks.value, cell.bytes)
+                                     : find_simulated_algorithm(cell.algorithm);
     plans_.push_back(std::make_shared<const Plan>(
         plan_of(algorithm, request, *codec, cell.dtype, machine, {.library = cell.library})));
     quantities_.push_back(measurements.tables[cell.table].quantity);

@@ -175,6 +175,21 @@ struct Nccl {
   bool operator==(const Nccl&) const = default;
 };
 
+/// NCCL or RCCL between servers (sim/servers.h), beside [nccl] or [library]; has an effect where kind
+/// is fat_tree. Without the section networks are as NCCL expects them to be (tuning.cc: hwLat).
+struct LibraryNetwork {
+  /// LL and LL128: per message on the longest way, beyond the latency of its links
+  Quantity low_latency_hop_us = unless_given(5);
+  Quantity simple_hop_us = unless_given(14);  ///< the same by Simple
+  /// Simple, trees: bytes of a channel that are passed on at once
+  Quantity chunk_bytes = unless_given(524288);
+  /// payload of a rank beyond which every message waits for rendezvous_us more
+  Quantity eager_bytes = unless_given(1e9);
+  Quantity rendezvous_us = unless_given(0);  ///< to agree with the receiver; may be 0
+  bool ll128 = true;  ///< whether the network keeps 128 bytes together, as LL128 needs it
+  bool operator==(const LibraryNetwork&) const = default;
+};
+
 /// How fast the device works through the layers of a model between collectives, for arlab model
 /// time alone (workload/model_time.h). Rates are peaks, efficiencies what is left of them inside a
 /// layer.
@@ -218,13 +233,15 @@ struct Device {
   std::optional<Sentinels> sentinels;
   std::optional<Library> library;
   std::optional<Nccl> nccl;
+  std::optional<LibraryNetwork> network = std::nullopt;
   std::optional<Compute> compute;
   bool operator==(const Device&) const = default;
 };
 
 /// Whether a file may leave it out.
 inline bool is_optional_quantity(std::string_view key) {
-  return key.starts_with("library.fill_") || key == "nccl.exchange_gb_per_s";
+  return key.starts_with("library.fill_") || key == "nccl.exchange_gb_per_s" ||
+         key.starts_with("library_network.");
 }
 
 /// Round numbers, for what-if questions.
@@ -324,6 +341,14 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
       visit("nccl_nvls.fixed_us", nccl.nvls->fixed_us);
       visit("nccl_nvls.chunk_bytes", nccl.nvls->chunk_bytes);
     }
+  }
+  if (device.network) {
+    auto& network = *device.network;
+    visit("library_network.low_latency_hop_us", network.low_latency_hop_us);
+    visit("library_network.simple_hop_us", network.simple_hop_us);
+    visit("library_network.chunk_bytes", network.chunk_bytes);
+    visit("library_network.eager_bytes", network.eager_bytes);
+    visit("library_network.rendezvous_us", network.rendezvous_us);
   }
   if (device.compute) {
     auto& compute = *device.compute;

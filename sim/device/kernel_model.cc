@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/device/across_kernel.h"
 #include "sim/device/fused_kernel.h"
 #include "sim/device/kernel_choice.h"
 #include "sim/device/nccl_kernel.h"
@@ -13,7 +14,10 @@ namespace arlab {
 
 std::unique_ptr<const KernelModel> make_kernel_model(const Device& device, const Plan& plan,
                                                      Implementation implementation) {
-  if (implementation == Implementation::nccl) return std::make_unique<NcclKernel>(device, plan);
+  if (implementation == Implementation::nccl) {
+    if (plan.longest_way) return std::make_unique<AcrossKernel>(device, plan);
+    return std::make_unique<NcclKernel>(device, plan);
+  }
   if (implementation != Implementation::kernel) {
     return std::make_unique<LibraryKernel>(device, plan, implementation);
   }

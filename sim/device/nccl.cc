@@ -57,10 +57,17 @@ std::string_view name_of(NcclProtocol protocol) {
 }  // namespace
 
 std::string describe(const NcclChoice& choice) {
-  if (choice.algorithm == NcclAlgorithm::nvls) return "NCCL, NVLS";
-  return fmt::format("NCCL, {}, {}",
-                     choice.algorithm == NcclAlgorithm::ring ? "ring" : "sends and receives",
-                     name_of(choice.protocol));
+  switch (choice.algorithm) {
+    case NcclAlgorithm::nvls:
+      return "NVLS";
+    case NcclAlgorithm::exchange:
+      return fmt::format("sends and receives, {}", name_of(choice.protocol));
+    case NcclAlgorithm::tree:
+      return fmt::format("tree, {}", name_of(choice.protocol));
+    case NcclAlgorithm::ring:
+      break;
+  }
+  return fmt::format("ring, {}", name_of(choice.protocol));
 }
 
 NcclChoice nccl_choice(const Device& device, Collective collective, Rank world_size,

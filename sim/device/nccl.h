@@ -24,7 +24,8 @@
 
 namespace arlab {
 
-enum class NcclAlgorithm : std::uint8_t { ring, nvls, exchange };
+/// tree: across servers only (sim/servers.h).
+enum class NcclAlgorithm : std::uint8_t { ring, nvls, exchange, tree };
 enum class NcclProtocol : std::uint8_t { low_latency, ll128, simple };
 
 struct NcclChoice {
@@ -33,7 +34,7 @@ struct NcclChoice {
   bool operator==(const NcclChoice&) const = default;
 };
 
-/// The choice in words: "NCCL, ring, LL128".
+/// The choice in words: "ring, LL128".
 std::string describe(const NcclChoice& choice);
 
 /// What NCCL takes for `bytes` of a rank, of which an all-gather sends and a reduce-scatter keeps

@@ -6,12 +6,7 @@
 namespace arlab {
 
 NcclKernel::NcclKernel(const Device& device, const Plan& plan)
-    : KernelModel(device, plan), nccl_(*device.nccl) {
-  const bool nvls = std::any_of(plan.messages.begin(), plan.messages.end(),
-                                [](const PlannedMessage& m) { return m.reach != Reach::one; });
-  choice_ =
-      nccl_choice(device, plan.collective, plan.world_size, plan.elements * size_of(plan.dtype),
-                  nvls ? NcclAlgorithm::nvls : NcclAlgorithm::ring);
+    : KernelModel(device, plan), nccl_(*device.nccl), choice_(*plan.nccl) {
   if (choice_.protocol != NcclProtocol::simple) return;
   double sent = 0;  // by rank 0, as all do the same
   for (const PlannedMessage& message : plan.messages) {

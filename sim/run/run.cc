@@ -69,7 +69,7 @@ SimulationResult Run::result_of(std::uint32_t job) const {
                      .inner_codec = plan.inner_codec,
                      .dtype = plan.dtype,
                      .world_size = plan.world_size,
-                     .runs_nccl = plan.is_nccl,
+                     .nccl = plan.nccl,
                      .payload_bytes = plan.elements * size_of(plan.dtype),
                      .simulated_ranks = plan.folded() ? 1 : plan.world_size,
                      .breakdown = {},

@@ -570,6 +570,10 @@ void require_valid(const Topology& topology, std::string_view origin) {
                             : "codecs");
   }
   require_codecs(topology, origin);
+  if (device.network && !device.nccl && !device.library) {
+    fail("{}: section 'library_network' needs section 'nccl' or 'library', which it goes on from",
+         origin);
+  }
   const bool can_nvls = topology.in_switch.multicast && topology.in_switch.reduction;
   if (topology.device.nccl && topology.device.nccl->nvls && !can_nvls) {
     fail(
@@ -601,7 +605,8 @@ void require_valid(const Topology& topology, std::string_view origin) {
     const bool may_be_zero =
         key.ends_with("message_us") || key.ends_with("hop_us") ||
         key.ends_with("overhead.step_us") || key.ends_with("sentinels.fill_us") ||
-        key.ends_with("library.fill_gb_per_s") || key.ends_with("nccl.exchange_gb_per_s");
+        key.ends_with("library.fill_gb_per_s") || key.ends_with("rendezvous_us") ||
+        key.ends_with("nccl.exchange_gb_per_s");
     if (quantity.value == 0 && may_be_zero) return;
     if (quantity.value >= kSmallestQuantity && quantity.value <= kLargestQuantity) return;
     fail("{}: key '{}.value': {} is out of range; allowed is {}{} to {}", origin, key,

@@ -73,7 +73,10 @@ void read_shape(Section& file, Topology& topology) {
 }
 
 void read_in_switch(Section& file, Topology& topology) {
-  if (topology.kind != TopologyKind::switched || !file.has("switch")) return;
+  const bool in_servers =
+      topology.kind == TopologyKind::fat_tree && topology.inside == ServerInside::switched;
+  const bool has_switch = topology.kind == TopologyKind::switched || in_servers;
+  if (!has_switch || !file.has("switch")) return;
   Section section = file.section("switch", "a table of what the switch does");
   InSwitch& in_switch = topology.in_switch;
   in_switch.multicast = section.optional_flag("multicast").value_or(false);
@@ -120,8 +123,7 @@ constexpr const char* kShapeKeys[] = {"group_size",
                                       "link_events",
                                       "background",
                                       "device_overrides",
-                                      "devices_forward",
-                                      "switch"};
+                                      "devices_forward"};
 constexpr int kMostBases = 8;
 
 /// What is in `own` replaces what is in `base`; a number goes with where it comes from.
@@ -189,12 +191,18 @@ toml::table read_table(std::string_view text, std::string_view origin,
   const auto text_of = [](const toml::table& table, const char* key) {
     return table[key].value_or(std::string());
   };
+  const auto count_of = [](const toml::table& table, const char* key) {
+    return table[key]["value"].value<std::int64_t>();
+  };
   if (own.contains("kind") && text_of(own, "kind") != text_of(base, "kind")) {
     for (const char* key : kShapeKeys) base.erase(key);
     if (text_of(own, "kind") == "graph") base.erase("link");
-    // What holds of one server with these links only.
-    for (const char* section : {"library", "nccl", "nccl_ll128", "nccl_nvls", "uncertainty"}) {
-      base.erase(section);
+    // What holds of one server with these links only; a fat tree may be made of such servers.
+    base.erase("uncertainty");
+    const bool of_servers = text_of(own, "kind") == "fat_tree" &&
+                            count_of(own, "group_size") == count_of(base, "ranks");
+    for (const char* section : {"library", "nccl", "nccl_ll128", "nccl_nvls", "switch"}) {
+      if (!of_servers) base.erase(section);
     }
   }
   // Two models of a kernel; a file that has one does without the other.
@@ -334,6 +342,7 @@ Topology parse_topology(std::string_view text, std::string_view origin,
   if (file.has("small")) topology.device.small.emplace();
   if (file.has("sentinels")) topology.device.sentinels.emplace();
   if (file.has("library")) topology.device.library.emplace();
+  if (file.has("library_network")) topology.device.network.emplace();
   if (file.has("compute")) topology.device.compute.emplace();
   if (file.has("nccl")) {
     Nccl& nccl = topology.device.nccl.emplace();
@@ -356,6 +365,9 @@ Topology parse_topology(std::string_view text, std::string_view origin,
       }
       if (name == "library" && section->has("algorithms")) {
         topology.device.library->algorithms = section->texts("algorithms");
+      }
+      if (name == "library_network") {
+        topology.device.network->ll128 = section->optional_flag("ll128").value_or(true);
       }
     }
     const std::string last = key.substr(dot + 1);
@@ -516,6 +528,7 @@ std::string to_toml(const Topology& t) {
       if (section == "library") {
         text += fmt::format("algorithms = {}\n", names(t.device.library->algorithms));
       }
+      if (section == "library_network" && !t.device.network->ll128) text += "ll128 = false\n";
       if (section == "blocks" && !t.device.blocks->measured.empty()) {
         text += fmt::format("measured = {}\n", names(t.device.blocks->measured));
       }

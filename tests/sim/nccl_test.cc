@@ -79,8 +79,8 @@ TEST(Nccl, ChoosesAsItsSourceSays) {
   EXPECT_EQ(chosen("h100-8", all_gather, 512 * kMi).algorithm, NcclAlgorithm::ring);
   EXPECT_EQ(chosen("h100-8", all_to_all, 256 * kKi).protocol, low_latency);
   EXPECT_EQ(chosen("h100-8", all_to_all, 512 * kKi).protocol, simple);
-  EXPECT_EQ(&nccl_all_reduce(find_topology("h100-8").device, 8, 2 * kMi), &nvls_algorithm());
-  EXPECT_EQ(nccl_all_reduce(find_topology("h100-4").device, 4, 512 * kMi).name, "ring");
+  EXPECT_EQ(&nccl_all_reduce(find_topology("h100-8"), 8, 2 * kMi), &nvls_algorithm());
+  EXPECT_EQ(nccl_all_reduce(find_topology("h100-4"), 4, 512 * kMi).name, "ring");
 }
 
 TEST(Nccl, TakesTheTimesWorkedOutByHand) {

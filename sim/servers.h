@@ -1,0 +1,51 @@
+// NCCL and RCCL across servers (kind = "fat_tree"), of which each is a machine with [nccl] or
+// [library]. Where chunks pass through many ranks, all links are at work at once, so that a
+// collective takes
+//
+//   fixed + hops_inside hop + hops_between network_hop + latencies on the longest way of a chunk
+//         + what the busiest link needs for its bytes, by the protocol's share of the bandwidth
+//
+// and by Simple in a tree, which passes on chunks of chunk_bytes in every channel, also the time in
+// which the cards of a server send these, once per hop of the network.
+//
+//   ring   as many rings as a server has ranks, each on its share of the tensor: ring k enters a
+//          server at rank k, walks through all its ranks (0, 1, -1, 2, ... from there, which over
+//          all k uses all links of a mesh alike), and goes on over the card of the last one; every
+//          second server is walked backwards, so that messages stay on their rail
+//   tree   as many pairs of trees: inside a server the chain of ring k, whose first rank is linked
+//          to those of other servers by two binary trees, half of the share over each; what is a
+//          leaf in one tree is not in the other (Sanders, Speck, Traeff 2009)
+//   NVLS   the switch of a server adds and spreads; rank k is linked to those of other servers as
+//          in tree, with its share
+//   sends  every rank sends to every other, over the rank of its own server whose place is that of
+//          the receiver: so everything stays on its rail
+//
+// Of its all-reduces and protocols the library takes what the sum above says is the fastest: which
+// that is, tuning tables and plug-ins of networks decide, not NCCL's own formula.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "sim/plan.h"
+#include "sim/topology/topology.h"
+
+namespace arlab {
+
+/// Whether the library's collectives on so many ranks are those of servers, or those of one server.
+bool spans_servers(const Topology& topology, Rank world_size);
+
+/// All-reduces that the library has across servers: ring, tree, and nvls where switches add.
+std::vector<NcclAlgorithm> algorithms_across(const Topology& topology);
+
+/// What the library takes for `bytes` of a rank; of its all-reduces `algorithm`, if that is given.
+/// Throws InvalidInput where it has no such collective, or not this algorithm, on this machine.
+NcclChoice choice_across(const Topology& topology, Collective collective, Rank world_size,
+                         std::uint64_t bytes,
+                         std::optional<NcclAlgorithm> algorithm = std::nullopt);
+
+/// The plan of it. All ranks are listed. Throws InvalidInput where ranks do not fill servers.
+Plan plan_across(const Topology& topology, const NcclChoice& choice, Collective collective,
+                 const ScheduleRequest& request, const Codec& codec, DType dtype);
+
+}  // namespace arlab

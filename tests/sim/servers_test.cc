@@ -1,0 +1,293 @@
+// The vendor's library across servers: what its rings and trees send over which links, its times
+// worked out by hand, and what it takes.
+
+#include "sim/servers.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "reference/codecs/registry.h"
+#include "sim/library.h"
+#include "sim/machine_plan.h"
+#include "sim/nccl.h"
+#include "sim/simulator.h"
+#include "tests/refusal.h"
+#include "tests/sim/machine.h"
+
+namespace arlab {
+namespace {
+
+using enum NcclProtocol;
+
+/// Servers of 4 ranks with ports of 10 GB/s and 1 us, and 4 cards of 4 GB/s and 1.5 us.
+Topology cluster(Rank count, ServerInside inside = ServerInside::switched) {
+  Topology t = servers(4 * count, 4, inside);
+  t.leaf_servers = counted(count);
+  t.in_switch = {inside == ServerInside::switched, inside == ServerInside::switched, assumed(0.5)};
+  t.device.nccl = Nccl{.channels = assumed(8),
+                       .ring_gb_per_s = assumed(100),
+                       .low_latency_ring_gb_per_s = assumed(40),
+                       .low_latency_us = assumed(3),
+                       .low_latency_efficiency = assumed(0.5),
+                       .low_latency_channel_gb_per_s = assumed(1),
+                       .simple_us = assumed(20),
+                       .simple_hop_us = assumed(0.5),
+                       .drift_us = assumed(4),
+                       .exchange_low_latency_us = assumed(2),
+                       .exchange_low_latency_gb_per_s = assumed(2),
+                       .exchange_us = assumed(6),
+                       .exchange_drift_us = assumed(8),
+                       .ll128 = NcclLl128{assumed(10), assumed(0.8)},
+                       .nvls = std::nullopt};
+  if (inside == ServerInside::switched) {
+    t.device.nccl->nvls = NcclNvls{assumed(60), assumed(0.85), assumed(7), assumed(1 << 20)};
+  }
+  t.device.network = LibraryNetwork{.low_latency_hop_us = assumed(9),
+                                    .simple_hop_us = assumed(12),
+                                    .chunk_bytes = assumed(1000),
+                                    .eager_bytes = assumed(1e9),
+                                    .rendezvous_us = assumed(5)};
+  return t;
+}
+
+Plan plan(const Topology& t, NcclAlgorithm algorithm, std::uint64_t bytes,
+          Collective collective = Collective::all_reduce) {
+  return plan_across(t, {algorithm, simple}, collective,
+                     {.world_size = t.ranks.value, .elements = bytes / 2}, *find_codec("fp16"),
+                     DType::fp16);
+}
+
+SimulationResult run(const Topology& t, std::string_view algorithm, std::uint64_t bytes) {
+  return simulate({find_simulated_algorithm(algorithm),
+                   {.world_size = t.ranks.value, .elements = bytes / 2},
+                   *find_codec("fp16"),
+                   DType::fp16,
+                   t,
+                   {.library = true}});
+}
+
+/// Bytes by sender and receiver, of servers or of ranks.
+std::map<std::pair<Rank, Rank>, std::uint64_t> sent(const Plan& plan, Rank per_node) {
+  std::map<std::pair<Rank, Rank>, std::uint64_t> bytes;
+  for (const PlannedMessage& m : plan.messages) {
+    const std::pair nodes(m.from / per_node, m.to / per_node);
+    if (nodes.first != nodes.second) bytes[nodes] += m.bytes;
+  }
+  return bytes;
+}
+
+TEST(Servers, RingsUseAllCardsAndAllLinksOfAMeshAlike) {
+  const std::uint64_t tensor = 160000;
+  for (const Rank count : {2u, 3u, 4u, 7u}) {
+    const Topology t = cluster(count, ServerInside::mesh);
+    const Plan ring = plan(t, NcclAlgorithm::ring, tensor);
+    const auto passed = 2 * tensor * (t.ranks.value - 1) / t.ranks.value;
+    const auto servers = sent(ring, 4);
+    EXPECT_EQ(servers.size(), count);
+    for (const auto& [pair, bytes] : servers) {
+      EXPECT_EQ(pair.second, (pair.first + 1) % count);
+      EXPECT_NEAR(static_cast<double>(bytes), static_cast<double>(passed), 16);
+    }
+    // Every link of the mesh inside is on one ring, and every rank sends over its card.
+    std::set<Rank> over_cards;
+    std::map<std::pair<Rank, Rank>, std::uint64_t> inside;
+    for (const auto& [pair, bytes] : sent(ring, 1)) {
+      if (pair.first / 4 == pair.second / 4) {
+        inside[pair] = bytes;
+        EXPECT_NEAR(static_cast<double>(bytes), static_cast<double>(passed) / 4, 4);
+      } else {
+        over_cards.insert(pair.first);
+        const bool closes = count % 2 == 1 && pair.first / 4 == count - 1;
+        EXPECT_TRUE(closes || pair.first % 4 == pair.second % 4) << "not on its rail";
+      }
+    }
+    EXPECT_EQ(inside.size(), 12 * count);
+    EXPECT_EQ(over_cards.size(), t.ranks.value);
+  }
+}
+
+TEST(Servers, TreesShareTheWorkOfInnerServers) {
+  const std::uint64_t tensor = 160000;
+  for (Rank count = 2; count <= 33; ++count) {
+    const Plan trees = plan(cluster(count), NcclAlgorithm::tree, tensor);
+    std::map<Rank, std::uint64_t> out;
+    std::map<Rank, std::uint64_t> in;
+    std::uint64_t all = 0;
+    for (const auto& [pair, bytes] : sent(trees, 4)) {
+      out[pair.first] += bytes;
+      in[pair.second] += bytes;
+      all += bytes;
+    }
+    // Two trees of count - 1 links, half of the tensor up and down each.
+    EXPECT_EQ(all, 2 * (count - 1) * tensor);
+    for (Rank server = 0; server < count; ++server) {
+      EXPECT_EQ(out[server], in[server]);
+      EXPECT_LE(out[server], 2 * tensor) << server << " of " << count;
+    }
+    EXPECT_EQ(trees.longest_way->hops_inside, 6u);
+  }
+  const auto depth = [&](Rank count) {
+    return plan(cluster(count), NcclAlgorithm::tree, tensor).longest_way->hops_between / 2;
+  };
+  EXPECT_EQ(depth(2), 1u);
+  EXPECT_EQ(depth(3), 2u);
+  EXPECT_EQ(depth(4), 2u);
+  EXPECT_EQ(depth(8), 3u);
+}
+
+TEST(Servers, TakeTheTimesWorkedOutByHand) {
+  const Topology t = cluster(2);
+  const double close = 1e-2;
+  // The cards of a server carry 16000 bytes per us, a port 10000; what ends last pays the latency of
+  // its link, 1 of a port.
+  const double bytes = 16e6;
+  const auto size = static_cast<std::uint64_t>(bytes);
+  const auto fixed = [&](NcclAlgorithm a, NcclProtocol p) {
+    const double hops = a == NcclAlgorithm::ring ? 3 : 2;
+    const double inside = a == NcclAlgorithm::nvls ? 0 : a == NcclAlgorithm::ring ? 11 : 6;
+    const double start = a == NcclAlgorithm::nvls ? 7 : p == simple ? 20 : p == ll128 ? 10 : 3;
+    const double hop = p == simple && a != NcclAlgorithm::nvls ? 0.5 : 0;
+    // 8 channels of 1000 bytes fill a tree.
+    const double fill = p == simple && a != NcclAlgorithm::ring ? 0.5 : 0;
+    return start + inside * (1 + hop) + hops * ((p == simple ? 12 : 9) + fill) + (hops - 1) * 1.5;
+  };
+  EXPECT_NEAR(run(t, "ring", size).latency_us,
+              fixed(NcclAlgorithm::ring, simple) + 1 + 2 * 7.0 / 8 * 0.75 * bytes / 10000, close);
+  EXPECT_NEAR(run(t, "tree", size).latency_us,
+              fixed(NcclAlgorithm::tree, simple) + 1 + 1.5 * bytes / 10000, close);
+  // The switch reads at half of the port, and every rank writes its quarter of the sum.
+  EXPECT_NEAR(run(t, "nvls", size).latency_us,
+              fixed(NcclAlgorithm::nvls, simple) + 1 + (2 + 0.25) * bytes / 10000, close);
+  EXPECT_NEAR(run(t, "all_gather", size).latency_us,
+              20 + 6 * 1.5 + 12 + 1 + 7.0 / 8 * 0.75 * bytes / 10000, close);
+  EXPECT_NEAR(run(t, "tree", 8).latency_us, fixed(NcclAlgorithm::tree, low_latency) + 1.5, close);
+  // With faster ports the cards are what counts.
+  Topology fast = t;
+  fast.link_type("link").bandwidth_gb_per_s = assumed(100);
+  EXPECT_NEAR(run(fast, "ring", size).latency_us,
+              fixed(NcclAlgorithm::ring, simple) + 1.5 + 2 * 7.0 / 8 * bytes / 16000, close);
+  EXPECT_NEAR(run(fast, "tree", size).latency_us,
+              fixed(NcclAlgorithm::tree, simple) + 1.5 + bytes / 16000, close);
+  // Beyond eager_bytes every hop asks first.
+  Topology asks = t;
+  asks.device.network->eager_bytes = assumed(8);
+  EXPECT_NEAR(run(asks, "tree", 16).latency_us - run(asks, "tree", 8).latency_us, 10, close);
+  // A card carries what all four ranks of a server send to one of the other.
+  EXPECT_NEAR(run(t, "all_to_all", size).latency_us, 6 + 12 + 1.5 + 4 * bytes / 8 / 4000, close);
+}
+
+TEST(Servers, TheLibraryTakesWhatIsFastest) {
+  const Topology t = cluster(4);
+  for (std::uint64_t bytes = 64; bytes <= (1u << 26); bytes *= 4) {
+    const ScheduleRequest request{.world_size = 16, .elements = bytes / 2};
+    const CodecPtr codec = find_codec("fp16");
+    const Algorithm& chosen =
+        library_algorithm(request, {*codec, *codec}, DType::fp16, t, {.library = true});
+    const double least = run(t, chosen.name, bytes).latency_us;
+    for (const char* other : {"ring", "tree", "nvls"}) {
+      EXPECT_LE(least, run(t, other, bytes).latency_us * 1.001) << bytes << " " << other;
+    }
+  }
+  EXPECT_EQ(choice_across(t, Collective::all_reduce, 16, 64).protocol, low_latency);
+  EXPECT_EQ(choice_across(t, Collective::all_reduce, 16, 1 << 28).protocol, simple);
+  EXPECT_EQ(choice_across(t, Collective::all_to_all, 16, 16 << 15).protocol, low_latency);
+  EXPECT_EQ(choice_across(t, Collective::all_to_all, 16, 16 << 16).protocol, simple);
+  Topology no_ll128 = t;
+  no_ll128.device.network->ll128 = false;
+  bool any = false;
+  for (std::uint64_t bytes = 64; bytes <= (1u << 26); bytes *= 2) {
+    any = any || choice_across(t, Collective::all_reduce, 16, bytes).protocol == ll128;
+    EXPECT_NE(choice_across(no_ll128, Collective::all_reduce, 16, bytes).protocol, ll128);
+  }
+  EXPECT_TRUE(any);
+  EXPECT_EQ(library_algorithms(t), (std::vector<std::string>{"ring", "tree", "nvls"}));
+}
+
+TEST(Servers, RcclAcrossThemGoesOnFromItsOwnNumbers) {
+  Topology t = cluster(2, ServerInside::mesh);
+  t.device.nccl.reset();
+  t.device.library = Library{.algorithms = {"two_shot"},
+                             .channels = assumed(8),
+                             .channel_bytes = assumed(1),
+                             .channel_gb_per_s = assumed(100),
+                             .low_latency_us = assumed(15),
+                             .low_latency_efficiency = assumed(0.5),
+                             .low_latency_max_bytes = assumed(1000),
+                             .simple_us = assumed(2),
+                             .simple_message_us = assumed(3)};
+  EXPECT_NEAR(run(t, "tree", 8).latency_us, 15 + 6 * 1 + 2 * 9 + 2 * 1.5, 1e-2);
+  EXPECT_NEAR(run(t, "ring", 16000000).latency_us,
+              2 + 11 * (1 + 2 * 3) + 3 * (12 + 1.5) + 2 * 7.0 / 8 * 1000, 1e-2);
+}
+
+TEST(Servers, AFileOfThemGoesOnFromTheServerItIsMadeOf) {
+  const auto file = [](const char* group) {
+    return fmt::format(R"(base = "h100-8"
+name = "two"
+summary = "two servers"
+kind = "fat_tree"
+ranks = {{ value = 16, source = "assumed", note = "round" }}
+group_size = {{ value = {}, source = "assumed", note = "round" }}
+nics = {{ value = {}, source = "assumed", note = "round" }}
+leaf_servers = {{ value = 2, source = "assumed", note = "round" }}
+[nic]
+bandwidth_gb_per_s = {{ value = 46, source = "assumed", note = "round" }}
+latency_us = {{ value = 2, source = "assumed", note = "round" }}
+[uplink]
+bandwidth_gb_per_s = {{ value = 46, source = "assumed", note = "round" }}
+latency_us = {{ value = 1, source = "assumed", note = "round" }}
+)",
+                       group, group);
+  };
+  const Topology two = parse_topology(file("8"), "two");
+  ASSERT_TRUE(two.device.nccl);
+  EXPECT_EQ(*two.device.nccl, *find_topology("h100-8").device.nccl);
+  EXPECT_TRUE(two.in_switch.reduction);
+  EXPECT_FALSE(two.uncertainty);
+  EXPECT_EQ(parse_topology(to_toml(two), "again"), two);
+  EXPECT_EQ(run(two, "nvls", 1 << 28).nccl->algorithm, NcclAlgorithm::nvls);
+  // Servers of four are others than those of the base.
+  const Topology fours = parse_topology(file("4"), "fours");
+  expect_contains(message_of([&] { library_algorithms(fours); }), "does not say how NCCL or RCCL");
+}
+
+TEST(Servers, RefuseWhatTheyCannotDo) {
+  const Topology t = cluster(2);
+  const auto refused = [&](std::string_view algorithm, Rank ranks) {
+    return message_of([&] {
+      simulate({find_simulated_algorithm(algorithm),
+                {.world_size = ranks, .elements = 4096},
+                *find_codec("fp16"),
+                DType::fp16,
+                t,
+                {.library = true}});
+    });
+  };
+  expect_contains(refused("ring", 6), "allowed are multiples of 4 ranks, or up to 4");
+  expect_contains(refused("one_shot", 8), "allowed are ring, tree, nvls");
+  expect_contains(message_of([&] { run(cluster(2, ServerInside::mesh), "nvls", 4096); }),
+                  "has no nvls there");
+  expect_contains(message_of([&] {
+                    placeable_plan_of(find_algorithm("ring"), {.world_size = 4, .elements = 64},
+                                      *find_codec("fp16"), DType::fp16, t, true);
+                  }),
+                  "for all ranks by itself");
+  Topology alone = t;
+  alone.device.nccl.reset();
+  expect_contains(message_of([&] { require_valid(alone, "alone"); }),
+                  "'library_network' needs section 'nccl' or 'library'");
+  expect_contains(message_of([&] {
+                    simulate({find_algorithm("one_shot"),
+                              {.world_size = 8, .elements = 4096},
+                              *find_codec("fp16"),
+                              DType::fp16,
+                              t,
+                              {.multicast = true}});
+                  }),
+                  "no switch that spreads messages");
+}
+
+}  // namespace
+}  // namespace arlab

@@ -41,6 +41,17 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
   }
 }
 
+CollectiveRun CellSimulator::run(std::size_t index) const {
+  const Plan& plan = *plans_[index];
+  CollectiveRun run{.library = cells_[index].library,
+                    .ranks = plan.world_size,
+                    .bytes = cells_[index].bytes,
+                    .algorithm = plan.algorithm,
+                    .codecs = {plan.codec}};
+  if (!plan.inner_codec.empty()) run.codecs.push_back(plan.inner_codec);
+  return run;
+}
+
 double CellSimulator::latency_us(std::size_t index, const Topology& machine) const {
   return simulate({*plans_[index], machine, {.library = cells_[index].library}}).latency_us;
 }
@@ -520,19 +531,10 @@ double sigma_of(const Spread& spread, std::size_t constant) {
   return std::sqrt(spread.covariance(at, at));
 }
 
-/// An efficiency of 1, or one after the other: a statement, not a failure of the fit.
-bool is_at_meaningful_bound(const Free& constant) {
-  const bool has_low = constant.least > kSmallestQuantity;
-  const bool has_high = constant.most == 1;
-  return (has_low && constant.start <= constant.least) ||
-         (has_high && constant.start >= constant.most);
-}
-
-/// The constant of which the cells say least, where they say too little of any. Codecs' are held by
-/// what is typical of them.
-std::optional<std::size_t> undetermined(const std::vector<Free>& free, const Spread& spread) {
-  std::optional<std::size_t> worst;
-  double most = kMostSigmaPercent / 100;
+/// Constants of which the cells say too little, the least known first. Codecs' are held by what is
+/// typical of them.
+std::vector<std::size_t> undetermined(const std::vector<Free>& free, const Spread& spread) {
+  std::vector<std::pair<double, std::size_t>> weak;
   for (std::size_t i = 0; i < free.size(); ++i) {
     if (free[i].key.starts_with(kCodecs)) continue;
     const bool is_at_limit = free[i].start <= free[i].least || free[i].start >= free[i].most;
@@ -540,11 +542,12 @@ std::optional<std::size_t> undetermined(const std::vector<Free>& free, const Spr
     if (std::isnan(sigma) && !is_at_limit) continue;  // too few cells to say anything
     // Along directions that no cell sees the inverse of the curvature is taken for 0.
     if (is_at_limit || sigma == 0) sigma = std::numeric_limits<double>::infinity();
-    if (sigma <= most) continue;
-    most = sigma;
-    worst = i;
+    if (100 * sigma > kMostSigmaPercent) weak.emplace_back(-sigma, i);
   }
-  return worst;
+  std::ranges::sort(weak);
+  std::vector<std::size_t> constants;
+  for (const auto& [sigma, constant] : weak) constants.push_back(constant);
+  return constants;
 }
 
 /// Of the constants of one machine.
@@ -576,6 +579,40 @@ std::optional<Uncertainty> uncertainty_of(const std::vector<Free>& free,
   return result;
 }
 
+/// A constant that no cell of the fit depends on: a run that does is known no better than it is.
+void add_unknown(Uncertainty& known, const std::string& key) {
+  if (key.starts_with(kCodecs)) return;
+  known.correlation.emplace_back(known.constants.size(), 0.0);
+  known.constants.push_back(key);
+  known.sigma_percent.push_back(kMostSigmaPercent);
+}
+
+/// Of the cells of machines with this device.
+std::optional<FittedTo> fitted_to(const CellSimulator& simulator,
+                                  std::span<const std::size_t> cells, const std::string& device,
+                                  bool library) {
+  std::optional<FittedTo> seen;
+  std::set<Rank> ranks;
+  std::set<std::string> algorithms;
+  std::set<std::string> codecs;
+  for (const std::size_t i : cells) {
+    const CollectiveRun run = simulator.run(i);
+    const Topology& machine = simulator.machines().at(simulator.cell(i).topology);
+    if (run.library != library || machine.device.name != device) continue;
+    if (!seen) seen = FittedTo{.device = device, .least_bytes = run.bytes};
+    ranks.insert(run.ranks);
+    algorithms.insert(run.algorithm);
+    if (!library) codecs.insert(run.codecs.begin(), run.codecs.end());
+    seen->least_bytes = std::min(seen->least_bytes, run.bytes);
+    seen->most_bytes = std::max(seen->most_bytes, run.bytes);
+  }
+  if (!seen) return seen;
+  seen->ranks.assign(ranks.begin(), ranks.end());
+  seen->algorithms.assign(algorithms.begin(), algorithms.end());
+  seen->codecs.assign(codecs.begin(), codecs.end());
+  return seen;
+}
+
 }  // namespace
 
 FitResult fit_constants(const FitDefinition& definition, const CellSimulator& simulator,
@@ -591,11 +628,6 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
     result.constants.push_back(
         {constant.key, constant.topology, constant.shipped, value, std::nan(""), why});
   };
-  const auto freeze_undetermined = [&](const Free& constant, const std::string& why) {
-    const Substitute other = neutral ? neutral_of(constant, definition.neutral)
-                                     : Substitute{constant.shipped, "as it was"};
-    freeze(constant, other.value, fmt::format("{}: {}", why, other.from));
-  };
   const auto threshold = std::ranges::find(free, kThreshold, &Free::key);
   if (threshold != free.end()) {
     const double start = threshold->start;
@@ -608,16 +640,19 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
   std::ranges::stable_partition(free,
                                 [](const Free& each) { return !each.key.starts_with(kCodecs); });
   const std::size_t needed = idle_last(free, machines, simulator, cells);
-  for (std::size_t i = needed; i < free.size(); ++i) {
-    freeze_undetermined(free[i], "no cell depends on it");
+  const std::vector<Free> idle(free.begin() + static_cast<std::ptrdiff_t>(needed), free.end());
+  for (const Free& each : idle) {
+    const Substitute other =
+        neutral ? neutral_of(each, definition.neutral) : Substitute{each.shipped, "left as it was"};
+    freeze(each, other.value, "no cell depends on it: " + other.from);
   }
   free.resize(needed);
 
   Solution best;
   Spread spread;
-  for (bool again = true; again; starts = 1) {
+  for (bool is_first = true;; is_first = false) {
     AdjustableMachines adjustable(machines, free);
-    best = solve(simulator, cells, adjustable, free, starts);
+    best = solve(simulator, cells, adjustable, free, is_first ? starts : 1);
     const auto problem = make_problem(simulator, cells, adjustable, free, best.parameters, false);
     spread = spread_of(*problem, groups_of(free), best.parameters, cells.size());
     adjustable.set(best.parameters.data());
@@ -626,19 +661,24 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
       free[i].start = std::clamp(free[i].start * std::exp(best.parameters[i] - kCentre),
                                  free[i].least, free[i].most);
     }
-    const std::optional<std::size_t> least_known = undetermined(free, spread);
-    again = least_known.has_value();
-    if (!again) break;
-    const Free constant = free[*least_known];
-    free.erase(free.begin() + static_cast<std::ptrdiff_t>(*least_known));
-    const double sigma = sigma_of(spread, *least_known);
-    if (is_at_meaningful_bound(constant)) {
-      freeze(constant, constant.start, "at its bound");
-    } else {
-      freeze_undetermined(constant, sigma > 0 && std::isfinite(sigma)
-                                        ? fmt::format("sigma {:.0f} %", 100 * sigma)
-                                        : "the cells do not tell it");
+    const std::vector<std::size_t> weak = undetermined(free, spread);
+    if (weak.empty()) break;
+    if (neutral && is_first) {
+      // Little moves them away from where they begin, which may not be what held-out cells have said.
+      for (const std::size_t i : weak) {
+        free[i].start =
+            std::clamp(neutral_of(free[i], definition.neutral).value, free[i].least, free[i].most);
+      }
+      continue;
     }
+    const Free constant = free[weak.front()];
+    const double sigma = sigma_of(spread, weak.front());
+    const bool is_at_limit = constant.start <= constant.least || constant.start >= constant.most;
+    free.erase(free.begin() + static_cast<std::ptrdiff_t>(weak.front()));
+    freeze(constant, constant.start,
+           is_at_limit                         ? "at its bound"
+           : sigma > 0 && std::isfinite(sigma) ? fmt::format("sigma {:.0f} %", 100 * sigma)
+                                               : "the cells do not tell it");
   }
   result.converged = best.converged;
   std::vector<std::size_t> determined;
@@ -650,8 +690,24 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
     if (sigma > 0 && !is_of_a_codec) determined.push_back(i);
   }
   result.machines = std::move(machines);
+  if (cells.empty() && !definition.neutral.machines.empty()) {
+    // All that is known of it is known of the other machine.
+    const std::string& other = definition.neutral.machines.front();
+    for (auto& [name, machine] : result.machines) {
+      machine.uncertainty = find_topology(other).uncertainty;
+    }
+    return result;
+  }
   for (auto& [name, machine] : result.machines) {
     machine.uncertainty = uncertainty_of(free, determined, spread, name);
+    if (!machine.uncertainty) continue;
+    for (const Free& each : idle) {
+      if (each.topology.empty() || each.topology == name)
+        add_unknown(*machine.uncertainty, each.key);
+    }
+    const std::string& device = machine.device.name;
+    machine.uncertainty->kernels = fitted_to(simulator, cells, device, false);
+    machine.uncertainty->library = fitted_to(simulator, cells, device, true);
   }
   return result;
 }

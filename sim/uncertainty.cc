@@ -36,7 +36,7 @@ bool is_plain(const std::string& codec) {
 /// What require_valid() allows.
 double allowed(const std::string& key, double value) {
   if (key.ends_with("_overlap")) return std::clamp(value, 1.0, kLargestOverlap);
-  if (key.ends_with("_efficiency")) return std::min(value, 1.0);
+  if (key.ends_with("efficiency")) return std::min(value, 1.0);
   return std::clamp(value, kSmallestQuantity, kLargestQuantity);
 }
 

@@ -1,9 +1,13 @@
 #include "sim/uncertainty.h"
 
+#include <fmt/format.h>
+
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
+#include "reference/dtype.h"
 #include "sim/topology/quantities.h"
 
 namespace arlab {
@@ -11,16 +15,28 @@ namespace {
 
 /// The latency is a sum of roots and maxima; over so small a step it is straight.
 constexpr double kStep = 0.005;
-constexpr double kNormal90 = 1.6448536269514722;
 
 bool is_named(std::span<const std::string> keys, const std::string& key) {
   return keys.empty() || std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
+/// 256 MiB.
+std::string size_text(std::uint64_t bytes) {
+  const char* const units[] = {"bytes", "KiB", "MiB", "GiB"};
+  std::size_t unit = 0;
+  auto value = static_cast<double>(bytes);
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
+  return fmt::format("{:.4g} {}", value, units[unit]);
+}
+
+bool is_plain(const std::string& codec) {
+  return codec == name_of(DType::fp16) || codec == name_of(DType::bf16);
+}
+
 /// What require_valid() allows.
 double allowed(const std::string& key, double value) {
   if (key.ends_with("_overlap")) return std::clamp(value, 1.0, kLargestOverlap);
-  if (key.ends_with("_efficiency")) return std::min(value, 1.0);
+  if (key.ends_with("efficiency")) return std::min(value, 1.0);
   return std::clamp(value, kSmallestQuantity, kLargestQuantity);
 }
 
@@ -62,10 +78,7 @@ std::vector<Elasticity> elasticities_of(const Topology& topology,
   return all;
 }
 
-std::optional<LatencyInterval> interval_of(const Topology& topology, double latency_us,
-                                           std::span<const Elasticity> elasticities) {
-  if (!topology.uncertainty) return std::nullopt;
-  const Uncertainty& known = *topology.uncertainty;
+double sigma_percent_of(const Uncertainty& known, std::span<const Elasticity> elasticities) {
   const auto constants = static_cast<Eigen::Index>(known.constants.size());
   Eigen::VectorXd percent = Eigen::VectorXd::Zero(constants);
   Eigen::MatrixXd correlation = Eigen::MatrixXd::Identity(constants, constants);
@@ -82,16 +95,75 @@ std::optional<LatencyInterval> interval_of(const Topology& topology, double late
   const double variance = known.scatter_percent * known.scatter_percent +
                           percent.dot(correlation.selfadjointView<Eigen::Lower>() * percent);
   // Rounded correlations may leave a little less than nothing.
-  const double factor = std::exp(kNormal90 * std::sqrt(std::max(0.0, variance)) / 100);
-  return LatencyInterval{latency_us / factor, latency_us * factor};
+  return std::sqrt(std::max(0.0, variance));
 }
 
-std::optional<LatencyInterval> interval_of(
-    const Topology& topology, const std::function<double(const Topology&)>& latency_us) {
-  if (!topology.uncertainty) return std::nullopt;
-  const std::vector<Elasticity> elasticities =
-      elasticities_of(topology, latency_us, topology.uncertainty->constants);
-  return interval_of(topology, latency_us(topology), elasticities);
+double sigma_percent_of(const Topology& topology,
+                        const std::function<double(const Topology&)>& latency_us) {
+  const Uncertainty& known = topology.uncertainty.value();
+  return sigma_percent_of(known, elasticities_of(topology, latency_us, known.constants));
+}
+
+LatencyInterval interval_of(double latency_us, double sigma_percent) {
+  const double factor = std::exp(kIntervalSigmas * sigma_percent / 100);
+  return {latency_us / factor, latency_us * factor};
+}
+
+// ---------------------------------------------------------------- beyond what a fit has seen
+
+std::string_view name_of(Beyond beyond) {
+  constexpr std::string_view kNames[kBeyonds] = {"ranks",  "algorithm", "codec",
+                                                 "larger", "smaller",   "device"};
+  return kNames[static_cast<std::size_t>(beyond)];
+}
+
+std::vector<Extrapolation> extrapolations_of(const Topology& topology, const CollectiveRun& run) {
+  std::vector<Extrapolation> all;
+  if (!topology.uncertainty) return all;
+  const auto& seen = run.library ? topology.uncertainty->library : topology.uncertainty->kernels;
+  if (!seen) return all;
+  const char* who = run.library ? "run of the library by" : "kernel of";
+  if (topology.device.name != seen->device) {
+    all.push_back(
+        {Beyond::device, 1,
+         fmt::format("its numbers are {}'s, not {}'s", seen->device, topology.device.name)});
+  }
+  const auto doublings = [](auto from, auto to) {
+    return std::abs(std::log2(static_cast<double>(to) / static_cast<double>(from)));
+  };
+  const Rank nearest = std::clamp(run.ranks, seen->ranks.front(), seen->ranks.back());
+  if (nearest != run.ranks) {
+    all.push_back({Beyond::ranks, doublings(nearest, run.ranks),
+                   fmt::format("extrapolated from {} to {} ranks", nearest, run.ranks)});
+  }
+  if (std::ranges::count(seen->algorithms, run.algorithm) == 0) {
+    all.push_back(
+        {Beyond::algorithm, 1, fmt::format("no {} algorithm {} was measured", who, run.algorithm)});
+  }
+  for (const std::string& codec : run.codecs) {
+    if (run.library || std::ranges::count(seen->codecs, codec) > 0) continue;
+    // 16-bit values as they are take as long in either type.
+    if (is_plain(codec) && std::ranges::any_of(seen->codecs, is_plain)) continue;
+    all.push_back({Beyond::codec, 1, fmt::format("codec {} was not measured", codec)});
+  }
+  const std::uint64_t bytes = std::clamp(run.bytes, seen->least_bytes, seen->most_bytes);
+  if (bytes != run.bytes && run.bytes > 0) {
+    const bool larger = run.bytes > bytes;
+    all.push_back({larger ? Beyond::larger : Beyond::smaller, doublings(bytes, run.bytes),
+                   fmt::format("{} {}, the {} that was measured", larger ? "beyond" : "below",
+                               size_text(bytes), larger ? "most" : "least")});
+  }
+  return all;
+}
+
+double widened(double sigma_percent, std::span<const Extrapolation> extrapolations,
+               const Widening& widening) {
+  double variance = sigma_percent * sigma_percent;
+  for (const Extrapolation& each : extrapolations) {
+    const double added = widening[static_cast<std::size_t>(each.in)] * each.times;
+    variance += added * added;
+  }
+  return std::sqrt(variance);
 }
 
 }  // namespace arlab

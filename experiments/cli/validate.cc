@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -73,13 +74,49 @@ std::vector<std::size_t> all_indices(std::size_t count) {
   return indices;
 }
 
+/// What a fit says of a cell that it does not see.
+struct Predicted {
+  SimulatedCell cell;
+  double off_percent = 0;    ///< 100 log(measured / simulated), of the latency
+  double sigma_percent = 0;  ///< as the fit says; NaN where it says nothing
+  std::vector<Extrapolation> beyond;
+
+  double sigma(const Widening& widening) const { return widened(sigma_percent, beyond, widening); }
+  bool is_inside(const Widening& widening = kWidening) const {
+    return std::abs(off_percent) <= kIntervalSigmas * sigma(widening);
+  }
+};
+
 /// What a fit that does not see some cells says of them.
 struct HeldOut {
+  std::string fit;
   std::string name;
-  std::size_t constants = 0;
-  std::vector<SimulatedCell> cells;
-  std::size_t in_interval = 0;  ///< measured times within the interval of the prediction
+  std::size_t constants = 0;             ///< that its cells determine
+  std::vector<std::string> frozen = {};  ///< the others, each with the reason and what was taken
+  std::vector<Predicted> predicted = {};
+
+  std::vector<SimulatedCell> cells() const {
+    std::vector<SimulatedCell> all;
+    for (const Predicted& each : predicted) all.push_back(each.cell);
+    return all;
+  }
 };
+
+double share_inside_percent(std::span<const Predicted> cells,
+                            const Widening& widening = kWidening) {
+  const auto inside =
+      std::ranges::count_if(cells, [&](const Predicted& each) { return each.is_inside(widening); });
+  return 100 * static_cast<double>(inside) / static_cast<double>(cells.size());
+}
+
+/// Mean of half the interval's width, in percent of the latency: narrow ones that hold are the goal.
+double mean_width_percent(std::span<const Predicted> cells) {
+  double sum = 0;
+  for (const Predicted& each : cells) {
+    sum += 100 * std::sinh(kIntervalSigmas * each.sigma(kWidening) / 100);
+  }
+  return sum / static_cast<double>(cells.size());
+}
 
 HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
                 const HoldOut& hold_out) {
@@ -90,24 +127,57 @@ HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
     if (measurements.ignores(hold_out, simulator.cell(i))) continue;
     (measurements.holds_out(hold_out, simulator.cell(i)) ? unseen : seen).push_back(i);
   }
-  if (seen.empty() || unseen.empty()) {
+  if (unseen.empty() || (seen.empty() && fit.neutral.machines.empty())) {
     fail("fit '{}', hold-out '{}': it leaves no cells to {}", fit.name, hold_out.name,
          seen.empty() ? "fit to" : "predict");
   }
-  const FitResult fitted = fit_constants(fit, simulator, seen);
-  HeldOut result{fmt::format("{}: {}", fit.name, hold_out.name), fitted.constants.size(), {}, 0};
+  const FitResult fitted = fit_constants(fit, simulator, seen, true);
+  HeldOut result{.fit = fit.name, .name = fmt::format("{}: {}", fit.name, hold_out.name)};
+  for (const FittedConstant& constant : fitted.constants) {
+    if (constant.frozen.empty()) {
+      ++result.constants;
+    } else {
+      result.frozen.push_back(fmt::format("{} ({})", constant.key, constant.frozen));
+    }
+  }
   for (const std::size_t i : unseen) {
     const Topology& machine = fitted.machines.at(simulator.cell(i).topology);
-    result.cells.push_back(simulator.simulate_cell(i, machine));
-    const auto interval =
-        interval_of(machine, [&](const Topology& t) { return simulator.latency_us(i, t); });
-    if (!interval) continue;
-    const double measured_us =
-        simulator.latency_us(i, machine) / (1 + result.cells.back().error_percent / 100);
-    const bool inside = interval->low_us <= measured_us && measured_us <= interval->high_us;
-    result.in_interval += inside ? 1 : 0;
+    Predicted cell{
+        .cell = simulator.simulate_cell(i, machine), .sigma_percent = std::nan(""), .beyond = {}};
+    cell.off_percent = -100 * std::log1p(cell.cell.error_percent / 100);
+    if (machine.uncertainty) {
+      cell.sigma_percent =
+          sigma_percent_of(machine, [&](const Topology& t) { return simulator.latency_us(i, t); });
+      cell.beyond = extrapolations_of(machine, simulator.run(i));
+    }
+    result.predicted.push_back(std::move(cell));
   }
   return result;
+}
+
+/// By how much each extrapolation has to widen intervals so that 90 % of the cells lie in them which
+/// hold-outs predict that differ in it alone; 0 where there are none. `but`: a fit that is left out.
+Widening widening_of(std::span<const HeldOut> held_out, const std::string& but = {}) {
+  std::array<std::vector<double>, kBeyonds> needed;  // by each cell
+  for (const HeldOut& one : held_out) {
+    if (one.fit == but) continue;
+    for (const Predicted& each : one.predicted) {
+      if (each.beyond.size() != 1 || std::isnan(each.sigma_percent)) continue;
+      const double sigma = std::abs(each.off_percent) / kIntervalSigmas;
+      const double more = sigma * sigma - each.sigma_percent * each.sigma_percent;
+      const Extrapolation& beyond = each.beyond.front();
+      needed[static_cast<std::size_t>(beyond.in)].push_back(std::sqrt(std::max(0.0, more)) /
+                                                            beyond.times);
+    }
+  }
+  Widening widening{};
+  for (std::size_t k = 0; k < kBeyonds; ++k) {
+    std::ranges::sort(needed[k]);
+    const auto at =
+        static_cast<std::size_t>(static_cast<double>(needed[k].size()) * kIntervalPercent / 100);
+    if (!needed[k].empty()) widening[k] = needed[k][std::min(at, needed[k].size() - 1)];
+  }
+  return widening;
 }
 
 /// All hold-outs of all fits, in the order of the file, as many at a time as there are threads.
@@ -136,30 +206,38 @@ Json error_between(const std::vector<SimulatedCell>& cells, std::uint64_t from, 
 constexpr std::uint64_t kMedium = 512 << 10;
 constexpr std::uint64_t kLarge = 16 << 20;
 
-std::vector<Cell> table_row(const std::string& name, std::string_view source, bool held_out,
-                            Json constants, const std::vector<SimulatedCell>& cells,
-                            Json in_interval_percent = nullptr) {
+std::vector<Cell> table_row(const std::string& name, std::string_view source,
+                            const std::vector<SimulatedCell>& cells,
+                            const HeldOut* prediction = nullptr) {
   const ErrorSummary error = summarize(cells);
   const Ranking ranking = rank_codecs(cells);
   const bool ranks = ranking.rows > 0;
+  std::set<std::string_view> beyond;
+  for (const Predicted& each : prediction ? prediction->predicted : std::vector<Predicted>()) {
+    for (const Extrapolation& in : each.beyond) beyond.insert(name_of(in.in));
+  }
   return {name,
           source,
           error.cells,
-          std::move(constants),
+          prediction ? Cell(prediction->constants) : Cell(),
           percent(error.mape_percent),
           percent(error.max_ape_percent),
           error_between(cells, 0, kMedium),
           error_between(cells, kMedium, kLarge),
           error_between(cells, kLarge, UINT64_MAX),
-          held_out,
-          std::move(in_interval_percent),
+          prediction != nullptr,
+          prediction ? percent(share_inside_percent(prediction->predicted)) : Json(nullptr),
+          prediction ? percent(mean_width_percent(prediction->predicted)) : Json(nullptr),
+          prediction ? Cell(std::vector<std::string>(beyond.begin(), beyond.end())) : Cell(),
+          prediction ? Cell(prediction->frozen) : Cell(),
           ranks ? Cell(fmt::format("{}/{}", ranking.right, ranking.rows)) : Cell(),
           error.worst};
 }
 
 const std::vector<std::string> kTableColumns = words_in(
     "name source cells constants mape_percent max_ape_percent below_512k_percent "
-    "below_16m_percent from_16m_percent held_out in_interval_percent best_codec_ok worst");
+    "below_16m_percent from_16m_percent held_out in_interval_percent interval_percent extrapolated "
+    "frozen best_codec_ok worst");
 const std::vector<std::string> kCellColumns = {
     "table", "row",      "column", "topology", "algorithm", "codec",        "library",
     "bytes", "quantity", "source", "value",    "simulated", "error_percent"};
@@ -249,7 +327,7 @@ struct ValidateRequest {
     Table measured{kCellColumns, {}};
     add_rows(measured, measurements, simulated);
     Table predicted{kCellColumns, {}};  // of hold-outs, each under a name of its own
-    for (const HeldOut& one : held_out) add_rows(predicted, measurements, one.cells, one.name);
+    for (const HeldOut& one : held_out) add_rows(predicted, measurements, one.cells(), one.name);
     report.details = {{"measurements", to_json(measured)}, {"predictions", to_json(predicted)}};
     if (!plot.empty()) {
       Json data{{"schema", report.schema}};
@@ -276,6 +354,22 @@ struct ValidateRequest {
     return constants;
   }
 
+  static Figure widening_figure(const std::vector<HeldOut>& held_out) {
+    if (held_out.empty()) return {"widening_percent", nullptr};
+    const Widening found = widening_of(held_out);
+    Json by_name = Json::object();
+    std::string words;
+    for (std::size_t k = 0; k < kBeyonds; ++k) {
+      const std::string_view name = name_of(static_cast<Beyond>(k));
+      by_name[std::string(name)] = percent(found[k]);
+      words += fmt::format("{}{} {:.1f} ({:g})", k == 0 ? "" : ", ", name, found[k], kWidening[k]);
+    }
+    return {"widening_percent", by_name,
+            "what intervals beyond a fit have to be wider by, of which 90 % of these cells lie in "
+            "theirs (in brackets: what simulate takes, of all tables)",
+            words};
+  }
+
   Result summary(const Measurements& measurements, const std::vector<SimulatedCell>& simulated,
                  const std::vector<HeldOut>& held_out) const {
     Result report{"arlab.validate/1", {}, "tables", {kTableColumns, {}}};
@@ -285,29 +379,28 @@ struct ValidateRequest {
         if (cell.measurement.table == t) of_table.push_back(cell);
       }
       const MeasurementTable& table = measurements.tables[t];
-      report.rows.rows.push_back(
-          table_row(table.name, name_of(table.source), false, nullptr, of_table));
+      report.rows.rows.push_back(table_row(table.name, name_of(table.source), of_table));
     }
-    std::vector<SimulatedCell> unseen;
-    std::size_t in_interval = 0;
+    std::vector<Predicted> unseen;
+    double inside_by_others = 0;
     for (const HeldOut& one : held_out) {
-      const std::size_t table = one.cells.front().measurement.table;
-      const std::string_view source = name_of(measurements.tables[table].source);
-      const double inside = static_cast<double>(one.in_interval);
+      const std::size_t table = one.predicted.front().cell.measurement.table;
       report.rows.rows.push_back(
-          table_row(one.name, source, true, one.constants, one.cells,
-                    percent(100 * inside / static_cast<double>(one.cells.size()))));
-      unseen.insert(unseen.end(), one.cells.begin(), one.cells.end());
-      in_interval += one.in_interval;
+          table_row(one.name, name_of(measurements.tables[table].source), one.cells(), &one));
+      unseen.insert(unseen.end(), one.predicted.begin(), one.predicted.end());
+      inside_by_others += static_cast<double>(one.predicted.size()) *
+                          share_inside_percent(one.predicted, widening_of(held_out, one.fit));
     }
-    report.shown = {"name",     "cells",     "mape_percent",        "max_ape_percent",
-                    "held_out", "constants", "in_interval_percent", "best_codec_ok"};
+    report.shown = words_in(
+        "name cells mape_percent in_interval_percent interval_percent best_codec_ok worst");
     std::size_t constants = 0;
     for (const FitDefinition& fit : measurements.fits) {
       constants += constants_of(measurements, fit);
     }
     const ErrorSummary all = summarize(simulated);
-    const ErrorSummary predicted = summarize(unseen);
+    std::vector<SimulatedCell> cells_unseen;
+    for (const Predicted& each : unseen) cells_unseen.push_back(each.cell);
+    const ErrorSummary predicted = summarize(cells_unseen);
     const Ranking ranking = rank_codecs(simulated);
     const bool any = !held_out.empty();
     report.figures = {
@@ -319,12 +412,14 @@ struct ValidateRequest {
         {"held_out_mape_percent", any ? Cell(percent(predicted.mape_percent)) : Cell()},
         {"held_out_max_ape_percent", any ? Cell(percent(predicted.max_ape_percent)) : Cell(),
          predicted.worst},
-        {"held_out_in_interval_percent",
-         any ? percent(100 * static_cast<double>(in_interval) /
-                       static_cast<double>(predicted.cells))
-             : Json(nullptr),
-         fmt::format("of them within the interval of {:.0f} % that the fit says",
-                     kIntervalPercent)},
+        {"held_out_in_interval_percent", any ? Cell(percent(share_inside_percent(unseen))) : Cell(),
+         fmt::format("of them within their interval of {:.0f} %", kIntervalPercent)},
+        {"held_out_in_interval_by_others_percent",
+         any ? Cell(percent(inside_by_others / static_cast<double>(unseen.size()))) : Cell(),
+         "the same, with intervals widened by what the hold-outs of the other fits say"},
+        {"held_out_interval_percent", any ? Cell(percent(mean_width_percent(unseen))) : Cell(),
+         "mean of half the interval's width"},
+        widening_figure(held_out),
         {"best_codec_ok_percent", percent(ranking.right_percent()),
          fmt::format("the codec that the simulator picks is within 5 % of the fastest in {} of {} "
                      "rows",
@@ -362,23 +457,30 @@ struct CalibrateRequest {
     const std::vector<SimulatedCell> simulated = simulator.simulate_all(fitted.machines);
     const ErrorSummary after = summarize(simulated);
     if (!out.empty()) write_machines(fitted);
+    std::vector<std::string> frozen;
+    for (const FittedConstant& each : fitted.constants) {
+      if (!each.frozen.empty()) frozen.push_back(fmt::format("{} ({})", each.key, each.frozen));
+    }
 
     Result report{"arlab.calibrate/1", {}, "constants"};
     report.figures = {
         {"fit", definition.name},
         {"cells", after.cells},
-        {"fitted_constants", fitted.constants.size()},
+        {"fitted_constants", fitted.constants.size() - frozen.size()},
+        {"frozen", frozen.empty() ? Cell() : Cell(fmt::format("{}", fmt::join(frozen, ", "))),
+         "constants that the cells do not determine: left as they are"},
         {"chosen_constants", definition.chosen, "chosen with the same tables in view"},
         {"converged", fitted.converged},
         {"mape_percent_before", percent(before.mape_percent), "with the machine files as they are"},
         {"mape_percent", percent(after.mape_percent), "mean absolute error of the latency"},
         {"max_ape_percent", percent(after.max_ape_percent), after.worst}};
-    report.rows.columns = {"constant", "topology", "start", "fitted", "sigma_percent"};
+    report.rows.columns = {"constant", "topology", "start", "fitted", "sigma_percent", "frozen"};
     for (const FittedConstant& constant : fitted.constants) {
       const bool known = std::isfinite(constant.sigma_percent);
       report.rows.rows.push_back(
           {constant.key, constant.topology.empty() ? "all" : constant.topology, constant.start,
-           constant.value, known ? percent(constant.sigma_percent) : Json(nullptr)});
+           constant.value, known ? percent(constant.sigma_percent) : Json(nullptr),
+           constant.frozen.empty() ? Cell() : Cell(constant.frozen)});
     }
     Table residuals{{"topology", "row", "column", "error_percent"}, {}};
     for (const SimulatedCell& cell : simulated) {
@@ -415,7 +517,10 @@ struct CalibrateRequest {
   }
 
   /// What a machine file says of its constants, with what a fit of only some of them says of these.
-  static Uncertainty updated(Uncertainty known, const Uncertainty& of_some) {
+  Uncertainty updated(Uncertainty known, const Uncertainty& of_some) const {
+    // A fit of a few constants says nothing of what the others were fitted to.
+    if (of_some.kernels && (only.empty() || !known.kernels)) known.kernels = of_some.kernels;
+    if (of_some.library && (only.empty() || !known.library)) known.library = of_some.library;
     for (std::size_t i = 0; i < of_some.constants.size(); ++i) {
       const std::string& key = of_some.constants[i];
       const auto place = std::find(known.constants.begin(), known.constants.end(), key);
@@ -460,10 +565,28 @@ struct CalibrateRequest {
     return names;
   }
 
+  /// No cell depends on it.
+  static bool is_untouched(const FittedConstant& constant) {
+    return constant.frozen.starts_with("no cell");
+  }
+
+  /// Which of a machine's constants the fit has left where it found them, and why.
+  static std::string note_with_frozen(const std::string& note, const FitResult& fitted,
+                                      const std::string& machine) {
+    std::vector<std::string> frozen;
+    for (const FittedConstant& each : fitted.constants) {
+      if (each.frozen.empty() || is_untouched(each)) continue;
+      if (!each.topology.empty() && each.topology != machine) continue;
+      frozen.push_back(fmt::format("{} ({})", each.key, each.frozen));
+    }
+    return frozen.empty() ? note : fmt::format("{}; frozen: {}", note, fmt::join(frozen, ", "));
+  }
+
   std::string with_constant(const std::string& text, const std::string& name,
                             const FittedConstant& constant, const std::string& note) const {
     if (files.empty()) return with_quantity(text, name, constant.key, constant.value);
     std::string origin = note;
+    if (!constant.frozen.empty()) origin += "; frozen: " + constant.frozen;
     if (std::isfinite(constant.sigma_percent)) {
       origin += fmt::format("; one standard deviation {:.1f} %", constant.sigma_percent);
     }
@@ -477,10 +600,23 @@ struct CalibrateRequest {
 
   /// The text with what is known of constants now, and of others before.
   std::string with_what_is_known(const std::string& text, const std::string& name,
-                                 const Uncertainty& now) const {
+                                 const Uncertainty& now, const FitResult& fitted) const {
     // Of what the file itself says, not of what its base says of a machine like it.
-    const std::optional<Uncertainty> known =
+    std::optional<Uncertainty> known =
         says_what_is_known(text) ? find_topology(name).uncertainty : std::nullopt;
+    if (known) {
+      std::vector<std::string> keys;
+      for (const std::string& key : known->constants) {
+        const bool is_frozen = std::ranges::any_of(fitted.constants, [&](const auto& each) {
+          return each.key == key && !each.frozen.empty() && !is_untouched(each) &&
+                 (each.topology.empty() || each.topology == name);
+        });
+        if (!is_frozen) keys.push_back(key);
+      }
+      const std::optional<FittedTo> library = known->library;
+      known = part_of(*known, keys);
+      known->library = library;
+    }
     const bool says_more = known && std::ranges::any_of(known->constants, [&](const auto& key) {
                              return std::ranges::count(now.constants, key) == 0;
                            });
@@ -492,6 +628,7 @@ struct CalibrateRequest {
     Uncertainty part;
     part.scatter_percent = all.scatter_percent;
     part.note = all.note;
+    part.kernels = all.kernels;
     std::vector<std::size_t> places;
     for (std::size_t i = 0; i < all.constants.size(); ++i) {
       if (std::ranges::count(keys, all.constants[i]) == 0) continue;
@@ -545,6 +682,7 @@ struct CalibrateRequest {
       for (const std::string& file : files_of_it) texts.try_emplace(file, machine_text(file));
       for (const FittedConstant& constant : fitted.constants) {
         if (!constant.topology.empty() && constant.topology != name) continue;
+        if (is_untouched(constant)) continue;
         const auto file = std::ranges::find_if(files_of_it, [&](const std::string& each) {
           return has_quantity(texts[each], constant.key);
         });
@@ -557,7 +695,7 @@ struct CalibrateRequest {
           own == fitted.machines.end() ? fitted.machines.begin()->second : own->second;
       if (!like.uncertainty) continue;
       Uncertainty uncertainty = *like.uncertainty;
-      uncertainty.note = note;
+      uncertainty.note = note_with_frozen(note, fitted, name);
       // Of all machines of the fit alike, where they build on one of them, there.
       const bool is_alike = std::ranges::all_of(
           fitted.constants, [](const FittedConstant& each) { return each.topology.empty(); });
@@ -565,12 +703,13 @@ struct CalibrateRequest {
       for (const std::string& file : files_of_it) {
         if (is_alike && written.contains(file)) where = file;
       }
-      texts[where] = with_what_is_known(texts[where], where, uncertainty);
+      texts[where] = with_what_is_known(texts[where], where, uncertainty, fitted);
       for (const std::string& file : files_of_it) {
-        if (file == where || constants_of[file].empty() || !says_what_is_known(texts[file]))
+        if (file == where || written.contains(file) || constants_of[file].empty() ||
+            !says_what_is_known(texts[file]))
           continue;
         texts[file] =
-            with_what_is_known(texts[file], file, part_of(uncertainty, constants_of[file]));
+            with_what_is_known(texts[file], file, part_of(uncertainty, constants_of[file]), fitted);
       }
     }
     write_together(texts);

@@ -342,6 +342,17 @@ struct Simulation::State {
     return group_size(request, *topology, times.world_size);
   }
 
+  /// In what the run lies beyond those that the machine's constants were fitted to.
+  std::vector<Extrapolation> extrapolations() const {
+    CollectiveRun run{.library = request.library,
+            .ranks = times.world_size,
+            .bytes = times.payload_bytes,
+            .algorithm = times.algorithm,
+            .codecs = {codec->info().name}};
+    if (inner != codec) run.codecs.push_back(inner->info().name);
+    return extrapolations_of(*topology, run);
+  }
+
   double wire_bits() const {
     const std::uint64_t elements = times.payload_bytes / size_of(dtype);
     const bool sends = times.wire_elements > 0;
@@ -399,12 +410,19 @@ std::string Simulation::why_no_interval() const {
   return "";
 }
 
+std::vector<std::string> Simulation::extrapolated() const {
+  std::vector<std::string> reasons;
+  for (const Extrapolation& each : state_->extrapolations()) reasons.push_back(each.reason);
+  return reasons;
+}
+
 std::optional<LatencyInterval> Simulation::interval() const {
   if (!state_->interval) {
     state_->interval.emplace();
     if (why_no_interval().empty()) {
-      *state_->interval =
-          interval_of(topology(), [this](const Topology& t) { return state_->latency_on(t); });
+      const double sigma =
+          sigma_percent_of(topology(), [this](const Topology& t) { return state_->latency_on(t); });
+      *state_->interval = interval_of(times().latency_us, widened(sigma, state_->extrapolations()));
     }
   }
   return *state_->interval;
@@ -478,7 +496,10 @@ Result Simulation::result(bool with_interval) const {
             fmt::format("us, high: {:.0f} of 100 measured times should lie between it and "
                         "latency_us_low",
                         kIntervalPercent)},
-           {"interval_from", topology().uncertainty->note, "what the constants were fitted to"}});
+           {"interval_from", topology().uncertainty->note, "what the constants were fitted to"},
+           {"extrapolated", extrapolated(),
+            "in what no fit has seen the like: the interval is wider for it",
+            fmt::format("{}", fmt::join(extrapolated(), "; "))}});
     } else {
       add({{"latency_us_low", nullptr, why_no_interval()},
            {"latency_us_high", nullptr, "none, as latency_us_low"}});
@@ -528,6 +549,9 @@ Result Simulation::result(bool with_interval) const {
       "implementation runs p50_us p99_us "
       "max_us "
       "collapses trace timeline provenance");
+  if (with_interval && interval() && !extrapolated().empty()) {
+    result.shown_figures.emplace_back("extrapolated");
+  }
   return result;
 }
 

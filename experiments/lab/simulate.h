@@ -53,6 +53,8 @@ class Simulation {
   /// How uncertain the latency is: two simulations for each fitted constant, once. Nothing where why_no_interval() says why.
   std::optional<LatencyInterval> interval() const;
   std::string why_no_interval() const;
+  /// In what the run lies beyond those that the machine's constants were fitted to, in words; the interval is wider for each.
+  std::vector<std::string> extrapolated() const;
 
   /// What the latency depends on, most first.
   Table sensitivity() const;

@@ -272,6 +272,36 @@ bool has_programs(const std::string& family, const Measurements& measurements) {
   });
 }
 
+/// Columns of kernels, by the algorithm or codec that they are of.
+std::map<std::string, std::vector<std::string>> columns_of(const std::string& family,
+                                                           const Measurements& measurements,
+                                                           std::string Measurement::* what) {
+  std::map<std::string, std::vector<std::string>> columns;
+  for (const Measurement& cell : measurements.cells) {
+    if (family_of(cell.topology) != family || cell.library) continue;
+    std::vector<std::string>& of_it = columns[cell.*what];
+    if (std::ranges::count(of_it, cell.column) == 0) of_it.push_back(cell.column);
+  }
+  return columns;
+}
+
+/// Every third algorithm, or codec, predicted by a fit on the others: one at a time would take minutes.
+void add_folds(FitDefinition& fit, std::string_view what,
+               const std::map<std::string, std::vector<std::string>>& columns) {
+  constexpr std::size_t kFolds = 3;
+  if (columns.size() < 2 * kFolds) return;
+  for (std::size_t fold = 0; fold < kFolds; ++fold) {
+    HoldOut hold_out{
+        .name = fmt::format("a third of the {}, fitted on the others ({})", what, fold + 1)};
+    std::size_t i = 0;
+    for (const auto& [name, of_it] : columns) {
+      if (i++ % kFolds != fold) continue;
+      hold_out.columns.insert(hold_out.columns.end(), of_it.begin(), of_it.end());
+    }
+    fit.hold_outs.push_back(std::move(hold_out));
+  }
+}
+
 FitDefinition fit_of(const std::string& family, const Measurements& measurements) {
   FitDefinition fit;
   fit.name = family;
@@ -281,6 +311,7 @@ FitDefinition fit_of(const std::string& family, const Measurements& measurements
   std::set<std::string> codecs;
   std::set<std::string> algorithms_of_large;  // tensors
   bool many_sizes = false;
+  std::string predicted_from;
   for (const Measurement& cell : measurements.cells) {
     if (family_of(cell.topology) != family) continue;
     many_sizes = many_sizes || cell.row_number > 0;
@@ -295,6 +326,15 @@ FitDefinition fit_of(const std::string& family, const Measurements& measurements
         constants_of(machine.device, machine.device.blocks && has_programs(family, measurements));
     if (machine.device.blocks) fit.chosen = 3;  // blocks.load_us, two message_us
     known_codecs = machine.device.codecs;
+    const std::optional<Uncertainty>& about = machine.uncertainty;
+    if (about && about->kernels && about->kernels->device != machine.device.name) {
+      predicted_from = about->kernels->device;
+      fit.neutral.machines = {cell.topology};
+    }
+  }
+  // The machine file has what another device's times say.
+  if (!predicted_from.empty()) {
+    fit.hold_outs.push_back({.name = fmt::format("all, predicted from {}", predicted_from)});
   }
   // Of one number of steps, nothing tells what they take from a launch.
   if (algorithms_of_large.size() < 2) std::erase(fit.shared, "sentinels.launch_us");
@@ -322,12 +362,15 @@ FitDefinition fit_of(const std::string& family, const Measurements& measurements
     }
   }
   if (many_sizes) {
-    fit.hold_outs.push_back({.name = "every second size, fitted on the others",
-                             .tables = {},
-                             .ignored = {},
-                             .columns = {},
-                             .odd_rows = true});
+    fit.hold_outs.push_back(
+        {.name = "every second size, fitted on the others", .rows = HeldRows::odd});
+    fit.hold_outs.push_back({.name = "the largest third of sizes, fitted on the rest",
+                             .rows = HeldRows::largest_third});
+    fit.hold_outs.push_back({.name = "the smallest third of sizes, fitted on the rest",
+                             .rows = HeldRows::smallest_third});
   }
+  add_folds(fit, "algorithms", columns_of(family, measurements, &Measurement::algorithm));
+  add_folds(fit, "codecs", columns_of(family, measurements, &Measurement::codec));
   return fit;
 }
 

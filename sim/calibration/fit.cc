@@ -6,6 +6,8 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <random>
 #include <set>
 #include <tuple>
@@ -37,6 +39,17 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
         plan_of(algorithm, request, *codec, cell.dtype, machine, {.library = cell.library})));
     quantities_.push_back(measurements.tables[cell.table].quantity);
   }
+}
+
+CollectiveRun CellSimulator::run(std::size_t index) const {
+  const Plan& plan = *plans_[index];
+  CollectiveRun run{.library = cells_[index].library,
+                    .ranks = plan.world_size,
+                    .bytes = cells_[index].bytes,
+                    .algorithm = plan.algorithm,
+                    .codecs = {plan.codec}};
+  if (!plan.inner_codec.empty()) run.codecs.push_back(plan.inner_codec);
+  return run;
 }
 
 double CellSimulator::latency_us(std::size_t index, const Topology& machine) const {
@@ -124,6 +137,7 @@ struct Free {
   std::string topology;  ///< empty: of all
   double typical = 0;    ///< where no cell says otherwise; 0: nothing is known
   double start = 0;
+  double shipped = 0;  ///< where the machines stand
   double least = kSmallestQuantity;
   double most = kLargestQuantity;
 };
@@ -150,7 +164,7 @@ std::vector<Free> free_constants(const FitDefinition& definition, Machines& mach
     if (start <= 0) {
       fail("fit '{}': '{}' is 0, which no factor changes; give it a value", definition.name, key);
     }
-    Free constant{.key = key, .topology = topology, .start = start};
+    Free constant{.key = key, .topology = topology, .start = start, .shipped = start};
     if (key.ends_with("_overlap")) {
       constant.least = 1;
       constant.most = kLargestOverlap;
@@ -221,9 +235,9 @@ class AdjustableMachines {
   std::vector<std::vector<double*>> places_;
 };
 
-/// Without constants that change none of the cells: nothing can be said of them.
-std::vector<Free> without_idle(std::vector<Free> free, const Machines& machines,
-                               const CellSimulator& simulator, std::span<const std::size_t> cells) {
+/// Those that change any of the cells come first; returns how many they are.
+std::size_t idle_last(std::vector<Free>& free, const Machines& machines,
+                      const CellSimulator& simulator, std::span<const std::size_t> cells) {
   AdjustableMachines adjustable(machines, free);
   std::vector<double> parameters(free.size(), kCentre);
   const auto simulated = [&] {
@@ -237,14 +251,50 @@ std::vector<Free> without_idle(std::vector<Free> free, const Machines& machines,
   };
   const std::vector<double> before = simulated();
   std::vector<Free> needed;
+  std::vector<Free> idle;
   for (std::size_t i = 0; i < free.size(); ++i) {
     parameters[i] = kCentre - 0.1;
     const bool lower = simulated() != before;
     parameters[i] = kCentre + 0.1;
-    if (lower || simulated() != before) needed.push_back(free[i]);
+    (lower || simulated() != before ? needed : idle).push_back(free[i]);
     parameters[i] = kCentre;
   }
-  return needed;
+  const std::size_t count = needed.size();
+  needed.insert(needed.end(), idle.begin(), idle.end());
+  free = std::move(needed);
+  return count;
+}
+
+// ---- what is taken for a constant that the cells do not determine
+
+/// What one would say of it who had measured nothing: a microsecond, a factor of 1, no round number of bytes.
+std::optional<double> unmeasured_guess(const std::string& key) {
+  if (key.ends_with("_us")) return 1;
+  if (key.ends_with("_cost") || key.ends_with("_turns")) return 1;
+  if (key.ends_with("_overlap")) return 2;
+  if (key.ends_with("_efficiency")) return 0.8;
+  return std::nullopt;
+}
+
+struct Substitute {
+  double value = 0;
+  std::string from;
+};
+
+Substitute neutral_of(const Free& constant, const Neutral& neutral) {
+  if (const auto named = neutral.values.find(constant.key); named != neutral.values.end()) {
+    return {named->second, "the description's"};
+  }
+  if (constant.typical > 0) return {constant.typical, "of codecs without times"};
+  std::vector<std::string> machines = neutral.machines;
+  machines.emplace_back("full:2");  // the generic device
+  for (const std::string& name : machines) {
+    Topology machine = find_topology(name);
+    const double* quantity = find_quantity(machine, constant.key);
+    if (quantity != nullptr && *quantity > 0) return {*quantity, name + "'s"};
+  }
+  if (const auto guess = unmeasured_guess(constant.key)) return {*guess, "a guess"};
+  return {constant.shipped, "as the machine file has it, which may know the held-out cells"};
 }
 
 /// Constants that the same cells depend on: those of a machine, or of a codec.
@@ -456,7 +506,8 @@ double fitted_threshold(const std::vector<Free>& free, Machines machines,
   }
   const auto cost_with = [&](double bytes) {
     set_threshold(machines, bytes);
-    const std::vector<Free> needed = without_idle(constants, machines, simulator, of_library);
+    std::vector<Free> needed = constants;
+    needed.resize(idle_last(needed, machines, simulator, of_library));
     AdjustableMachines adjustable(machines, needed);
     return solve(simulator, of_library, adjustable, needed, 1).cost;
   };
@@ -475,13 +526,35 @@ double fitted_threshold(const std::vector<Free>& free, Machines machines,
   return best;
 }
 
+double sigma_of(const Spread& spread, std::size_t constant) {
+  const auto at = static_cast<Eigen::Index>(constant);
+  return std::sqrt(spread.covariance(at, at));
+}
+
+/// Constants of which the cells say too little, the least known first. Codecs' are held by what is
+/// typical of them.
+std::vector<std::size_t> undetermined(const std::vector<Free>& free, const Spread& spread) {
+  std::vector<std::pair<double, std::size_t>> weak;
+  for (std::size_t i = 0; i < free.size(); ++i) {
+    if (free[i].key.starts_with(kCodecs)) continue;
+    const bool is_at_limit = free[i].start <= free[i].least || free[i].start >= free[i].most;
+    double sigma = sigma_of(spread, i);
+    if (std::isnan(sigma) && !is_at_limit) continue;  // too few cells to say anything
+    // Along directions that no cell sees the inverse of the curvature is taken for 0.
+    if (is_at_limit || sigma == 0) sigma = std::numeric_limits<double>::infinity();
+    if (100 * sigma > kMostSigmaPercent) weak.emplace_back(-sigma, i);
+  }
+  std::ranges::sort(weak);
+  std::vector<std::size_t> constants;
+  for (const auto& [sigma, constant] : weak) constants.push_back(constant);
+  return constants;
+}
+
 /// Of the constants of one machine.
 std::optional<Uncertainty> uncertainty_of(const std::vector<Free>& free,
                                           const std::vector<std::size_t>& determined,
                                           const Spread& spread, const std::string& machine) {
   if (determined.empty()) return std::nullopt;
-  // More is beyond what a straight line says.
-  constexpr double kMostSigma = 10;
   Uncertainty result{.scatter_percent = 100 * spread.scatter,
                      .note = "fit",
                      .constants = {},
@@ -496,7 +569,7 @@ std::optional<Uncertainty> uncertainty_of(const std::vector<Free>& free,
   const Eigen::MatrixXd covariance = spread.covariance(own, own);
   const Eigen::VectorXd sigma = covariance.diagonal().cwiseSqrt();
   for (Eigen::Index i = 0; i < sigma.size(); ++i) {
-    result.sigma_percent.push_back(100 * std::min(sigma[i], kMostSigma));
+    result.sigma_percent.push_back(100 * sigma[i]);
     result.correlation.emplace_back();
     for (Eigen::Index j = 0; j < i; ++j) {
       const double correlation = covariance(i, j) / (sigma[i] * sigma[j]);
@@ -506,47 +579,135 @@ std::optional<Uncertainty> uncertainty_of(const std::vector<Free>& free,
   return result;
 }
 
+/// A constant that no cell of the fit depends on: a run that does is known no better than it is.
+void add_unknown(Uncertainty& known, const std::string& key) {
+  if (key.starts_with(kCodecs)) return;
+  known.correlation.emplace_back(known.constants.size(), 0.0);
+  known.constants.push_back(key);
+  known.sigma_percent.push_back(kMostSigmaPercent);
+}
+
+/// Of the cells of machines with this device.
+std::optional<FittedTo> fitted_to(const CellSimulator& simulator,
+                                  std::span<const std::size_t> cells, const std::string& device,
+                                  bool library) {
+  std::optional<FittedTo> seen;
+  std::set<Rank> ranks;
+  std::set<std::string> algorithms;
+  std::set<std::string> codecs;
+  for (const std::size_t i : cells) {
+    const CollectiveRun run = simulator.run(i);
+    const Topology& machine = simulator.machines().at(simulator.cell(i).topology);
+    if (run.library != library || machine.device.name != device) continue;
+    if (!seen) seen = FittedTo{.device = device, .least_bytes = run.bytes};
+    ranks.insert(run.ranks);
+    algorithms.insert(run.algorithm);
+    if (!library) codecs.insert(run.codecs.begin(), run.codecs.end());
+    seen->least_bytes = std::min(seen->least_bytes, run.bytes);
+    seen->most_bytes = std::max(seen->most_bytes, run.bytes);
+  }
+  if (!seen) return seen;
+  seen->ranks.assign(ranks.begin(), ranks.end());
+  seen->algorithms.assign(algorithms.begin(), algorithms.end());
+  seen->codecs.assign(codecs.begin(), codecs.end());
+  return seen;
+}
+
 }  // namespace
 
 FitResult fit_constants(const FitDefinition& definition, const CellSimulator& simulator,
-                        std::span<const std::size_t> cells, unsigned starts) {
+                        std::span<const std::size_t> cells, bool neutral, unsigned starts) {
   Machines machines = simulator.machines();
-  std::vector<Free> all = free_constants(definition, machines);
+  std::vector<Free> free = free_constants(definition, machines);
   FitResult result;
-  const auto threshold =
-      std::find_if(all.begin(), all.end(), [](const Free& free) { return free.key == kThreshold; });
-  if (threshold != all.end()) {
+  const auto freeze = [&](const Free& constant, double value, const std::string& why) {
+    for (auto& [name, machine] : machines) {
+      if (!constant.topology.empty() && constant.topology != name) continue;
+      *find_quantity(machine, constant.key) = value;
+    }
+    result.constants.push_back(
+        {constant.key, constant.topology, constant.shipped, value, std::nan(""), why});
+  };
+  const auto threshold = std::ranges::find(free, kThreshold, &Free::key);
+  if (threshold != free.end()) {
     const double start = threshold->start;
-    all.erase(threshold);
-    const double bytes = fitted_threshold(all, machines, simulator, cells);
+    if (neutral) set_threshold(machines, neutral_of(*threshold, definition.neutral).value);
+    free.erase(threshold);
+    const double bytes = fitted_threshold(free, machines, simulator, cells);
     set_threshold(machines, bytes);
     result.constants.push_back({kThreshold, "", start, bytes, std::nan("")});
   }
-  std::stable_partition(all.begin(), all.end(),
-                        [](const Free& each) { return !each.key.starts_with(kCodecs); });
-  const std::vector<Free> free = without_idle(std::move(all), machines, simulator, cells);
-  AdjustableMachines adjustable(std::move(machines), free);
-  Solution best = solve(simulator, cells, adjustable, free, starts);
+  std::ranges::stable_partition(free,
+                                [](const Free& each) { return !each.key.starts_with(kCodecs); });
+  const std::size_t needed = idle_last(free, machines, simulator, cells);
+  const std::vector<Free> idle(free.begin() + static_cast<std::ptrdiff_t>(needed), free.end());
+  for (const Free& each : idle) {
+    const Substitute other =
+        neutral ? neutral_of(each, definition.neutral) : Substitute{each.shipped, "left as it was"};
+    freeze(each, other.value, "no cell depends on it: " + other.from);
+  }
+  free.resize(needed);
+
+  Solution best;
+  Spread spread;
+  for (bool is_first = true;; is_first = false) {
+    AdjustableMachines adjustable(machines, free);
+    best = solve(simulator, cells, adjustable, free, is_first ? starts : 1);
+    const auto problem = make_problem(simulator, cells, adjustable, free, best.parameters, false);
+    spread = spread_of(*problem, groups_of(free), best.parameters, cells.size());
+    adjustable.set(best.parameters.data());
+    machines = adjustable.machines();
+    for (std::size_t i = 0; i < free.size(); ++i) {
+      free[i].start = std::clamp(free[i].start * std::exp(best.parameters[i] - kCentre),
+                                 free[i].least, free[i].most);
+    }
+    const std::vector<std::size_t> weak = undetermined(free, spread);
+    if (weak.empty()) break;
+    if (neutral && is_first) {
+      // Little moves them away from where they begin, which may not be what held-out cells have said.
+      for (const std::size_t i : weak) {
+        free[i].start =
+            std::clamp(neutral_of(free[i], definition.neutral).value, free[i].least, free[i].most);
+      }
+      continue;
+    }
+    const Free constant = free[weak.front()];
+    const double sigma = sigma_of(spread, weak.front());
+    const bool is_at_limit = constant.start <= constant.least || constant.start >= constant.most;
+    free.erase(free.begin() + static_cast<std::ptrdiff_t>(weak.front()));
+    freeze(constant, constant.start,
+           is_at_limit                         ? "at its bound"
+           : sigma > 0 && std::isfinite(sigma) ? fmt::format("sigma {:.0f} %", 100 * sigma)
+                                               : "the cells do not tell it");
+  }
   result.converged = best.converged;
-  const auto problem = make_problem(simulator, cells, adjustable, free, best.parameters, false);
-  const Spread spread = spread_of(*problem, groups_of(free), best.parameters, cells.size());
-  const Eigen::VectorXd sigmas = spread.covariance.diagonal().cwiseSqrt();
   std::vector<std::size_t> determined;
   for (std::size_t i = 0; i < free.size(); ++i) {
-    const double value = std::clamp(free[i].start * std::exp(best.parameters[i] - kCentre),
-                                    free[i].least, free[i].most);
-    // Of one at its limit the curvature says nothing.
-    const bool is_at_limit = value <= free[i].least || value >= free[i].most;
-    const double sigma = sigmas[static_cast<Eigen::Index>(i)];
-    result.constants.push_back({free[i].key, free[i].topology, free[i].start, value,
-                                is_at_limit ? std::nan("") : 100 * sigma});
+    const double sigma = sigma_of(spread, i);
+    result.constants.push_back(
+        {free[i].key, free[i].topology, free[i].shipped, free[i].start, 100 * sigma});
     const bool is_of_a_codec = free[i].key.starts_with(kCodecs);  // in the scatter
-    if (!is_at_limit && sigma > 0 && !is_of_a_codec) determined.push_back(i);
+    if (sigma > 0 && !is_of_a_codec) determined.push_back(i);
   }
-  adjustable.set(best.parameters.data());
-  result.machines = adjustable.machines();
+  result.machines = std::move(machines);
+  if (cells.empty() && !definition.neutral.machines.empty()) {
+    // All that is known of it is known of the other machine.
+    const std::string& other = definition.neutral.machines.front();
+    for (auto& [name, machine] : result.machines) {
+      machine.uncertainty = find_topology(other).uncertainty;
+    }
+    return result;
+  }
   for (auto& [name, machine] : result.machines) {
     machine.uncertainty = uncertainty_of(free, determined, spread, name);
+    if (!machine.uncertainty) continue;
+    for (const Free& each : idle) {
+      if (each.topology.empty() || each.topology == name)
+        add_unknown(*machine.uncertainty, each.key);
+    }
+    const std::string& device = machine.device.name;
+    machine.uncertainty->kernels = fitted_to(simulator, cells, device, false);
+    machine.uncertainty->library = fitted_to(simulator, cells, device, true);
   }
   return result;
 }

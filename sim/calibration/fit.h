@@ -11,6 +11,7 @@
 #include "sim/calibration/measurements.h"
 #include "sim/plan.h"
 #include "sim/topology/topology.h"
+#include "sim/uncertainty.h"
 
 namespace arlab {
 
@@ -36,6 +37,8 @@ class CellSimulator {
   const Machines& machines() const { return machines_; }
   std::size_t size() const { return cells_.size(); }
   const Measurement& cell(std::size_t index) const { return cells_[index]; }
+  /// As sim/uncertainty.h asks for it.
+  CollectiveRun run(std::size_t index) const;
 
   /// The latency of a cell on a machine that differs from machines() in quantities only.
   double latency_us(std::size_t index, const Topology& machine) const;
@@ -74,18 +77,28 @@ struct FittedConstant {
   double start = 0;
   double value = 0;
   double sigma_percent = 0;  ///< one standard deviation, from the curvature at the end
+  std::string frozen = {};   ///< why it was not fitted; empty where the cells determine it
 };
 
 struct FitResult {
   std::vector<FittedConstant> constants;
-  Machines machines;  ///< with the fitted constants, and what is known of them
+  Machines
+      machines;  ///< with the fitted constants, what is known of them, and what they were fitted to
   bool converged = false;
 };
 
+/// Known to no better than this, a constant is frozen: the cells do not determine it.
+inline constexpr double kMostSigmaPercent = 50;
+
 /// Least squares of the logarithm of the latency, with a loss that is linear far out (beyond 5 %),
 /// from where the machines stand and from a few points around; deterministic. `cells` are those to
-/// fit to, of `simulator`. Throws InvalidInput when a key names no quantity.
+/// fit to, of `simulator`. Constants that they do not determine are frozen: those that none depends on
+/// before the fit, those that end at a bound or with a sigma above kMostSigmaPercent where the fit has
+/// left them, one after the other, the least known first, and the others fitted again. With `neutral`
+/// both begin at a value that does not come from cells that are held out; else where the machines stand.
+/// Throws InvalidInput when a key names no quantity.
 FitResult fit_constants(const FitDefinition& definition, const CellSimulator& simulator,
-                        std::span<const std::size_t> cells, unsigned starts = 3);
+                        std::span<const std::size_t> cells, bool neutral = false,
+                        unsigned starts = 3);
 
 }  // namespace arlab

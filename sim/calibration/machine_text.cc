@@ -128,7 +128,8 @@ std::string with_uncertainty(std::string_view text, Uncertainty uncertainty) {
     for (double& value : row) value = std::round(value * 1e4) / 1e4 + 0.0;  // and no -0
   }
   std::string result(text);
-  if (const std::size_t begin = result.find("[uncertainty]\n"); begin != std::string::npos) {
+  // And its subsections.
+  for (std::size_t begin; (begin = result.find("[uncertainty")) != std::string::npos;) {
     const std::size_t end = result.find("\n[", begin);
     result.erase(begin, end == std::string::npos ? end : end + 1 - begin);
   }

@@ -10,6 +10,7 @@
 #include "reference/csv.h"
 #include "sim/nccl.h"
 #include "sim/topology/toml_section.h"
+#include "sim/topology/topology.h"
 
 namespace arlab {
 
@@ -226,19 +227,56 @@ class TableReader {
   std::uint64_t bytes_ = 0;
 };
 
+constexpr std::pair<const char*, HeldRows> kHeldRows[] = {
+    {"odd", HeldRows::odd},
+    {"even", HeldRows::even},
+    {"largest third", HeldRows::largest_third},
+    {"smallest third", HeldRows::smallest_third}};
+
 HoldOut read_hold_out(Section& section) {
   HoldOut hold_out;
   hold_out.name = section.text("name");
   if (section.has("tables")) hold_out.tables = section.texts("tables");
+  if (section.has("ignored")) hold_out.ignored = section.texts("ignored");
   if (section.has("columns")) hold_out.columns = section.texts("columns");
   if (section.has("rows")) {
     const std::string rows = section.text("rows");
-    if (rows != "odd" && rows != "even") {
-      fail("hold-out '{}': rows '{}' is unknown; allowed are odd, even", hold_out.name, rows);
+    const auto found =
+        std::ranges::find(kHeldRows, rows, [](const auto& each) { return each.first; });
+    if (found == std::end(kHeldRows)) {
+      fail(
+          "hold-out '{}': rows '{}' is unknown; allowed are odd, even, largest third, smallest "
+          "third",
+          hold_out.name, rows);
     }
-    hold_out.odd_rows = rows == "odd";
+    hold_out.rows = found->second;
   }
   return hold_out;
+}
+
+/// One, or one for each of `each_column`.
+std::vector<HoldOut> read_hold_outs(Section& section) {
+  if (!section.has("each_column")) return {read_hold_out(section)};
+  std::vector<HoldOut> all;
+  const std::vector<std::string> columns = section.texts("each_column");
+  const HoldOut common = read_hold_out(section);
+  for (const std::string& column : columns) {
+    HoldOut one = common;
+    one.name = fmt::format("{} {}", column, common.name);
+    one.columns = {column};
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+Neutral read_neutral(Section section) {
+  Neutral neutral;
+  if (section.has("machines")) neutral.machines = section.texts("machines");
+  for (const std::string& key : section.keys()) {
+    if (key != "machines") neutral.values[key] = section.number(key);
+  }
+  for (const std::string& machine : neutral.machines) find_topology(machine);
+  return neutral;
 }
 
 bool is_in(const std::vector<std::string>& names, const std::string& name) {
@@ -254,7 +292,15 @@ bool Measurements::ignores(const HoldOut& hold_out, const Measurement& cell) con
 bool Measurements::holds_out(const HoldOut& hold_out, const Measurement& cell) const {
   if (!hold_out.tables.empty() && !is_in(hold_out.tables, tables[cell.table].name)) return false;
   if (!hold_out.columns.empty() && !is_in(hold_out.columns, cell.column)) return false;
-  return !hold_out.odd_rows || *hold_out.odd_rows == (cell.row_number % 2 == 1);
+  if (hold_out.rows == HeldRows::odd) return cell.row_number % 2 == 1;
+  if (hold_out.rows == HeldRows::even) return cell.row_number % 2 == 0;
+  if (hold_out.rows == HeldRows::all) return true;
+  std::size_t rows = 0;
+  for (const Measurement& other : cells) {
+    if (other.table == cell.table) rows = std::max(rows, other.row_number + 1);
+  }
+  return hold_out.rows == HeldRows::smallest_third ? 3 * (cell.row_number + 1) <= rows
+                                                   : 3 * (rows - cell.row_number) <= rows;
 }
 
 const FitDefinition& Measurements::fit(const std::string& name) const {
@@ -294,8 +340,11 @@ Measurements read_measurements(const std::filesystem::path& path) {
     fit.shared = section.texts("shared");
     fit.own = section.texts("own");
     fit.chosen = section.optional_integer("chosen", 0, 1000).value_or(0);
+    if (section.has("neutral")) {
+      fit.neutral = read_neutral(section.section("neutral", "a table: machines, or key = number"));
+    }
     section.for_each("hold_outs", [&fit](Section& hold_out) {
-      fit.hold_outs.push_back(read_hold_out(hold_out));
+      for (HoldOut& each : read_hold_outs(hold_out)) fit.hold_outs.push_back(std::move(each));
     });
     measurements.fits.push_back(std::move(fit));
   });

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -45,13 +45,24 @@ struct MeasurementTable {
   TableQuantity quantity = TableQuantity::latency_us;
 };
 
-/// Cells that a fit does not see; empty lists and nullopt take all.
+/// Rows of a table: all, every second (1, 3, ... or 0, 2, ...), or the last or first third, which are
+/// the largest and smallest sizes where rows are sizes.
+enum class HeldRows : std::uint8_t { all, odd, even, largest_third, smallest_third };
+
+/// Cells that a fit does not see; empty lists take all.
 struct HoldOut {
   std::string name;
-  std::vector<std::string> tables;
+  std::vector<std::string> tables = {};
   std::vector<std::string> ignored = {};  ///< tables that are neither fitted to nor predicted
-  std::vector<std::string> columns;
-  std::optional<bool> odd_rows;  ///< every second row: 1, 3, ... or 0, 2, ...
+  std::vector<std::string> columns = {};
+  HeldRows rows = HeldRows::all;
+};
+
+/// What is taken for a constant of which a hold-out's cells say nothing, since the machine's own value
+/// was fitted to the cells that are held out.
+struct Neutral {
+  std::map<std::string, double> values = {};  ///< by key
+  std::vector<std::string> machines = {};     ///< else of the first that has it
 };
 
 /// Constants of machines that are fitted to tables.
@@ -62,7 +73,8 @@ struct FitDefinition {
   std::vector<std::string> own;     ///< keys with a value for every machine that has them
   std::uint32_t chosen =
       0;  ///< further numbers of the machines that were chosen with these tables in view
-  std::vector<HoldOut> hold_outs;
+  Neutral neutral = {};
+  std::vector<HoldOut> hold_outs = {};
 };
 
 struct Measurements {

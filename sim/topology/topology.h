@@ -164,6 +164,17 @@ struct Jitter {
   bool operator==(const Jitter&) const = default;
 };
 
+/// Which runs a fit has seen, of arlab's kernels or of the vendor's library.
+struct FittedTo {
+  std::string device;       ///< Device::name of what was measured
+  std::vector<Rank> ranks = {};  ///< ascending
+  std::uint64_t least_bytes = 0;
+  std::uint64_t most_bytes = 0;  ///< payloads of one rank
+  std::vector<std::string> algorithms = {};
+  std::vector<std::string> codecs = {};
+  bool operator==(const FittedTo&) const = default;
+};
+
 /// What a fit says of constants of the machine, by their keys (uncertainty.h).
 struct Uncertainty {
   double scatter_percent = 0;  ///< how far the fit's cells lie about it, one standard deviation
@@ -171,6 +182,8 @@ struct Uncertainty {
   std::vector<std::string> constants;
   std::vector<double> sigma_percent;             ///< one standard deviation each
   std::vector<std::vector<double>> correlation;  ///< row i: that of i with those before it
+  std::optional<FittedTo> kernels = {};          ///< runs that constants were fitted to
+  std::optional<FittedTo> library = {};
   bool operator==(const Uncertainty&) const = default;
 };
 

@@ -288,6 +288,25 @@ std::vector<CodecTimes> read_codecs(Section section) {
   return codecs;
 }
 
+FittedTo read_fitted_to(Section section) {
+  FittedTo read;
+  read.device = section.text("device");
+  read.ranks = section.ranks("ranks");
+  if (read.ranks.empty() || read.ranks[0] == 0 || !std::ranges::is_sorted(read.ranks)) {
+    section.refuse("ranks", "it must be numbers of ranks, in ascending order");
+  }
+  const std::vector<double> bytes = section.numbers("bytes");
+  if (bytes.size() != 2 || !(bytes[0] >= 1 && bytes[0] <= bytes[1] && bytes[1] < 0x1p60)) {
+    section.refuse("bytes", "it must be two numbers: the least payload of one rank, and the most");
+  }
+  read.least_bytes = static_cast<std::uint64_t>(bytes[0]);
+  read.most_bytes = static_cast<std::uint64_t>(bytes[1]);
+  read.algorithms = section.texts("algorithms");
+  if (section.has("codecs")) read.codecs = section.texts("codecs");
+  section.reject_other_keys();
+  return read;
+}
+
 Uncertainty read_uncertainty(Section section) {
   Uncertainty read;
   read.scatter_percent = section.number("scatter_percent");
@@ -295,6 +314,9 @@ Uncertainty read_uncertainty(Section section) {
   read.constants = section.texts("constants");
   read.sigma_percent = section.numbers("sigma_percent");
   read.correlation = section.rows("correlation");
+  const char* form = "a table: device, ranks, bytes, algorithms, codecs";
+  if (section.has("kernels")) read.kernels = read_fitted_to(section.section("kernels", form));
+  if (section.has("library")) read.library = read_fitted_to(section.section("library", form));
   section.reject_other_keys();
   return read;
 }
@@ -480,7 +502,22 @@ std::string to_toml(const Uncertainty& u) {
   for (const std::vector<double>& row : u.correlation) {
     text += fmt::format("  [{}],\n", fmt::join(row, ", "));
   }
-  return text + "]\n";
+  text += "]\n";
+  const auto names = [](std::vector<std::string> list) {
+    for (std::string& each : list) each = text_of(each);
+    return fmt::format("[{}]", fmt::join(list, ", "));
+  };
+  const auto add = [&](const char* whose, const std::optional<FittedTo>& to) {
+    if (!to) return;
+    text += fmt::format(
+        "\n[uncertainty.{}]\ndevice = {}\nranks = [{}]\nbytes = [{}, {}]\nalgorithms = {}\n", whose,
+        text_of(to->device), fmt::join(to->ranks, ", "), to->least_bytes, to->most_bytes,
+        names(to->algorithms));
+    if (!to->codecs.empty()) text += fmt::format("codecs = {}\n", names(to->codecs));
+  };
+  add("kernels", u.kernels);
+  add("library", u.library);
+  return text;
 }
 
 std::string to_toml(const CodecTimes& c) {

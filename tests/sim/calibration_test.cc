@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "sim/calibration/bench_file.h"
 #include "sim/calibration/fit.h"
@@ -268,15 +269,58 @@ TEST_F(OwnTable, FitFindsTheConstantsThatMadeIt) {
   EXPECT_LT(summarize(simulator.simulate_all(fitted.machines)).max_ape_percent, 0.1);
 }
 
-TEST_F(OwnTable, FitLeavesOutWhatNoCellDependsOn) {
+TEST_F(OwnTable, WhatNoCellDependsOnIsFrozen) {
   FitDefinition fit = measurements_.fit("links");
   fit.own = {"device.all_to_all_efficiency", "library.simple_us"};
   const CellSimulator simulator(measurements_, measurements_.cells);
   std::vector<std::size_t> all(simulator.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-  const FitResult fitted = fit_constants(fit, simulator, all, 1);
-  ASSERT_EQ(fitted.constants.size(), 1u);
-  EXPECT_EQ(fitted.constants[0].key, "link.bandwidth_gb_per_s");
+  const auto frozen = [&](bool neutral) {
+    std::map<std::string, FittedConstant> by_key;
+    for (const FittedConstant& each : fit_constants(fit, simulator, all, neutral, 1).constants) {
+      by_key[each.key] = each;
+    }
+    EXPECT_EQ(by_key.size(), 3u);
+    EXPECT_EQ(by_key.at("link.bandwidth_gb_per_s").frozen, "");
+    return by_key.at("library.simple_us");
+  };
+  // A fit leaves it as the machine has it; a hold-out takes what no held-out cell has said.
+  EXPECT_EQ(frozen(false).value, frozen(false).start);
+  EXPECT_EQ(frozen(false).frozen, "no cell depends on it: left as it was");
+  EXPECT_EQ(frozen(true).value, 1);
+  fit.neutral.machines = {"h200-8"};
+  EXPECT_EQ(frozen(true).value, quantity(find_topology("h200-8"), "library.simple_us"));
+  EXPECT_EQ(frozen(true).frozen, "no cell depends on it: h200-8's");
+  fit.neutral.values["library.simple_us"] = 7;
+  EXPECT_EQ(frozen(true).value, 7);
+}
+
+/// Of two times that always come together one cell can tell the sum only.
+TEST_F(OwnTable, WhatCellsDoNotTellApartIsFrozenOneByOne) {
+  FitDefinition fit = measurements_.fit("links");
+  fit.shared = {"link.bandwidth_gb_per_s", "overhead.launch_us", "link.latency_us"};
+  const CellSimulator simulator(measurements_, measurements_.cells);
+  std::vector<std::size_t> all(simulator.size());
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+  const FitResult fitted = fit_constants(fit, simulator, all, false, 1);
+  std::size_t frozen = 0;
+  for (const FittedConstant& each : fitted.constants) {
+    const bool is_in_the_sum = each.key != "link.bandwidth_gb_per_s";
+    if (!each.frozen.empty()) {
+      ++frozen;
+      EXPECT_TRUE(is_in_the_sum);
+    } else {
+      EXPECT_LE(each.sigma_percent, kMostSigmaPercent);
+    }
+  }
+  EXPECT_EQ(frozen, 1u);
+  const Uncertainty& known = fitted.machines.at("mi300x-4").uncertainty.value();
+  EXPECT_EQ(known.constants.size(), 2u);
+  EXPECT_EQ(known.kernels->ranks, std::vector<Rank>{4});
+  EXPECT_EQ(known.kernels->least_bytes, 1u << 15);
+  EXPECT_EQ(known.kernels->algorithms, std::vector<std::string>{"two_shot"});
+  EXPECT_EQ(known.kernels->codecs, (std::vector<std::string>{"fp16", "qr-q4", "qr-q6"}));
+  EXPECT_FALSE(known.library.has_value());
 }
 
 TEST_F(OwnTable, FitRefusesKeysThatNoMachineHas) {
@@ -534,7 +578,9 @@ TEST(PublishedTables, ErrorIsAsSimReadmeSays) {
                            {"nccl_b200_8", 60, 4.89},
                            {"nccl_l40s_2", 60, 3.58},
                            {"nccl_l40s_4", 60, 5.96},
-                           {"nccl_l40s_8", 60, 18.16}};
+                           {"nccl_l40s_8", 60, 18.16},
+                           {"nccl_gb200_72", 5, 6.06},
+                           {"nccl_p4de_2x8", 29, 4.14}};
   ASSERT_EQ(measurements.tables.size(), std::size(pinned));
   for (std::size_t t = 0; t < std::size(pinned); ++t) {
     std::vector<SimulatedCell> of_table;

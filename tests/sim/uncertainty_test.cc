@@ -2,10 +2,13 @@
 
 #include "sim/uncertainty.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "sim/topology/quantities.h"
 #include "tests/refusal.h"
@@ -13,8 +16,6 @@
 
 namespace arlab {
 namespace {
-
-constexpr double kNormal90 = 1.6448536269514722;
 
 Topology with_uncertainty(double correlation) {
   Topology t = machine(TopologyKind::full_mesh, 2);
@@ -64,13 +65,66 @@ TEST(Uncertainty, ElasticitiesAreExponents) {
 TEST(Uncertainty, IntervalsAreThoseOfANormalDistribution) {
   for (const double correlation : {-1.0, 0.0, 0.5, 1.0}) {
     const Topology t = with_uncertainty(correlation);
-    const auto interval = interval_of(t, powers);
-    ASSERT_TRUE(interval.has_value());
-    const double sigma = std::sqrt(400 + 25 - 2 * correlation * 100 + 9) / 100;
-    EXPECT_NEAR(interval->high_us / powers(t), std::exp(kNormal90 * sigma), 1e-9) << correlation;
-    EXPECT_NEAR(interval->low_us * interval->high_us, powers(t) * powers(t), 1e-9);
+    const double sigma = std::sqrt(400 + 25 - 2 * correlation * 100 + 9);
+    EXPECT_NEAR(sigma_percent_of(t, powers), sigma, 1e-9) << correlation;
   }
-  EXPECT_FALSE(interval_of(machine(TopologyKind::full_mesh, 2), powers).has_value());
+  const LatencyInterval interval = interval_of(7, 20);
+  EXPECT_NEAR(interval.high_us, 7 * std::exp(kIntervalSigmas * 0.2), 1e-9);
+  EXPECT_NEAR(interval.low_us * interval.high_us, 49, 1e-9);
+}
+
+std::string reasons(const Topology& t, const CollectiveRun& run) {
+  std::string all;
+  for (const Extrapolation& each : extrapolations_of(t, run)) {
+    all += fmt::format("{} x {:g}: {}. ", name_of(each.in), each.times, each.reason);
+  }
+  return all;
+}
+
+TEST(Uncertainty, WhatNoFitHasSeenIsSaid) {
+  Topology t = with_uncertainty(0);
+  const CollectiveRun seen{.ranks = 4, .bytes = 1 << 20, .algorithm = "ring", .codecs = {"qr-q4"}};
+  EXPECT_EQ(reasons(t, seen), "");  // the file does not say what it was fitted to
+  t.uncertainty->kernels = FittedTo{.device = t.device.name,
+                                    .ranks = {2, 8},
+                                    .least_bytes = 1 << 14,
+                                    .most_bytes = 1 << 28,
+                                    .algorithms = {"ring", "two_shot"},
+                                    .codecs = {"bf16", "qr-q4"}};
+  EXPECT_EQ(reasons(t, seen), "");
+  const auto with = [&](auto change) {
+    CollectiveRun run = seen;
+    change(run);
+    return reasons(t, run);
+  };
+  EXPECT_EQ(with([](CollectiveRun& r) { r.ranks = 64; }),
+            "ranks x 3: extrapolated from 8 to 64 ranks. ");
+  EXPECT_EQ(with([](CollectiveRun& r) { r.ranks = 1; }),
+            "ranks x 1: extrapolated from 2 to 1 ranks. ");
+  EXPECT_EQ(with([](CollectiveRun& r) { r.algorithm = "nvls"; }),
+            "algorithm x 1: no kernel of algorithm nvls was measured. ");
+  EXPECT_EQ(with([](CollectiveRun& r) { r.codecs = {"fp16", "qr-q6"}; }),
+            "codec x 1: codec qr-q6 was not measured. ");
+  EXPECT_EQ(with([](CollectiveRun& r) { r.bytes = std::uint64_t{1} << 30; }),
+            "larger x 2: beyond 256 MiB, the most that was measured. ");
+  EXPECT_EQ(with([](CollectiveRun& r) { r.bytes = 1 << 13; }),
+            "smaller x 1: below 16 KiB, the least that was measured. ");
+  EXPECT_EQ(with([](CollectiveRun& r) { r.library = true; }), "");
+  std::swap(t.uncertainty->kernels, t.uncertainty->library);
+  t.device.name = "another";
+  EXPECT_EQ(with([](CollectiveRun& r) { r.library = true, r.algorithm = "tree"; }),
+            "device x 1: its numbers are test device's, not another's. algorithm x 1: no run of the "
+            "library by algorithm tree was measured. ");
+  const auto known = parse_topology(to_toml(t), "m.toml").uncertainty;
+  EXPECT_EQ(known, t.uncertainty);
+}
+
+TEST(Uncertainty, IntervalsWidenBySquares) {
+  const std::vector<Extrapolation> beyond = {{Beyond::ranks, 3, ""}, {Beyond::codec, 1, ""}};
+  const Widening widening = {2, 100, 2.5, 100, 100, 100};
+  EXPECT_NEAR(widened(6, beyond, widening), std::sqrt(36 + 36 + 6.25), 1e-12);
+  EXPECT_EQ(widened(6, {}, widening), 6);
+  EXPECT_GT(widened(6, beyond), 6);
 }
 
 TEST(Uncertainty, WhatDoesNotFitTogetherIsRefused) {
@@ -86,6 +140,16 @@ TEST(Uncertainty, WhatDoesNotFitTogetherIsRefused) {
   expect_contains(message([](Uncertainty& u) { u.correlation[1][0] = 1.5; }), shape);
   expect_contains(message([](Uncertainty& u) { u.scatter_percent = std::nan(""); }), shape);
   Topology t = with_uncertainty(0);
+  t.uncertainty->kernels = FittedTo{
+      .device = "d", .ranks = {4, 2}, .least_bytes = 1, .most_bytes = 2, .algorithms = {"ring"}};
+  expect_contains(
+      message_of([&] { parse_topology(to_toml(t), "m.toml"); }),
+      "m.toml: key 'uncertainty.kernels.ranks': it must be numbers of ranks, in ascending order");
+  t.uncertainty->kernels->ranks = {2};
+  t.uncertainty->kernels->least_bytes = 3;
+  expect_contains(message_of([&] { parse_topology(to_toml(t), "m.toml"); }),
+                  "m.toml: key 'uncertainty.kernels.bytes': it must be two numbers");
+  t.uncertainty->kernels.reset();
   t.uncertainty->constants[0] = "overhead.lunch_us";
   expect_contains(message_of([&] { parse_topology(to_toml(t), "m.toml"); }),
                   "m.toml: key 'uncertainty.constants': there is no quantity 'overhead.lunch_us'");

@@ -345,10 +345,10 @@ struct Simulation::State {
   /// In what the run lies beyond those that the machine's constants were fitted to.
   std::vector<Extrapolation> extrapolations() const {
     CollectiveRun run{.library = request.library,
-            .ranks = times.world_size,
-            .bytes = times.payload_bytes,
-            .algorithm = times.algorithm,
-            .codecs = {codec->info().name}};
+                      .ranks = times.world_size,
+                      .bytes = times.payload_bytes,
+                      .algorithm = times.algorithm,
+                      .codecs = {codec->info().name}};
     if (inner != codec) run.codecs.push_back(inner->info().name);
     return extrapolations_of(*topology, run);
   }
@@ -614,6 +614,18 @@ Result result_of_sizes(const SimulateRequest& request) {
   std::vector<SimulationResult> results;
   for (const Simulation& each : all) results.push_back(each.times());
   std::ranges::move(quantum_of(results), std::back_inserter(result.figures));
+  std::vector<std::string> extrapolated;  // of any size, each once
+  for (const Simulation& each : all) {
+    for (const std::string& reason :
+         each.interval() ? each.extrapolated() : std::vector<std::string>()) {
+      if (std::ranges::count(extrapolated, reason) == 0) extrapolated.push_back(reason);
+    }
+  }
+  if (!extrapolated.empty()) {
+    result.figures.push_back({"extrapolated", extrapolated,
+                              "in what no fit has seen the like: the interval is wider for it",
+                              fmt::format("{}", fmt::join(extrapolated, "; "))});
+  }
   if (all.back().interval()) {
     result.figures.push_back({"interval_percent", kIntervalPercent,
                               "of 100 measured times, so many should lie between latency_us_low "

@@ -272,29 +272,21 @@ bool has_programs(const std::string& family, const Measurements& measurements) {
   });
 }
 
-/// Columns of kernels, by the algorithm or codec that they are of.
-std::map<std::string, std::vector<std::string>> columns_of(const std::string& family,
-                                                           const Measurements& measurements,
-                                                           std::string Measurement::* what) {
-  std::map<std::string, std::vector<std::string>> columns;
+/// Every third codec, predicted by a fit on the others: one at a time would take minutes.
+void add_codec_folds(FitDefinition& fit, const std::string& family,
+                     const Measurements& measurements) {
+  constexpr std::size_t kFolds = 3;
+  std::map<std::string, std::set<std::string>> columns;  // by codec
   for (const Measurement& cell : measurements.cells) {
     if (family_of(cell.topology) != family || cell.library) continue;
-    std::vector<std::string>& of_it = columns[cell.*what];
-    if (std::ranges::count(of_it, cell.column) == 0) of_it.push_back(cell.column);
+    columns[cell.codec].insert(cell.column);
   }
-  return columns;
-}
-
-/// Every third algorithm, or codec, predicted by a fit on the others: one at a time would take minutes.
-void add_folds(FitDefinition& fit, std::string_view what,
-               const std::map<std::string, std::vector<std::string>>& columns) {
-  constexpr std::size_t kFolds = 3;
   if (columns.size() < 2 * kFolds) return;
   for (std::size_t fold = 0; fold < kFolds; ++fold) {
-    HoldOut hold_out{
-        .name = fmt::format("a third of the {}, fitted on the others ({})", what, fold + 1)};
+    HoldOut hold_out{.name =
+                         fmt::format("a third of the codecs, fitted on the others ({})", fold + 1)};
     std::size_t i = 0;
-    for (const auto& [name, of_it] : columns) {
+    for (const auto& [codec, of_it] : columns) {
       if (i++ % kFolds != fold) continue;
       hold_out.columns.insert(hold_out.columns.end(), of_it.begin(), of_it.end());
     }
@@ -364,13 +356,8 @@ FitDefinition fit_of(const std::string& family, const Measurements& measurements
   if (many_sizes) {
     fit.hold_outs.push_back(
         {.name = "every second size, fitted on the others", .rows = HeldRows::odd});
-    fit.hold_outs.push_back({.name = "the largest third of sizes, fitted on the rest",
-                             .rows = HeldRows::largest_third});
-    fit.hold_outs.push_back({.name = "the smallest third of sizes, fitted on the rest",
-                             .rows = HeldRows::smallest_third});
   }
-  add_folds(fit, "algorithms", columns_of(family, measurements, &Measurement::algorithm));
-  add_folds(fit, "codecs", columns_of(family, measurements, &Measurement::codec));
+  add_codec_folds(fit, family, measurements);
   return fit;
 }
 

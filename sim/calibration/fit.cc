@@ -285,7 +285,6 @@ Substitute neutral_of(const Free& constant, const Neutral& neutral) {
   if (const auto named = neutral.values.find(constant.key); named != neutral.values.end()) {
     return {named->second, "the description's"};
   }
-  if (constant.typical > 0) return {constant.typical, "of codecs without times"};
   std::vector<std::string> machines = neutral.machines;
   machines.emplace_back("full:2");  // the generic device
   for (const std::string& name : machines) {
@@ -293,6 +292,7 @@ Substitute neutral_of(const Free& constant, const Neutral& neutral) {
     const double* quantity = find_quantity(machine, constant.key);
     if (quantity != nullptr && *quantity > 0) return {*quantity, name + "'s"};
   }
+  if (constant.typical > 0) return {constant.typical, "of codecs without times"};
   if (const auto guess = unmeasured_guess(constant.key)) return {*guess, "a guess"};
   return {constant.shipped, "as the machine file has it, which may know the held-out cells"};
 }

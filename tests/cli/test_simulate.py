@@ -278,12 +278,46 @@ def test_intervals_are_where_a_fit_had_such_times(tmp_path):
         low, high = interval(report)
         assert 0 < low < report["latency_us"] < high < 2 * low, options
         assert low * high == pytest.approx(report["latency_us"] ** 2)
+        assert isinstance(report["extrapolated"], list)
     # Constants that are copies, of data sheets or of nobody; our kernels' fit and NVLS.
     for options in (f"{kernels} b200-8", f"{kernels} b300-8", f"{kernels} mi355x-8", f"{kernels} full:4", f"{library} h200-8".replace("ring", "nvls")):
         assert interval(simulate(options, tmp_path)) == (None, None), options
         assert "none: " in ok(f"simulate {options}", tmp_path)
     rows = ok_csv("simulate --topology h200-4 --algorithm two_shot --codec qr-q4 --bytes 16M,32M", tmp_path)
     assert float(rows[0]["latency_us_high"]) == interval(simulate(f"{kernels} h200-4", tmp_path))[1]
+
+
+def test_intervals_are_wider_where_no_fit_has_seen_the_like(tmp_path):
+    """Each reason is said, in JSON and to people, and makes the interval wider."""
+    seen = "--topology mi300x-8 --algorithm two_shot --codec qr-q4 --bytes 16M"
+    report = simulate(seen, tmp_path)
+    assert report["extrapolated"] == [] and "extrapolated" not in ok(f"simulate {seen}", tmp_path)
+
+    def width(report):
+        return report["latency_us_high"] / report["latency_us_low"]
+
+    for change, reason in (
+        (("two_shot", "nvls"), None),  # no such kernel, nor is there a switch
+        (("two_shot", "ring"), "no kernel of algorithm ring was measured"),
+        (("qr-q4", "int4-g128"), "codec int4-g128 was not measured"),
+        (("16M", "4G"), "beyond 64 MiB, the most that was measured"),
+        (("16M", "1K"), "below 32 KiB, the least that was measured"),
+    ):
+        if reason is None:
+            refused(f"simulate {seen.replace(*change)}", tmp_path)
+            continue
+        other = simulate(seen.replace(*change), tmp_path)
+        assert other["extrapolated"] == [reason]
+        assert reason in ok(f"simulate {seen.replace(*change)}", tmp_path)
+    nvls = simulate("--topology h200-8 --algorithm nvls --codec fp16 --bytes 64M", tmp_path)
+    assert nvls["extrapolated"] == ["extrapolated from 2 to 8 ranks", "no kernel of algorithm nvls was measured"]
+    few = simulate("--topology h200-2 --algorithm two_shot --codec qr-q4 --bytes 64M", tmp_path)
+    assert few["extrapolated"] == [] and width(few) < width(nvls)
+    (tmp_path / "many.toml").write_text('base = "h200-8"\nname = "many"\nranks = { value = 64, source = "assumed", note = "n" }\n')
+    many = simulate("--topology many.toml --algorithm two_shot --codec qr-q4 --bytes 64M", tmp_path)
+    assert many["extrapolated"] == ["extrapolated from 2 to 64 ranks"] and width(many) > width(nvls)
+    other_device = simulate("--topology b300-8 --library --codec fp16 --bytes 64M", tmp_path)
+    assert other_device["extrapolated"] == ["its numbers are NVIDIA B200's, not NVIDIA B300's"]
 
 
 def test_jitter_and_many_ranks_have_no_interval(tmp_path):

@@ -115,6 +115,9 @@ struct Plan {
   /// stages and messages, with r added to every rank, past the last one to the first. Of use where
   /// all ranks do the same, on a fabric that does not look the same from each.
   bool repeats_rank_0 = false;
+  /// Chunks that differ by a tile are planned as if all were like the largest: so many times the
+  /// elements, which takes at most so many times as long. 1: as the schedule has them.
+  double equal_chunks_factor = 1;
   bool is_nccl = false;  ///< made by nccl_plan(), for NCCL alone
   /// Copies of the schedule that run at once, see channels.h. Stages of different ones do not wait
   /// for each other, not even on the same rank.

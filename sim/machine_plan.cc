@@ -67,6 +67,14 @@ std::string why_all_ranks(const Algorithm& algorithm, const ScheduleRequest& req
   return fmt::format("'{}' looks different when all move up by one", topology.name);
 }
 
+/// With as many elements as make all chunks as large as the largest.
+ScheduleRequest with_equal_chunks(const ScheduleRequest& request) {
+  ScheduleRequest equal = request;
+  const std::uint64_t tiles = request.world_size * request.alignment;
+  equal.elements = (request.elements + tiles - 1) / tiles * tiles;
+  return equal;
+}
+
 Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request,
                       const Codecs& codecs, DType dtype, const Topology& topology,
                       const SimulateOptions& options) {
@@ -83,6 +91,19 @@ Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request
   try {
     return plan_of(make_schedule(algorithm.name, request), codecs, dtype);
   } catch (const TooManyOps& error) {
+    const ScheduleRequest equal = with_equal_chunks(request);
+    const bool are_alike = algorithm.symmetry &&
+                           algorithm.symmetry(request).kind == RankSymmetry::none &&
+                           algorithm.symmetry(equal).kind != RankSymmetry::none;
+    if (are_alike) {
+      // Whatever takes its place in it, it is as many collectives of the size asked for, of other
+      // ranks each, one after the other at worst.
+      Plan plan = plan_of_one_copy(algorithm, equal, codecs, dtype, topology, options);
+      plan.elements = request.elements;
+      plan.equal_chunks_factor =
+          static_cast<double>(equal.elements) / static_cast<double>(request.elements);
+      return plan;
+    }
     fail("{}; one rank cannot stand for all, since {}", error.what(),
          why_all_ranks(algorithm, request, topology, options));
   }

@@ -12,7 +12,9 @@ namespace arlab {
 
 /// Where all ranks do the same on a fabric that looks the same from each of them, it is folded: one
 /// rank stands for all, exactly, and 65,536 ranks cost no more than one. Where only the fabric
-/// differs (a straggler, a slow link), it lists one rank, and all are simulated. Throws InvalidInput
+/// differs (a straggler, a slow link), it lists one rank, and all are simulated. Where chunks differ by
+/// a tile, so that ranks are not quite alike, and the schedule is too large, all chunks count as the
+/// largest (Plan::equal_chunks_factor). Throws InvalidInput
 /// when the topology is too small or not valid, or the algorithm does not take the request or the
 /// options.
 Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,

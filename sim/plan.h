@@ -125,6 +125,9 @@ struct Plan {
   /// stages and messages, with r added to every rank, past the last one to the first. Of use where
   /// all ranks do the same, on a fabric that does not look the same from each.
   bool repeats_rank_0 = false;
+  /// Chunks that differ by a tile are planned as if all were like the largest: so many times the
+  /// elements, which takes at most so many times as long. 1: as the schedule has them.
+  double equal_chunks_factor = 1;
   /// Of a plan that stands for what the vendor's library runs: what that has chosen. Made by
   /// nccl_plan() or plan_across().
   std::optional<NcclChoice> nccl = std::nullopt;

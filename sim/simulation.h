@@ -63,8 +63,9 @@ struct SimulationResult {
 
   Picoseconds latency = 0;
   double latency_us = 0;
-  double algbw_gb_per_s = 0;  ///< payload bytes / latency
-  double busbw_gb_per_s = 0;  ///< algbw * bus_bandwidth_factor()
+  double equal_chunks_factor = 1;  ///< Plan's: the latency is at most so many times too long
+  double algbw_gb_per_s = 0;       ///< payload bytes / latency
+  double busbw_gb_per_s = 0;       ///< algbw * bus_bandwidth_factor()
   /// The largest quantum in which rates were solved for; 0: exact.
   double quantum_us = 0;
   /// Most that the latency may be too long by for it: a quantum for each message of the chain that

@@ -168,19 +168,30 @@ const char* bus_factor_words(Collective collective) {
   return twice ? "2 (n - 1) / n" : "(n - 1) / n";
 }
 
-/// Of the largest quantum; none where all is exact.
-std::vector<Figure> quantum_of(std::span<const SimulationResult> results) {
+/// What was not simulated exactly, and how far off that may be; nothing where all was.
+std::vector<Figure> approximations_of(std::span<const SimulationResult> results) {
   double quantum_us = 0;
   double error_us = 0;
+  double factor = 1;
   for (const SimulationResult& r : results) {
     quantum_us = std::max(quantum_us, r.quantum_us);
     error_us = std::max(error_us, r.quantum_error_us);
+    factor = std::max(factor, r.equal_chunks_factor);
   }
-  if (quantum_us == 0) return {};
-  return {{"quantum_us", quantum_us,
-           "us: rates of messages that share links are solved for at most once in it; --quantum 0 "
-           "is exact"},
-          {"quantum_error_us", error_us, "us: at most so much too long is the latency for it"}};
+  std::vector<Figure> figures;
+  if (quantum_us > 0) {
+    figures = {
+        {"quantum_us", quantum_us,
+         "us: rates of messages that share links are solved for at most once in it; "
+         "--quantum 0 is exact"},
+        {"quantum_error_us", error_us, "us: at most so much too long is the latency for it"}};
+  }
+  if (factor > 1) {
+    figures.push_back({"equal_chunks_factor", factor,
+                       "chunks differ by a tile and count as the largest: at most so many times "
+                       "too long is the latency"});
+  }
+  return figures;
 }
 
 Table links_of(const SimulationResult& r) {
@@ -505,7 +516,7 @@ Result Simulation::result(bool with_interval) const {
            {"latency_us_high", nullptr, "none, as latency_us_low"}});
     }
   }
-  add(quantum_of({&r, 1}));
+  add(approximations_of({&r, 1}));
   add({{"algbw_gb_per_s", r.algbw_gb_per_s, "10^9 bytes/s: payload / latency"},
        {"busbw_gb_per_s", r.busbw_gb_per_s,
         fmt::format("as nccl-tests: algbw x {}", bus_factor_words(r.collective))}});
@@ -545,7 +556,8 @@ Result Simulation::result(bool with_interval) const {
   }
   result.shown_figures = words_in(
       "topology algorithm codec inner_codec ranks bytes latency_us latency_us_low "
-      "latency_us_high latency_us_tail quantum_us quantum_error_us busbw_gb_per_s bottleneck "
+      "latency_us_high latency_us_tail quantum_us quantum_error_us equal_chunks_factor "
+      "busbw_gb_per_s bottleneck "
       "implementation runs p50_us p99_us "
       "max_us "
       "collapses trace timeline provenance");
@@ -613,7 +625,7 @@ Result result_of_sizes(const SimulateRequest& request) {
   }
   std::vector<SimulationResult> results;
   for (const Simulation& each : all) results.push_back(each.times());
-  std::ranges::move(quantum_of(results), std::back_inserter(result.figures));
+  std::ranges::move(approximations_of(results), std::back_inserter(result.figures));
   std::vector<std::string> extrapolated;  // of any size, each once
   for (const Simulation& each : all) {
     for (const std::string& reason :
@@ -705,7 +717,7 @@ Result result_of_workload(const SimulateRequest& request) {
       {"provenance", fmt::format("simulated: model {}, topology {}", kSimulatorModel, t.name)}};
   std::vector<SimulationResult> results;
   for (const GroupTime& time : times) results.push_back(time.result);
-  std::ranges::move(quantum_of(results), std::back_inserter(result.figures));
+  std::ranges::move(approximations_of(results), std::back_inserter(result.figures));
   if (request.runs) {
     result.figures.push_back(
         {"runs", *request.runs, fmt::format("with seeds {} and up", options.seed)});

@@ -85,6 +85,7 @@ SimulationResult Run::result_of(std::uint32_t job) const {
   r.latency = causes_.time_of(causes_.last_of(job)) - picoseconds_from_us(jobs_[job].start_us);
   r.latency_us = us_from_picoseconds(r.latency);
   r.algbw_gb_per_s = static_cast<double>(r.payload_bytes) / (r.latency_us * 1e3);
+  r.equal_chunks_factor = plan.equal_chunks_factor;
   r.quantum_us = us_from_picoseconds(quantum_.length());
   r.busbw_gb_per_s = r.algbw_gb_per_s * bus_bandwidth_factor(plan.collective, plan.world_size);
   return r;

@@ -841,6 +841,39 @@ TEST(Folding, MakesTensOfThousandsOfRanksOne) {
   EXPECT_EQ(plan.messages.size(), 3u * 255);
 }
 
+/// Chunks that differ by a tile count as the largest where the schedule is too large to tell them
+/// apart: by no more too slow than it says. Hardly too fast: a rank without a chunk, who has nothing to
+/// send in a step, pays for flags that others do not.
+TEST(Folding, TakesChunksThatDifferByATileForEqual) {
+  const CodecPtr codec = find_codec("qr-q4");
+  const auto latency_us = [&](Rank ranks, std::uint64_t tiles, double factor) {
+    const Topology t = find_topology(fmt::format("full:{}", ranks));
+    const Plan plan = plan_of(find_algorithm("two_shot"),
+                              {.world_size = ranks,
+                               .elements = tiles * codec->info().alignment,
+                               .alignment = codec->info().alignment},
+                              *codec, DType::fp16, t);
+    EXPECT_DOUBLE_EQ(plan.equal_chunks_factor, factor);
+    EXPECT_EQ(plan.elements, tiles * codec->info().alignment);
+    const SimulationResult r = simulate({plan, t});
+    EXPECT_DOUBLE_EQ(r.equal_chunks_factor, factor);
+    return r.latency_us;
+  };
+  const double equal_us = latency_us(8192, 2 * 8192, 1);
+  EXPECT_DOUBLE_EQ(latency_us(8192, 8192 + 1024, 2 / 1.125), equal_us);
+  EXPECT_DOUBLE_EQ(latency_us(8192, 2 * 8192 - 1, 16384. / 16383), equal_us);
+  EXPECT_LE(equal_us, 2 / 1.125 * latency_us(8192, 8192, 1));
+  // Where all chunks are simulated, the time lies where it would be said to lie.
+  for (const std::uint64_t tiles : {63U, 65U, 96U, 127U}) {
+    const std::uint64_t all = (tiles + 63) / 64 * 64;
+    const double exact_us = latency_us(64, tiles, 1);
+    const double as_equal_us = latency_us(64, all, 1);
+    EXPECT_LE(exact_us, 1.01 * as_equal_us) << tiles;
+    EXPECT_LE(as_equal_us, static_cast<double>(all) / static_cast<double>(tiles) * exact_us)
+        << tiles;
+  }
+}
+
 // ---------------------------------------------------------------- ranks that are alike
 
 /// All that a trace is told, in order.

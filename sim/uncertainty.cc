@@ -112,8 +112,8 @@ LatencyInterval interval_of(double latency_us, double sigma_percent) {
 // ---------------------------------------------------------------- beyond what a fit has seen
 
 std::string_view name_of(Beyond beyond) {
-  constexpr std::string_view kNames[kBeyonds] = {
-      "ranks", "algorithm", "codec", "larger", "smaller", "kernels_device", "library_device"};
+  constexpr std::string_view kNames[kBeyonds] = {"ranks",  "algorithm", "codec",
+                                                 "larger", "smaller",   "device"};
   return kNames[static_cast<std::size_t>(beyond)];
 }
 
@@ -125,7 +125,7 @@ std::vector<Extrapolation> extrapolations_of(const Topology& topology, const Col
   const char* who = run.library ? "run of the library by" : "kernel of";
   if (topology.device.name != seen->device) {
     all.push_back(
-        {run.library ? Beyond::library_device : Beyond::kernels_device, 1,
+        {Beyond::device, 1,
          fmt::format("its numbers are {}'s, not {}'s", seen->device, topology.device.name)});
   }
   const auto doublings = [](auto from, auto to) {

@@ -48,16 +48,8 @@ struct LatencyInterval {
 };
 
 /// In what a run may lie beyond those that a fit has seen.
-enum class Beyond : std::uint8_t {
-  ranks,
-  algorithm,
-  codec,
-  larger,
-  smaller,
-  kernels_device,
-  library_device
-};
-inline constexpr std::size_t kBeyonds = 7;
+enum class Beyond : std::uint8_t { ranks, algorithm, codec, larger, smaller, device };
+inline constexpr std::size_t kBeyonds = 6;
 std::string_view name_of(Beyond beyond);
 
 /// By how much that widens an interval: percent that are added to sigma (as squares are added), for each
@@ -65,7 +57,7 @@ std::string_view name_of(Beyond beyond);
 /// hold-outs predict that differ in this one thing. `arlab validate` computes them (widening_percent): of
 /// published tables, and of kernels `--against measured`; where both say something the larger counts.
 using Widening = std::array<double, kBeyonds>;
-inline constexpr Widening kWidening = {8, 1.6, 5.4, 3.2, 2.1, 0, 29};
+inline constexpr Widening kWidening = {8, 1.6, 5.4, 3.2, 2.1, 29};
 
 struct Extrapolation {
   Beyond in = Beyond::ranks;

@@ -276,11 +276,11 @@ def test_intervals_are_where_a_fit_had_such_times(tmp_path):
                     f"{kernels} h200-8 --placement 1,3,5,7"):  # fmt: skip
         report = simulate(options, tmp_path)
         low, high = interval(report)
-        assert 0 < low < report["latency_us"] < high < 2 * low, options
+        assert 0 < low < report["latency_us"] < high < (4 if report["extrapolated"] else 2) * low, options
         assert low * high == pytest.approx(report["latency_us"] ** 2)
         assert isinstance(report["extrapolated"], list)
     # Constants that are copies, of data sheets or of nobody; our kernels' fit and NVLS.
-    for options in (f"{kernels} b200-8", f"{kernels} b300-8", f"{kernels} mi355x-8", f"{kernels} full:4", f"{library} h200-8".replace("ring", "nvls")):
+    for options in (f"{kernels} b200-8", f"{kernels} b300-8", f"{kernels} full:4", f"{library} h200-8".replace("ring", "nvls")):
         assert interval(simulate(options, tmp_path)) == (None, None), options
         assert "none: " in ok(f"simulate {options}", tmp_path)
     rows = ok_csv("simulate --topology h200-4 --algorithm two_shot --codec qr-q4 --bytes 16M,32M", tmp_path)

@@ -113,7 +113,7 @@ TEST(Uncertainty, WhatNoFitHasSeenIsSaid) {
   std::swap(t.uncertainty->kernels, t.uncertainty->library);
   t.device.name = "another";
   EXPECT_EQ(with([](CollectiveRun& r) { r.library = true, r.algorithm = "tree"; }),
-            "library_device x 1: its numbers are test device's, not another's. algorithm x 1: no "
+            "device x 1: its numbers are test device's, not another's. algorithm x 1: no "
             "run of the "
             "library by algorithm tree was measured. ");
   const auto known = parse_topology(to_toml(t), "m.toml").uncertainty;
@@ -122,7 +122,7 @@ TEST(Uncertainty, WhatNoFitHasSeenIsSaid) {
 
 TEST(Uncertainty, IntervalsWidenBySquares) {
   const std::vector<Extrapolation> beyond = {{Beyond::ranks, 3, ""}, {Beyond::codec, 1, ""}};
-  const Widening widening = {2, 100, 2.5, 100, 100, 100, 100};
+  const Widening widening = {2, 100, 2.5, 100, 100, 100};
   EXPECT_NEAR(widened(6, beyond, widening), std::sqrt(36 + 36 + 6.25), 1e-12);
   EXPECT_EQ(widened(6, {}, widening), 6);
   EXPECT_GT(widened(6, beyond), 6);

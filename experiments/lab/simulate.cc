@@ -407,7 +407,7 @@ std::string Simulation::why_no_interval() const {
     return fmt::format("none: no fit says how uncertain the constants of '{}' are", t.name);
   }
   const bool is_known = std::ranges::any_of(t.uncertainty->constants, [&](const std::string& key) {
-    if (times().nccl) return key.starts_with("nccl");
+    if (times().nccl) return key.starts_with("nccl") || key.starts_with("library_network.");
     return !key.starts_with("nccl") && !key.starts_with("link.") && !key.starts_with("switch.");
   });
   if (!is_known) {

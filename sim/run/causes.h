@@ -33,18 +33,30 @@ class Causes {
   struct End {
     CauseId last = 0;
     Picoseconds time = 0;  ///< the time of `last`, or of what has no cause yet, if that is later
+    Cause unwritten = {};  ///< of that time, if that is what has no cause yet
   };
 
   /// Cause 0 is the beginning.
   explicit Causes(std::size_t jobs) : ends_(jobs) { causes_.append(); }
 
+  CauseId add(std::uint32_t job, const Cause& cause) {
+    const auto id = static_cast<CauseId>(causes_.append());
+    causes_[id] = cause;
+    End& end = ends_[job];
+    if (cause.time > end.time) end = {id, cause.time};
+    return id;
+  }
   CauseId add(std::uint32_t job, Picoseconds time, CauseId before, Span span,
               std::uint32_t subject = 0, Picoseconds network = 0, std::uint32_t limit = 0) {
-    const auto id = static_cast<CauseId>(causes_.append());
-    causes_[id] = {time, network, before, subject, limit, span};
+    return add(job, {time, network, before, subject, limit, span});
+  }
+  /// Most of what ends leads to nothing: it is written down when something waits for it, or if the
+  /// collective ends with it.
+  void end_with(std::uint32_t job, const Cause& cause) {
     End& end = ends_[job];
-    if (time > end.time) end = {id, time};
-    return id;
+    if (cause.time <= end.time) return;
+    end.time = cause.time;
+    end.unwritten = cause;
   }
 
   const Cause& operator[](CauseId id) const { return causes_[id]; }

@@ -49,7 +49,7 @@ std::vector<SimulationResult> Run::results() {
   engine_->run();
   Picoseconds end = 0;
   for (std::uint32_t job = 0; job < jobs_.size(); ++job) {
-    add_last_message(job);
+    add_last(job);
     end = std::max(end, causes_.time_of(causes_.last_of(job)));
   }
   CriticalPath path(causes_, copies_, jobs_, costs_, routes_, quantum_, topology_);
@@ -118,8 +118,8 @@ void Run::launch(std::uint32_t j, const std::vector<double>& delay_us) {
       const Picoseconds at =
           later_by(called, jobs_.kernel_of(job, rank).launch_us() + delay_us[rank] + late_us);
       const CauseId ready = causes_.add(j, at, call, Span::launch, rank);
-      workers_[std::size_t{job.first_channel + channel} * copies_.ranks() + rank] = {.ready = ready,
-                                                                                     .free = ready};
+      workers_[std::size_t{job.first_channel + channel} * copies_.ranks() + rank] = {
+          .ready = ready, .free = ready, .free_at = at, .work = {}};
       if (timeline_) timeline_->launched(rank, at);
     }
   }
@@ -170,8 +170,7 @@ void Run::call_when_free(std::uint32_t index) {
   Worker& worker = workers_[index];
   if (worker.is_called) return;
   worker.is_called = true;
-  engine_->call_at(std::max(causes_.time_of(worker.free), engine_->now()),
-                   timer_tag(index, RunTimer::free));
+  engine_->call_at(std::max(worker.free_at, engine_->now()), timer_tag(index, RunTimer::free));
 }
 
 void Run::begin_waiting(std::uint32_t index) {
@@ -184,10 +183,24 @@ void Run::begin_waiting(std::uint32_t index) {
       decode_while_arriving(id, static_cast<Rank>(index % copies_.ranks()), since);
       continue;
     }
-    if (since < engine_->now()) begun_by_[id] = worker.free;
+    if (since < engine_->now()) {
+      begun_by_[id] = free_of(worker, jobs_.index_of(copies_.stage(id)));
+    }
     begin(id);
   }
   if (!worker.waiting.empty()) call_when_free(index);
+}
+
+CauseId Run::free_of(Worker& worker, std::uint32_t job) {
+  if (worker.work) worker.free = causes_.add(job, *worker.work);
+  worker.work.reset();
+  return worker.free;
+}
+
+void Run::work(Worker& worker, std::uint32_t job, const Cause& cause) {
+  worker.free_at = cause.time;
+  worker.work = cause;
+  causes_.end_with(job, cause);
 }
 
 void Run::begin(StageId id) {
@@ -198,31 +211,31 @@ void Run::begin(StageId id) {
   const KernelModel& kernel = jobs_.kernel_of(stage, rank);
   const Picoseconds start = engine_->now();
   const CauseId begun_by = begun_by_[id];
-  const CauseId done = causes_.add(job, later_by(start, kernel.stage_time(cost).total_us()),
-                                   begun_by, Span::stage, id);
+  const Picoseconds done = later_by(start, kernel.stage_time(cost).total_us());
+  causes_.end_with(job, {done, 0, begun_by, id, 0, Span::stage});
   if (const double work_us = cost.measure_us + cost.work_us; work_us > 0) {
-    workers_[worker_of(id)].free = causes_.add(job, later_by(start, work_us), begun_by, Span::work,
-                                               rank, 0, kernel.is_memory_bound(stage) ? 1 : 0);
+    const std::uint32_t limit = kernel.is_memory_bound(stage) ? 1 : 0;
+    work(workers_[worker_of(id)], job,
+         {later_by(start, work_us), 0, begun_by, rank, limit, Span::work});
   }
-  if (timeline_) timeline_->stage(id, cost.flags_us, start, causes_.time_of(done));
+  if (timeline_) timeline_->stage(id, cost.flags_us, start, done);
   const double cap = stage.messages > 0 ? kernel.rate_cap_gb_per_s(stage) : kNoRateCap;
   const MessageId first = copies_.first_message_of(id);
   for (std::uint32_t i = 0; i < stage.messages; ++i) {
     send(first + i, copies_.message_on(stage.first_message + i, rank), cap);
   }
-  begun_by_[id] = done;
-  if (stage.dependents > 0) {
-    engine_->call_at(causes_.time_of(done), timer_tag(id, RunTimer::done));
-  }
+  if (stage.dependents > 0) engine_->call_at(done, timer_tag(id, RunTimer::done));
 }
 
 void Run::finish(StageId id) {
   const Stage& stage = copies_.stage(id);
+  const CauseId done =
+      causes_.add(jobs_.index_of(stage), engine_->now(), begun_by_[id], Span::stage, id);
   for (std::uint32_t i = 0; i < stage.dependents; ++i) {
     const StageId dependent =
         copies_.stage_on(plan_.dependents[stage.first_dependent + i], copies_.rank_of(id));
     arrivals_.count_stage(dependent);
-    if (arrivals_.is_complete(dependent)) begin_at(dependent, begun_by_[id]);
+    if (arrivals_.is_complete(dependent)) begin_at(dependent, done);
   }
 }
 
@@ -285,20 +298,22 @@ void Run::decode_while_arriving(MessageId id, Rank to, Picoseconds since) {
   const double work_us = kernel.output_us(decoded.decoded, decoded.inner.decoded);
   if (work_us <= 0) return;
   Worker& worker = workers_[stage.channel * copies_.ranks() + to];
-  CauseId start = worker.free;
+  CauseId start = 0;
   if (since == engine_->now()) {
     const std::span<const LinkId> route = routes_.route(message);
     const Picoseconds flows = since - routes_.latency_of(message, route);
-    start = causes_[begun_by_[message.stage]].before;  // as the sender has begun
+    start = begun_by_[message.stage];
     if (flows > causes_.time_of(start)) {
       start = causes_.add(job, flows, start, Span::queue, 0, 0, route.front());
     }
     start = causes_.add(job, since, start, Span::latency);
+  } else {
+    start = free_of(worker, job);
   }
-  worker.free = causes_.add(job, later_by(engine_->now(), work_us), start, Span::work, to, 0,
-                            kernel.is_memory_bound(decoded));
+  const std::uint32_t limit = kernel.is_memory_bound(decoded) ? 1 : 0;
+  work(worker, job, {later_by(engine_->now(), work_us), 0, start, to, limit, Span::work});
   if (timeline_) {
-    timeline_->decoding(to, stage.step, engine_->now(), causes_.time_of(worker.free));
+    timeline_->decoding(to, stage.step, engine_->now(), worker.free_at);
   }
 }
 
@@ -390,9 +405,8 @@ void Run::arrive(StageId id, const Arrival& arrival) {
 /// What led to it; returns why it is there.
 CauseId Run::add_causes_of(const Arrival& arrival) {
   const StageId sender = copies_.message(arrival.message).stage;
-  const CauseId sent_by = causes_[begun_by_[sender]].before;  // as the sender has begun
   const std::uint32_t job = jobs_.index_of(copies_.stage(sender));
-  CauseId left = causes_.add(job, arrival.gone, sent_by, Span::message, arrival.message,
+  CauseId left = causes_.add(job, arrival.gone, begun_by_[sender], Span::message, arrival.message,
                              arrival.network, arrival.limit);
   if (arrival.queued > 0) {
     left = causes_.add(job, arrival.gone + arrival.queued, left, Span::queue, 0, 0, arrival.limit);
@@ -400,11 +414,17 @@ CauseId Run::add_causes_of(const Arrival& arrival) {
   return causes_.add(job, arrival.there, left, Span::latency);
 }
 
-/// If nothing was later than a message, that is what the collective ends with.
-void Run::add_last_message(std::uint32_t job) {
+/// What the collective ends with, if that is not written down yet: work, or else a message.
+void Run::add_last(std::uint32_t job) {
   Causes::End& end = causes_.end_of(job);
   if (end.time <= causes_.time_of(end.last)) return;
+  const Cause unwritten = end.unwritten;
+  const bool is_work = unwritten.time == end.time;
   end.time = 0;
+  if (is_work) {
+    causes_.add(job, unwritten);
+    return;
+  }
   const LastMessage& last = last_messages_[job];
   const CauseId arrived = add_causes_of(last.arrival);
   const PlannedMessage message = copies_.message(last.arrival.message);

@@ -53,8 +53,10 @@ class Run final : public NetworkClient {
   };
   /// What a rank does in a channel.
   struct Worker {
-    CauseId ready = 0;  ///< launched
-    CauseId free = 0;   ///< done with the codec work that has begun
+    CauseId ready = 0;          ///< launched
+    CauseId free = 0;           ///< done with codec work that something has waited for
+    Picoseconds free_at = 0;    ///< done with the codec work that has begun
+    std::optional<Cause> work;  ///< that, while nothing has waited for it
     /// What could begin, by since when; of what could at the same time the first stage first,
     /// whatever the order of events.
     std::multiset<Waiting> waiting = {};
@@ -73,7 +75,10 @@ class Run final : public NetworkClient {
   std::uint32_t worker_of(StageId id) const {
     return copies_.stage(id).channel * copies_.ranks() + copies_.rank_of(id);
   }
-  bool is_busy(const Worker& worker) const { return causes_.time_of(worker.free) > engine_->now(); }
+  bool is_busy(const Worker& worker) const { return worker.free_at > engine_->now(); }
+  /// Something waits for it to be free.
+  CauseId free_of(Worker& worker, std::uint32_t job);
+  void work(Worker& worker, std::uint32_t job, const Cause& cause);
   void begin_at(StageId id, CauseId arrived);
   void begin_or_wait(StageId id);
   void call_when_free(std::uint32_t worker);
@@ -99,7 +104,7 @@ class Run final : public NetworkClient {
   void arrive_at_all(StageId consumer, const PlannedMessage& message, const Arrival& arrival);
   void arrive(StageId id, const Arrival& arrival);
   CauseId add_causes_of(const Arrival& arrival);
-  void add_last_message(std::uint32_t job);
+  void add_last(std::uint32_t job);
 
   const Plan& plan_;
   const Jobs& jobs_;
@@ -118,9 +123,9 @@ class Run final : public NetworkClient {
   Causes causes_;
   Arrivals arrivals_;
   LinkUse link_use_;
-  std::vector<Worker> workers_;             ///< by channel, then rank
-  std::vector<CauseId> begun_by_;           ///< by stage: why it began; once begun, when it is done
-  std::vector<LastMessage> last_messages_;  ///< by job
+  std::vector<Worker> workers_;                               ///< by channel, then rank
+  std::vector<CauseId> begun_by_;                             ///< by stage: why it began
+  std::vector<LastMessage> last_messages_;                    ///< by job
   std::unordered_map<MessageId, Delivery> halves_;            ///< that wait for the other
   std::unordered_map<std::uint64_t, Picoseconds> restarted_;  ///< by tag: when it was handed in
   std::uint64_t delivered_ = 0;

@@ -68,8 +68,8 @@ struct SimulationResult {
   double busbw_gb_per_s = 0;       ///< algbw * bus_bandwidth_factor()
   /// The largest quantum in which rates were solved for; 0: exact.
   double quantum_us = 0;
-  /// Most that the latency may be too long by for it: a quantum for each message of the chain that
-  /// ends last.
+  /// About the most that the latency may be too long by for it: two quanta for each message of the
+  /// chain that ends last.
   double quantum_error_us = 0;
   LatencyBreakdown breakdown;
   std::vector<LinkClassUse> links;  ///< classes that carried anything

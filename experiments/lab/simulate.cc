@@ -184,7 +184,7 @@ std::vector<Figure> approximations_of(std::span<const SimulationResult> results)
         {"quantum_us", quantum_us,
          "us: rates of messages that share links are solved for at most once in it; "
          "--quantum 0 is exact"},
-        {"quantum_error_us", error_us, "us: at most so much too long is the latency for it"}};
+        {"quantum_error_us", error_us, "us: about the most that the latency is too long for it"}};
   }
   if (factor > 1) {
     figures.push_back({"equal_chunks_factor", factor,

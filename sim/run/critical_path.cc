@@ -40,7 +40,8 @@ CriticalPath::Shares CriticalPath::walk_back(CauseId last, Picoseconds& quanta) 
         shares[{Part::codec, 3 * cause.subject + cause.limit}] += us;
         break;
       case Span::message: {
-        quanta += quantum_.length_at(cause.time);
+        // One for its own start, one since those that it shares links with are as late as it.
+        quanta += 2 * quantum_.length_at(cause.time);
         const PlannedMessage message = copies_.message(cause.subject);
         add(shares, costs_.message_parts(message, cause.network), us, message.stage, cause.limit);
         break;

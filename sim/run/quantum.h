@@ -26,7 +26,7 @@ class Quantum {
   }
   /// What it is now: never less than before.
   Picoseconds length() const { return lengths_.back().second; }
-  /// What it was at this time: a message that ended then is at most so late.
+  /// What it was at this time.
   Picoseconds length_at(Picoseconds time) const;
 
  private:

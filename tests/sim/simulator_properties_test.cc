@@ -590,6 +590,7 @@ TEST(SimulatorProperties, AQuantumAddsAtMostWhatItSays) {
     EXPECT_EQ(coarse.quantum_us, us_from_picoseconds(picoseconds_from_us(quantum_us)));
     EXPECT_GE(coarse.latency, exact.latency);
     EXPECT_LE(coarse.latency_us, 1.005 * exact.latency_us);
+    EXPECT_LE(coarse.latency_us, exact.latency_us + coarse.quantum_error_us);
     EXPECT_EQ(coarse.wire_bytes, exact.wire_bytes);
     // By itself it is exact as long as that is cheap, then within the error that it says.
     const SimulationResult automatic = run(shape, {.exact_solved = 1 << 14});

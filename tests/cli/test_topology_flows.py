@@ -7,7 +7,7 @@ import pytest
 from program import ok_json, refused
 
 TABLE = Path(__file__).parents[2] / "experiments" / "published" / "pcie_flows_gb_per_s.csv"
-MACHINES = {"flat2": "rtx-pro-6000-8", "chips2": "rtx-pro-6000-8-chips"}
+MACHINES = {"flat2": "rtx-pro-6000-8", "chips2": "rtx-pro-6000-chips-8"}
 
 
 def flows_of(text: str) -> str:
@@ -57,15 +57,15 @@ def test_a_kernel_stores_to_all_at_once(tmp_path):
     three = asked("rtx-pro-6000-8", "0>1,0>2,0>3", tmp_path)
     assert [row["gb_per_s"] for row in three["flows"]] == pytest.approx([56.3 / 3] * 3, rel=1e-3)
     # One kernel that stores to two root ports is enough; a copy engine does one after the other.
-    assert asked("rtx-pro-6000-8-chips", "0>4,0>6", tmp_path)["collapses"]
-    assert not asked("rtx-pro-6000-8-chips", "0>4,0>6", tmp_path, "copies")["collapses"]
+    assert asked("rtx-pro-6000-chips-8", "0>4,0>6", tmp_path)["collapses"]
+    assert not asked("rtx-pro-6000-chips-8", "0>4,0>6", tmp_path, "copies")["collapses"]
 
 
 def test_a_collective_that_collapses_says_so(tmp_path):
     def told(topology):
         return ok_json(f"simulate --topology {topology} --algorithm one_shot --codec fp16 --bytes 1M", tmp_path)
 
-    assert "uplink" in told("rtx-pro-6000-8-chips")["collapses"][0]
+    assert "uplink" in told("rtx-pro-6000-chips-8")["collapses"][0]
     assert told("rtx-pro-6000-8")["collapses"] == []
     assert "collapses" not in told("h200-8")
 

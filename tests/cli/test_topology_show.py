@@ -278,7 +278,7 @@ def test_compare_of_one_with_itself(tmp_path):
         ("compare mi300x-8 nonsense", "nonsense"),
         ("compare mi300x-8 h200-8 --out a.png", "'--out' is not an option of arlab topology compare"),
         ("show mi300x-8 h200-8", "not expected: h200-8"),
-        ("draw mi300x-8", "show, compare"),
+        ("draw mi300x-8", "show, flows, compare"),
     ],
 )
 def test_compare_what_cannot_be(tmp_path, arguments, fragment):

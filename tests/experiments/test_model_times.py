@@ -89,7 +89,7 @@ def test_what_if_answers_each_question_with_a_command_and_a_picture():
     make = module("what_if")
     page = (make.HERE / "README.md").read_text()
     names = [name for _, name, _ in make.questions()]
-    assert len(names) == page.count("\n## ") - 1 == 6  # the last heading is no question
+    assert len(names) == page.count("\n## ") - 1 == 7  # the last heading is no question
     for name in names:
         lines = (make.HERE / f"{name}.csv").read_text().splitlines()
         words = next(words for words, each, _ in make.questions() if each == name)

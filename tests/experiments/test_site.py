@@ -262,7 +262,7 @@ def machine_keys(tmp_path_factory):
     files = [{**{key: one for key, one in example.items() if key not in OF_GRAPHS}, "kind": kind, **more} for kind, more in KINDS.items()]
     files[list(KINDS).index("graph")] = example
     shipped = [tomllib.loads(path.read_text()) for path in sorted(MACHINES.glob("*.toml"))]
-    files += [file for file in shipped if {"stores", "blocks", "library"} & file.keys()]
+    files += [file for file in shipped if {"stores", "blocks", "library", "library_network"} & file.keys()]
     keys, seen = {}, set()
     for file in files:
         for path in tables_of(file):
@@ -297,7 +297,7 @@ def test_every_key_of_a_machine_is_on_the_page(machine_keys):
     tables = {section.split(".")[0] for section in machine_keys} | {"links", "domains"}
     for section, keys in machine_keys.items():
         for key in keys:
-            names = {key, f"{section}.{key}", f"[{key}]", f"[[{key}]]", f"[{key}.NAME]"}
+            names = {key, f"{section}.{key}", f"[{section}.{key}]", f"[{key}]", f"[[{key}]]", f"[{key}.NAME]"}
             # A section is named by its heading or by keys in it.
             named = names & spans or (key in tables and any(span.startswith(f"{key}.") for span in spans))
             named = named or any(re.match(rf"{key} = ", span) for span in spans)

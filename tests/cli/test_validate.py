@@ -307,7 +307,9 @@ def test_measured_times_are_compared_and_predicted(bench_file, tmp_path):
         assert table["mape_percent"] > 5  # the shipped machine is another one
     predicted = tables["h200: 4 GPUs, fitted on 2"]
     assert predicted["held_out"] and predicted["cells"] == CELLS
-    assert predicted["mape_percent"] < 1
+    # What 2 GPUs do not tell of 4 comes from no time of 4, nor from the shipped machine, which was fitted to such, and is said.
+    assert predicted["mape_percent"] < 15 and predicted["frozen"]
+    assert tables["h200: every second size, fitted on the others"]["mape_percent"] < 1
     assert tables["h200: every second size, fitted on the others"]["cells"] == CELLS
     assert report["left_out"] == 1
     rows = ok_csv(f"validate --against measured --file {bench_file} --cells", tmp_path)

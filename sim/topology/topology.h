@@ -166,7 +166,7 @@ struct Jitter {
 
 /// Which runs a fit has seen, of arlab's kernels or of the vendor's library.
 struct FittedTo {
-  std::string device;       ///< Device::name of what was measured
+  std::string device;            ///< Device::name of what was measured
   std::vector<Rank> ranks = {};  ///< ascending
   std::uint64_t least_bytes = 0;
   std::uint64_t most_bytes = 0;  ///< payloads of one rank

@@ -123,8 +123,7 @@ TEST(Serving, RefusesWhatCannotBeServed) {
   };
   expect_contains(message_of([&] { serve_one({0, 101, 1}); }),
                   "a prompt of 101 tokens is longer than a prefill may be; allowed are 100");
-  expect_contains(message_of([&] { serve_one({0, 1, 2'000'001}); }),
-                  "allowed are 2000000 in all");
+  expect_contains(message_of([&] { serve_one({0, 1, 2'000'001}); }), "allowed are 2000000 in all");
 }
 
 TEST(Lengths, ThatAreAlikeAreOne) {

@@ -505,8 +505,7 @@ std::vector<HandCase> hand_cases() {
   // Wire bytes are half of what links carry: 2 us become 4 us.
   add("one message, half of a packet empty", messages(2, {{0, 1}}),
       std::make_shared<CountedCodec>(2, 1, CodecCost{0, 0, 0.5}),
-      with_stores(machine(full_mesh, 2), [](Stores&) {}),
-      5 + 2.5 + 16 + 1, {5, 3.5, 16, 0, 0, 0});
+      with_stores(machine(full_mesh, 2), [](Stores&) {}), 5 + 2.5 + 16 + 1, {5, 3.5, 16, 0, 0, 0});
 
   // 80000 bytes, twice (what is sent and what stays): 16 tiles; releases cost 2 us * 2 * 16 /
   // (sqrt(1 + 2 * 16 / 4) + 1) = 16 us, 8 us more than the wire.

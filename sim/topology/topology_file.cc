@@ -288,7 +288,8 @@ std::vector<CodecTimes> read_codecs(Section section) {
   return codecs;
 }
 
-FittedTo read_fitted_to(Section section) {
+// A fit of kernels names their codecs; a library sends the values as they are.
+FittedTo read_fitted_to(Section section, bool has_codecs) {
   FittedTo read;
   read.device = section.text("device");
   read.ranks = section.ranks("ranks");
@@ -302,7 +303,7 @@ FittedTo read_fitted_to(Section section) {
   read.least_bytes = static_cast<std::uint64_t>(bytes[0]);
   read.most_bytes = static_cast<std::uint64_t>(bytes[1]);
   read.algorithms = section.texts("algorithms");
-  if (section.has("codecs")) read.codecs = section.texts("codecs");
+  if (has_codecs) read.codecs = section.texts("codecs");
   section.reject_other_keys();
   return read;
 }
@@ -314,9 +315,14 @@ Uncertainty read_uncertainty(Section section) {
   read.constants = section.texts("constants");
   read.sigma_percent = section.numbers("sigma_percent");
   read.correlation = section.rows("correlation");
-  const char* form = "a table: device, ranks, bytes, algorithms, codecs";
-  if (section.has("kernels")) read.kernels = read_fitted_to(section.section("kernels", form));
-  if (section.has("library")) read.library = read_fitted_to(section.section("library", form));
+  if (section.has("kernels")) {
+    const char* form = "a table: device, ranks, bytes, algorithms, codecs";
+    read.kernels = read_fitted_to(section.section("kernels", form), true);
+  }
+  if (section.has("library")) {
+    const char* form = "a table: device, ranks, bytes, algorithms";
+    read.library = read_fitted_to(section.section("library", form), false);
+  }
   section.reject_other_keys();
   return read;
 }

@@ -425,6 +425,10 @@ void require_graph(const Topology& t, std::string_view origin) {
       fail("{}: unknown domain '{}'; allowed are {}", where, edge.domain,
            domains.empty() ? "none, as the file has no [domains]" : joined(domains));
     }
+    if (!edge.domain.empty() && t.link_type(edge.type).both_ways_gb_per_s) {
+      fail("{}: its type has a both_ways_gb_per_s, which is a domain of its own; allowed is one",
+           where);
+    }
   }
 }
 

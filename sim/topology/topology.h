@@ -70,7 +70,9 @@ struct LinkType {
   std::string name;             ///< the section of the file: link, bridge, nic, ...
   Quantity bandwidth_gb_per_s;  ///< usable, one direction; 10^9 bytes/s
   Quantity latency_us;          ///< from a store on one end until the other sees it
-  bool root_port = false;       ///< graph: from a PCIe switch to a root complex (flows.h)
+  /// Graph: what a link and the one back carry together, where that is less than twice one.
+  std::optional<Quantity> both_ways_gb_per_s = std::nullopt;
+  bool root_port = false;  ///< graph: between a PCIe switch and a root complex (flows.h)
   bool operator==(const LinkType&) const = default;
 };
 
@@ -166,7 +168,7 @@ struct Jitter {
 
 /// Which runs a fit has seen, of arlab's kernels or of the vendor's library.
 struct FittedTo {
-  std::string device;       ///< Device::name of what was measured
+  std::string device;            ///< Device::name of what was measured
   std::vector<Rank> ranks = {};  ///< ascending
   std::uint64_t least_bytes = 0;
   std::uint64_t most_bytes = 0;  ///< payloads of one rank

@@ -18,6 +18,9 @@ LinkType read_link_type(Section& section, std::string name) {
   type.name = std::move(name);
   type.bandwidth_gb_per_s = section.quantity("bandwidth_gb_per_s");
   type.latency_us = section.quantity("latency_us");
+  if (section.has("both_ways_gb_per_s")) {
+    type.both_ways_gb_per_s = section.quantity("both_ways_gb_per_s");
+  }
   type.root_port = section.optional_flag("root_port").value_or(false);
   section.reject_other_keys();
   return type;

@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <numeric>
 #include <random>
 #include <set>
+#include <sstream>
 
 #include "sim/network/max_min.h"
 #include "sim/topology/fabric.h"
@@ -15,17 +17,64 @@
 namespace arlab {
 namespace {
 
-void require_flows(const Topology& topology, std::span<const Flow> flows) {
+void require_flows(std::span<const Flow> flows, Rank ranks) {
   std::set<Flow> seen;
   for (const Flow& flow : flows) {
     const auto [from, to] = flow;
-    if (from >= topology.ranks.value || to >= topology.ranks.value || from == to) {
-      fail("flow {}>{}: allowed are two different ranks from 0 to {}", from, to,
-           topology.ranks.value - 1);
+    if (from >= ranks || to >= ranks || from == to) {
+      fail("flow {}>{}: allowed are two different ranks from 0 to {}", from, to, ranks - 1);
     }
     if (!seen.insert(flow).second) fail("flow {}>{} is named twice", from, to);
   }
   if (flows.empty()) fail("there are no flows; allowed is a list like 0>1 2>3");
+}
+
+std::optional<Rank> number_in(std::string_view text) {
+  Rank value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+/// From each of some ranks to each of others.
+std::vector<Flow> every_pair(Rank senders, Rank first_receiver, Rank end_of_receivers) {
+  std::vector<Flow> flows;
+  for (Rank from = 0; from < senders; ++from) {
+    for (Rank to = first_receiver; to < end_of_receivers; ++to) {
+      if (from != to) flows.emplace_back(from, to);
+    }
+  }
+  return flows;
+}
+
+std::vector<Flow> flows_of_word(std::string_view word, Rank ranks) {
+  if (word == "all") return every_pair(ranks, 0, ranks);
+  const std::size_t sign = word.find('>');
+  if (sign != std::string_view::npos) {
+    const auto from = number_in(word.substr(0, sign));
+    const auto to = number_in(word.substr(sign + 1));
+    if (from && to) return {{*from, *to}};
+  }
+  const std::size_t digits = std::min(word.find_first_of("0123456789"), word.size());
+  const std::string_view name = word.substr(0, digits);
+  const std::uint64_t number = number_in(word.substr(digits)).value_or(0);
+  for (Rank k = 1; k <= ranks && number > 0; ++k) {
+    const std::uint64_t all = std::uint64_t{k} * (k - 1);
+    if (name == "all" && all == number) return every_pair(k, 0, k);
+    const std::uint64_t cross = std::uint64_t{k} * k;
+    if (name == "cross" && cross == number && 2 * k <= ranks) return every_pair(k, k, 2 * k);
+  }
+  if (name == "dist" && number > 0 && number < ranks) {
+    std::vector<Flow> flows;
+    for (Rank from = 0; from < ranks; ++from) {
+      flows.emplace_back(from, (from + static_cast<Rank>(number)) % ranks);
+    }
+    return flows;
+  }
+  fail(
+      "{} is no flow: allowed are 0>1, and of {} ranks all, all12 (every pair of the first four, "
+      "which are 12), cross16 (each of the first four to each of the next), dist1 to dist{}",
+      quote(word), ranks, ranks - 1);
 }
 
 /// Max-min rates of flows, of which some run at a time.
@@ -202,8 +251,19 @@ bool has_root_ports(const Topology& topology) {
                      [](const LinkType& type) { return type.root_port; });
 }
 
+std::vector<Flow> flows_of(std::string_view words, Rank ranks) {
+  std::vector<Flow> flows;
+  std::istringstream stream{std::string(words)};
+  for (std::string word; stream >> word;) {
+    const std::vector<Flow> more = flows_of_word(word, ranks);
+    flows.insert(flows.end(), more.begin(), more.end());
+  }
+  require_flows(flows, ranks);
+  return flows;
+}
+
 std::vector<double> flow_rates(const Topology& topology, std::span<const Flow> flows, Mover mover) {
-  require_flows(topology, flows);
+  require_flows(flows, topology.ranks.value);
   const bool copies = mover == Mover::copies;
   const Fabric fabric(topology, copies ? topology.device.copy_efficiency.value : 1);
   SharedRates sharing(fabric, flows);
@@ -217,7 +277,7 @@ std::vector<std::string> collapses(const Topology& topology, std::span<const Flo
                                    Mover mover) {
   std::vector<std::string> found;
   if (!has_root_ports(topology)) return found;
-  require_flows(topology, flows);
+  require_flows(flows, topology.ranks.value);
   const Fabric fabric(topology);
   Routes routes(fabric);
   Crossings crossings;

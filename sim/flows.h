@@ -15,6 +15,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,11 @@ inline constexpr const char* kCollapses =
 
 /// From one rank to another, different one.
 using Flow = std::pair<Rank, Rank>;
+
+/// Flows in words, separated by spaces: "0>1 2>3"; "all", every pair of the topology's ranks; "all12",
+/// of the first four, which make 12; "cross16", from each of the first four to each of the next four;
+/// "dist3", from every rank to the third after it, round about.
+std::vector<Flow> flows_of(std::string_view words, Rank ranks);
 
 /// Who moves the bytes.
 enum class Mover : std::uint8_t {

@@ -106,6 +106,10 @@ LinkType& Topology::link_type(std::string_view type) {
   return const_cast<LinkType&>(std::as_const(*this).link_type(type));
 }
 
+std::string name_with_caveat(const Topology& t) {
+  return t.caveat.empty() ? t.name : fmt::format("{} (not to be trusted: {})", t.name, t.caveat);
+}
+
 // ---------------------------------------------------------------- nodes
 
 Server server_of(const Topology& t) {

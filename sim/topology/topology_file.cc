@@ -334,6 +334,7 @@ Topology parse_topology(std::string_view text, std::string_view origin,
   Topology topology;
   topology.name = file.text("name");
   topology.summary = file.text("summary");
+  if (file.has("caveat")) topology.caveat = file.text("caveat");
   topology.kind = file.choice("kind", kTopologyKinds);
   topology.ranks = file.count("ranks");
   const bool forwards = topology.kind == TopologyKind::ring || topology.kind == TopologyKind::torus;
@@ -532,6 +533,7 @@ std::string to_toml(const CodecTimes& c) {
 std::string to_toml(const Topology& t) {
   std::string text = fmt::format("name = {}\nsummary = {}\nkind = \"{}\"\n", text_of(t.name),
                                  text_of(t.summary), name_of(t.kind));
+  if (!t.caveat.empty()) text += fmt::format("caveat = {}\n", text_of(t.caveat));
   for_each_count(
       t, [&text](const char* key, const Count& count) { text += sourced_text(key, count); });
   if (t.inside != ServerInside::switched)

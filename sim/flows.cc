@@ -1,124 +1,223 @@
 #include "sim/flows.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <charconv>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
+#include <sstream>
 
-#include "sim/simulator.h"
+#include "sim/network/max_min.h"
 #include "sim/topology/fabric.h"
-#include "sim/topology/quantities.h"
 #include "sim/topology/routes.h"
 
 namespace arlab {
 namespace {
 
-constexpr std::uint64_t kFlowBytes = std::uint64_t{1} << 28;
-constexpr std::uint32_t kTurns = 64;  ///< of a flow; more change nothing
-constexpr std::uint32_t kSeed = 1;
-
-void require_flows(const Topology& topology, std::span<const Flow> flows) {
+void require_flows(std::span<const Flow> flows, Rank ranks) {
   std::set<Flow> seen;
   for (const Flow& flow : flows) {
     const auto [from, to] = flow;
-    if (from >= topology.ranks.value || to >= topology.ranks.value || from == to) {
-      fail("flow {}>{}: allowed are two different ranks from 0 to {}", from, to,
-           topology.ranks.value - 1);
+    if (from >= ranks || to >= ranks || from == to) {
+      fail("flow {}>{}: allowed are two different ranks from 0 to {}", from, to, ranks - 1);
     }
     if (!seen.insert(flow).second) fail("flow {}>{} is named twice", from, to);
   }
   if (flows.empty()) fail("there are no flows; allowed is a list like 0>1 2>3");
 }
 
-/// A device that takes no time, on links as fast as the mover makes them.
-Topology machine_of(Topology t, Mover mover) {
-  const double share = mover == Mover::copies ? t.device.copy_efficiency.value : 1;
-  for (LinkType& type : t.link_types) type.bandwidth_gb_per_s.value *= share;
-  for (SharingDomain& domain : t.domains) domain.bandwidth_gb_per_s.value *= share;
-  t.device = generic_device();
-  for_each_quantity_of(t.device, [](const std::string& key, Quantity& quantity) {
-    if (key.ends_with("_us")) quantity.value = kSmallestQuantity;
-    if (key.ends_with("_per_s")) quantity.value = kLargestQuantity;
-  });
-  t.device_overrides.clear();
-  t.stragglers.clear();
-  return t;
+std::optional<Rank> number_in(std::string_view text) {
+  Rank value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+  return value;
 }
 
-/// When each flow is done.
-class Ends : public SimulationTrace {
+/// From each of some ranks to each of others.
+std::vector<Flow> every_pair(Rank senders, Rank first_receiver, Rank end_of_receivers) {
+  std::vector<Flow> flows;
+  for (Rank from = 0; from < senders; ++from) {
+    for (Rank to = first_receiver; to < end_of_receivers; ++to) {
+      if (from != to) flows.emplace_back(from, to);
+    }
+  }
+  return flows;
+}
+
+std::vector<Flow> flows_of_word(std::string_view word, Rank ranks) {
+  if (word == "all") return every_pair(ranks, 0, ranks);
+  const std::size_t sign = word.find('>');
+  if (sign != std::string_view::npos) {
+    const auto from = number_in(word.substr(0, sign));
+    const auto to = number_in(word.substr(sign + 1));
+    if (from && to) return {{*from, *to}};
+  }
+  const std::size_t digits = std::min(word.find_first_of("0123456789"), word.size());
+  const std::string_view name = word.substr(0, digits);
+  const std::uint64_t number = number_in(word.substr(digits)).value_or(0);
+  for (Rank k = 1; k <= ranks && number > 0; ++k) {
+    const std::uint64_t all = std::uint64_t{k} * (k - 1);
+    if (name == "all" && all == number) return every_pair(k, 0, k);
+    const std::uint64_t cross = std::uint64_t{k} * k;
+    if (name == "cross" && cross == number && 2 * k <= ranks) return every_pair(k, k, 2 * k);
+  }
+  if (name == "dist" && number > 0 && number < ranks) {
+    std::vector<Flow> flows;
+    for (Rank from = 0; from < ranks; ++from) {
+      flows.emplace_back(from, (from + static_cast<Rank>(number)) % ranks);
+    }
+    return flows;
+  }
+  fail(
+      "{} is no flow: allowed are 0>1, and of {} ranks all, all12 (every pair of the first four, "
+      "which are 12), cross16 (each of the first four to each of the next), dist1 to dist{}",
+      quote(word), ranks, ranks - 1);
+}
+
+/// Max-min rates of flows, of which some run at a time.
+class SharedRates {
  public:
-  explicit Ends(std::span<const Flow> flows) {
-    for (const Flow& flow : flows) ends_[flow] = 0;
+  SharedRates(const Fabric& fabric, std::span<const Flow> flows) : rates_(fabric.network()) {
+    const Network& network = fabric.network();
+    Routes routes(fabric);
+    const auto add_way = [&](std::uint32_t flow, std::span<const LinkId> route) {
+      if (route.empty()) return;  // there is no other one
+      flow_of_.push_back(flow);
+      std::vector<ResourceId>& way = ways_.emplace_back(route.begin(), route.end());
+      for (const LinkId link : route) {
+        const DomainId domain = network.properties(link).domain;
+        if (domain != kNoDomain) way.push_back(network.resource_of(domain));
+      }
+    };
+    for (std::uint32_t f = 0; f < flows.size(); ++f) {
+      first_way_.push_back(static_cast<std::uint32_t>(ways_.size()));
+      add_way(f, routes.route(flows[f].first, flows[f].second));
+      add_way(f, routes.other_route(flows[f].first, flows[f].second));
+    }
+    first_way_.push_back(static_cast<std::uint32_t>(ways_.size()));
+    got_.resize(flows.size());
   }
-  void on_message(const PlannedMessage& message, std::uint32_t, std::span<const LinkId>,
-                  Picoseconds, Picoseconds delivered) override {
-    Picoseconds& end = ends_.at({message.from, message.to});
-    end = std::max(end, delivered);
-  }
-  double gb_per_s(const Flow& flow) const {
-    return static_cast<double>(kFlowBytes) / (us_from_picoseconds(ends_.at(flow)) * 1e3);
+
+  /// By flow, of those that run.
+  const std::vector<double>& rates(std::span<const std::uint32_t> running) {
+    for_each_way(running, [this](std::uint32_t way) {
+      rates_.insert(way, ways_[way], [](ResourceId) {});
+      got_[flow_of_[way]] = 0;
+    });
+    rates_.solve();
+    for (std::size_t g = 0; g < rates_.changed_groups(); ++g) {
+      const MaxMinRates::Group group = rates_.changed_group(g);
+      for (const FlowSlot way : group.flows) got_[flow_of_[way]] += group.gb_per_s;
+    }
+    for_each_way(running, [this](std::uint32_t way) { rates_.remove(way, [](auto, auto) {}); });
+    return got_;
   }
 
  private:
-  std::map<Flow, Picoseconds> ends_;
+  template <class Visit>
+  void for_each_way(std::span<const std::uint32_t> running, Visit visit) const {
+    for (const std::uint32_t f : running) {
+      for (std::uint32_t way = first_way_[f]; way < first_way_[f + 1]; ++way) visit(way);
+    }
+  }
+
+  MaxMinRates rates_;
+  std::vector<std::vector<ResourceId>> ways_;
+  std::vector<std::uint32_t> flow_of_;    ///< by way
+  std::vector<std::uint32_t> first_way_;  ///< by flow
+  std::vector<double> got_;
 };
 
-/// Messages of a rank in one step share its link, those of different steps take turns.
-Plan plan_of_flows(Rank ranks, std::span<const Flow> flows, Mover mover) {
-  Plan plan;
-  plan.algorithm = "flows";
-  plan.world_size = ranks;
-  plan.codec = "fp16";
-  plan.wire_bytes_per_element = 2;
-  const std::uint32_t turns = mover == Mover::copies ? kTurns : 1;
-  std::mt19937 random(kSeed);
-  std::vector<std::uint32_t> awaited(ranks, 0);
-  std::vector<std::pair<Rank, std::uint32_t>> received;  // by whom, message
-  for (Rank rank = 0; rank < ranks; ++rank) {
-    std::vector<Rank> receivers;
-    for (const Flow& flow : flows) {
-      if (flow.first == rank) receivers.insert(receivers.end(), turns, flow.second);
+/// What ranks that send one copy at a time happen to be at: all that can be, where that is not much,
+/// else a sample with a fixed seed.
+class Turns {
+ public:
+  explicit Turns(std::span<const Flow> flows) : shares_(flows.size()) {
+    std::map<Rank, std::vector<std::uint32_t>> by_rank;
+    for (std::uint32_t f = 0; f < flows.size(); ++f) by_rank[flows[f].first].push_back(f);
+    for (auto& [rank, own] : by_rank) {
+      moments_ = std::min<std::uint64_t>(moments_ * own.size(), kMostMoments + 1);
+      for (const std::uint32_t f : own) shares_[f] = 1.0 / static_cast<double>(own.size());
+      of_rank_.push_back(std::move(own));
     }
-    if (receivers.empty()) continue;
-    // Not std::shuffle, which every library does in its own way.
-    for (std::size_t i = receivers.size() - 1; mover == Mover::copies && i > 0; --i) {
-      std::swap(receivers[i], receivers[random() % (i + 1)]);
-    }
-    for (std::size_t i = 0; i < receivers.size(); ++i) {
-      if (i == 0 || mover == Mover::copies) {
-        plan.stages.push_back({.step = static_cast<std::uint32_t>(i),
-                               .rank = rank,
-                               .first_message = static_cast<std::uint32_t>(plan.messages.size())});
+  }
+
+  bool any() const { return moments_ > 1; }
+  const std::vector<std::vector<std::uint32_t>>& of_rank() const { return of_rank_; }
+  double& share(std::uint32_t flow) { return shares_[flow]; }
+
+  /// Calls visit(flows that run, how often).
+  template <class Visit>
+  void for_each_moment(Visit visit) const {
+    std::vector<std::uint32_t> running(of_rank_.size());
+    if (moments_ <= kMostMoments) {
+      for (std::uint64_t moment = 0; moment < moments_; ++moment) {
+        double weight = 1;
+        std::uint64_t rest = moment;
+        for (std::size_t i = 0; i < running.size(); ++i) {
+          running[i] = of_rank_[i][rest % of_rank_[i].size()];
+          rest /= of_rank_[i].size();
+          weight *= shares_[running[i]];
+        }
+        visit(running, weight);
       }
-      ++plan.stages.back().messages;
-      received.emplace_back(receivers[i], static_cast<std::uint32_t>(plan.messages.size()));
-      plan.messages.push_back({.from = rank,
-                               .to = receivers[i],
-                               .stage = static_cast<StageId>(plan.stages.size() - 1),
-                               .consumers = 1,
-                               .bytes = kFlowBytes / turns,
-                               .elements = kFlowBytes / turns / 2});
-      ++awaited[receivers[i]];
+      return;
+    }
+    std::mt19937 random(1);
+    for (std::uint32_t sample = 0; sample < kSamples; ++sample) {
+      for (std::size_t i = 0; i < running.size(); ++i) {
+        double left = static_cast<double>(random()) * 0x1p-32;
+        for (const std::uint32_t f : of_rank_[i]) {
+          running[i] = f;
+          left -= shares_[f];
+          if (left < 0) break;
+        }
+      }
+      visit(running, 1.0);
     }
   }
-  const auto last = static_cast<std::uint32_t>(plan.messages.size());
-  std::map<Rank, StageId> receiving;
-  for (Rank rank = 0; rank < ranks; ++rank) {
-    if (awaited[rank] == 0) continue;
-    receiving[rank] = static_cast<StageId>(plan.stages.size());
-    plan.stages.push_back(
-        {.step = last, .rank = rank, .first_message = last, .awaited = awaited[rank]});
+
+ private:
+  static constexpr std::uint64_t kMostMoments = 4096;
+  static constexpr std::uint32_t kSamples = 2048;  // the sum is then within 1 % of that of more
+
+  std::vector<double> shares_;                       ///< of a rank's time, by flow
+  std::vector<std::vector<std::uint32_t>> of_rank_;  ///< flows
+  std::uint64_t moments_ = 1;
+};
+
+std::vector<double> rates_of_copies(SharedRates& sharing, std::span<const Flow> flows) {
+  constexpr int kRounds = 16;  // after which shares stand still
+  Turns turns(flows);
+  std::vector<double> speeds(flows.size(), 1);
+  for (int round = 0; round < (turns.any() ? kRounds : 1); ++round) {
+    std::vector<double> sum(flows.size(), 0);
+    std::vector<double> weights(flows.size(), 0);
+    turns.for_each_moment([&](std::span<const std::uint32_t> running, double weight) {
+      const std::vector<double>& rates = sharing.rates(running);
+      for (const std::uint32_t f : running) {
+        sum[f] += weight * rates[f];
+        weights[f] += weight;
+      }
+    });
+    for (std::size_t f = 0; f < flows.size(); ++f) {
+      if (weights[f] > 0) speeds[f] = sum[f] / weights[f];
+    }
+    for (const std::vector<std::uint32_t>& own : turns.of_rank()) {
+      double time = 0;
+      for (const std::uint32_t f : own) time += 1 / speeds[f];
+      for (const std::uint32_t f : own) turns.share(f) = 1 / speeds[f] / time;
+    }
   }
-  for (const auto& [rank, message] : received) {
-    plan.messages[message].first_consumer = static_cast<std::uint32_t>(plan.consumers.size());
-    plan.consumers.push_back(receiving[rank]);
-  }
-  return plan;
+  for (std::uint32_t f = 0; f < flows.size(); ++f) speeds[f] *= turns.share(f);
+  return speeds;
 }
 
-/// Root ports that writes leave a switch by, those that they go to from there, and who writes.
-using Crossings = std::map<LinkId, std::map<LinkId, std::set<Rank>>>;
+/// Of root ports by which writes leave a switch: the root complexes that these go to, and who writes.
+using Crossings = std::map<LinkId, std::map<NodeId, std::set<Rank>>>;
 
 void add(const Topology& topology, const Fabric& fabric, Routes& routes, const Flow& flow,
          Crossings& crossings) {
@@ -126,20 +225,21 @@ void add(const Topology& topology, const Fabric& fabric, Routes& routes, const F
   for (const LinkId link : routes.route(flow.first, flow.second)) {
     if (topology.link_type(fabric.class_of(link)).root_port) ports.push_back(link);
   }
-  if (ports.size() >= 2) crossings[ports.front()][ports.back()].insert(flow.first);
+  if (ports.size() < 2) return;  // it stays behind its switch
+  const NodeId complex = fabric.network().ends(ports.back()).from;
+  crossings[ports.front()][complex].insert(flow.first);
 }
 
 void describe(const Fabric& fabric, const Crossings& crossings, Mover mover,
               std::vector<std::string>& found) {
-  for (const auto& [out, to] : crossings) {
+  for (const auto& [port, complexes] : crossings) {
     std::set<Rank> senders;
-    for (const auto& [in, ranks] : to) senders.insert(ranks.begin(), ranks.end());
+    for (const auto& [complex, ranks] : complexes) senders.insert(ranks.begin(), ranks.end());
     const bool takes_turns = mover == Mover::copies && senders.size() < 2;
-    if (to.size() < 2 || takes_turns) continue;
-    std::string text = fmt::format("{} to", fabric.describe(out));
-    for (const auto& [in, ranks] : to) {
-      text += fmt::format("{} {}", in == to.begin()->first ? "" : ",", fabric.describe(in));
-    }
+    if (complexes.size() < 2 || takes_turns) continue;
+    std::vector<std::string> names;
+    for (const auto& [complex, ranks] : complexes) names.push_back(fabric.describe_node(complex));
+    const std::string text = fmt::format("{} to {}", fabric.describe(port), fmt::join(names, ", "));
     if (std::find(found.begin(), found.end(), text) == found.end()) found.push_back(text);
   }
 }
@@ -151,22 +251,33 @@ bool has_root_ports(const Topology& topology) {
                      [](const LinkType& type) { return type.root_port; });
 }
 
+std::vector<Flow> flows_of(std::string_view words, Rank ranks) {
+  std::vector<Flow> flows;
+  std::istringstream stream{std::string(words)};
+  for (std::string word; stream >> word;) {
+    const std::vector<Flow> more = flows_of_word(word, ranks);
+    flows.insert(flows.end(), more.begin(), more.end());
+  }
+  require_flows(flows, ranks);
+  return flows;
+}
+
 std::vector<double> flow_rates(const Topology& topology, std::span<const Flow> flows, Mover mover) {
-  require_valid(topology, topology.name);
-  require_flows(topology, flows);
-  Ends ends(flows);
-  const Plan plan = plan_of_flows(topology.ranks.value, flows, mover);
-  simulate({plan, machine_of(topology, mover), {.trace = &ends}});
-  std::vector<double> rates;
-  for (const Flow& flow : flows) rates.push_back(ends.gb_per_s(flow));
-  return rates;
+  require_flows(flows, topology.ranks.value);
+  const bool copies = mover == Mover::copies;
+  const Fabric fabric(topology, copies ? topology.device.copy_efficiency.value : 1);
+  SharedRates sharing(fabric, flows);
+  if (copies) return rates_of_copies(sharing, flows);
+  std::vector<std::uint32_t> all(flows.size());
+  std::iota(all.begin(), all.end(), 0);
+  return sharing.rates(all);
 }
 
 std::vector<std::string> collapses(const Topology& topology, std::span<const Flow> flows,
                                    Mover mover) {
   std::vector<std::string> found;
   if (!has_root_ports(topology)) return found;
-  require_flows(topology, flows);
+  require_flows(flows, topology.ranks.value);
   const Fabric fabric(topology);
   Routes routes(fabric);
   Crossings crossings;

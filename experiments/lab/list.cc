@@ -90,18 +90,19 @@ Result list_all_reduces() {
 
 Result list_topologies() {
   Result report{"arlab.list.topologies/1", {}, "topologies"};
-  report.rows.columns = {"name", "ranks", "kind", "summary"};
+  report.rows.columns = {"name", "ranks", "kind", "summary", "caveat"};
   for (const std::string& name : listed_topologies()) {
     const Topology topology = find_topology(name);
     report.rows.rows.push_back(
-        {name, topology.ranks.value, std::string(name_of(topology.kind)), topology.summary});
+        {name, topology.ranks.value, std::string(name_of(topology.kind)), topology.summary,
+         topology.caveat.empty() ? "" : "not to be trusted: " + topology.caveat});
   }
   for (const GeneratedTopology& g : kGeneratedTopologies) {
     report.rows.rows.push_back({std::string(g.pattern), "any", std::string(g.name),
-                                fmt::format("generated: {}", g.summary)});
+                                fmt::format("generated: {}", g.summary), ""});
   }
   report.rows.rows.push_back(
-      {"PATH.toml", "any", "any", "your own machine; see sim/topology/machines"});
+      {"PATH.toml", "any", "any", "your own machine; see sim/topology/machines", ""});
   return report;
 }
 

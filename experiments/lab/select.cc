@@ -14,6 +14,7 @@
 
 #include "experiments/lab/files.h"
 #include "experiments/lab/model_quality.h"
+#include "experiments/lab/progress.h"
 #include "experiments/lab/question.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/reduction.h"
@@ -26,6 +27,7 @@
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
 #include "reference/tensors/synthetic.h"
+#include "sim/flows.h"
 #include "sim/library.h"
 #include "sim/nccl.h"
 #include "sim/simulator.h"
@@ -482,6 +484,12 @@ struct SelectRequest {
     std::vector<Candidate> all;
     for (const Algorithm* a : chosen) {
       for (const AlgorithmOptions& options : variants(*a, plain, t, type, world_size)) {
+        if (collapses(*a, options, plain.front(), t, type, world_size)) {
+          const std::string groups =
+              options.group_size() ? fmt::format(" in groups of {}", *options.group_size()) : "";
+          write_progress(fmt::format("left out: {}{}: {}\n", a->name, groups, kCollapses));
+          continue;
+        }
         for (const Candidate& each : plain) {
           Candidate& added = all.emplace_back(each);
           added.algorithm = a;
@@ -499,7 +507,19 @@ struct SelectRequest {
         if (is_known) all.back().measured = true;
       }
     }
+    if (all.empty()) fail("every candidate collapses: {}", kCollapses);
     return all;
+  }
+
+  /// Whether times of it are none that the machine reaches (flows.h).
+  static bool collapses(const Algorithm& algorithm, const AlgorithmOptions& options,
+                        const Candidate& any, const Topology& t, DType type, Rank world_size) {
+    if (!has_root_ports(t)) return false;
+    const ScheduleRequest request{.world_size = world_size,
+                                  .elements = kProbes[0] / size_of(type),
+                                  .alignment = any.codec->info().alignment,
+                                  .options = options};
+    return !arlab::simulate({algorithm, request, *any.codec, type, t}).collapses.empty();
   }
 
   /// Options of an algorithm that are worth a try with every codec: those that a user gets who says
@@ -788,8 +808,8 @@ struct SelectRequest {
                     best.model.row->perplexity_ratio_error)},
          {"mean_kl_of", kl_from(best), "whose figure it is, where the pair has none of its own"},
          {"error_measured_on", measured_on, "exact: the reference on data"},
-         {"provenance",
-          fmt::format("latencies simulated: model {}, topology {}", kSimulatorModel, t.name)}},
+         {"provenance", fmt::format("latencies simulated: model {}, topology {}", kSimulatorModel,
+                                    name_with_caveat(t))}},
         "ranges",
         range_table(ranges, type, clock)};
     const auto before = std::ranges::find(result.figures, "latency_us", &Figure::name);

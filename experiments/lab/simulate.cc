@@ -540,7 +540,8 @@ Result Simulation::result(bool with_interval) const {
        {"simulated_ranks", r.simulated_ranks,
         r.simulated_ranks == r.world_size ? "all" : "one stands for all, exactly"},
        {"model", r.model, "sim/README.md says how far it is from measured times"},
-       {"provenance", fmt::format("simulated: model {}, topology {}", r.model, r.topology)}});
+       {"provenance",
+        fmt::format("simulated: model {}, topology {}", r.model, name_with_caveat(topology()))}});
   if (has_root_ports(topology())) {
     add({{"collapses", r.collapses, r.collapses.empty() ? "" : kCollapses, in_words(r.collapses)}});
   }
@@ -714,7 +715,8 @@ Result result_of_workload(const SimulateRequest& request) {
       {"end_us", end_us, "us, when the last of them ends"},
       {"sharing", request.sharing},
       {"model", kSimulatorModel, "sim/README.md says how far it is from measured times"},
-      {"provenance", fmt::format("simulated: model {}, topology {}", kSimulatorModel, t.name)}};
+      {"provenance",
+       fmt::format("simulated: model {}, topology {}", kSimulatorModel, name_with_caveat(t))}};
   std::vector<SimulationResult> results;
   for (const GroupTime& time : times) results.push_back(time.result);
   std::ranges::move(approximations_of(results), std::back_inserter(result.figures));
@@ -812,7 +814,8 @@ Result as_nccl(const SimulateRequest& request, Format format) {
   nccl.ranks = last.world_size;
   nccl.dtype = last.dtype;
   nccl.device = all.back().topology().device.name;
-  nccl.provenance = fmt::format("simulated: model {}, topology {}", last.model, last.topology);
+  nccl.provenance = fmt::format("simulated: model {}, topology {}", last.model,
+                                name_with_caveat(all.back().topology()));
   nccl.runs = {std::move(run)};
   return nccl.answer(format);
 }

@@ -16,6 +16,7 @@
 #include "reference/collectives/codecs.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
+#include "sim/flows.h"
 #include "sim/library.h"
 #include "sim/nccl.h"
 #include "sim/simulator.h"
@@ -54,6 +55,7 @@ std::vector<Cell> row_of(const SweepPoint& p, DType type) {
                                               type,
                                               *p.topology,
                                               {.library = p.library}});
+  if (!r.collapses.empty()) fail("{} on {}: {}", r.algorithm, r.topology, kCollapses);
   const WideCount elements = r.wire_elements > 0 ? r.wire_elements : WideCount{1};
   return {r.topology,
           r.world_size,
@@ -213,6 +215,14 @@ class SweepRun final : public Run {
     });
   }
 
+  std::string provenance() const {
+    std::string text = fmt::format("simulated: model {}", kSimulatorModel);
+    for (const Topology& t : machines_) {
+      if (!t.caveat.empty()) text += ", topology " + name_with_caveat(t);
+    }
+    return text;
+  }
+
   Result finish() override {
     Table table{kSweepColumns, std::move(rows_)};
     // A group size, say, need not divide all world sizes: the others are compared without it.
@@ -225,8 +235,7 @@ class SweepRun final : public Run {
     }
 
     Result report{"arlab.sweep/1"};
-    report.figures = {{"points", table.rows.size()},
-                      {"provenance", fmt::format("simulated: model {}", kSimulatorModel)}};
+    report.figures = {{"points", table.rows.size()}, {"provenance", provenance()}};
     report.rows_name = "times";
     report.rows = table;
     report.shown = {"topology", "ranks",      "algorithm",     "codec",
@@ -235,9 +244,9 @@ class SweepRun final : public Run {
     if (!options_.group_sizes.empty()) report.shown.emplace_back("group_size");
     if (options_.library) report.shown.emplace_back("implementation");
     if (!options_.out.empty()) {
-      write_file(options_.file().string(), fmt::format("# {}\n# provenance: simulated: model {}\n",
-                                                       command_, kSimulatorModel) +
-                                               render_csv(table));
+      write_file(
+          options_.file().string(),
+          fmt::format("# {}\n# provenance: {}\n", command_, provenance()) + render_csv(table));
       report.figures.push_back({"out", options_.file().string()});
       if (!options_.no_plots) report.picture = picture();
     }

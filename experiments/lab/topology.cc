@@ -1,6 +1,8 @@
 // What is a machine or fabric made of, where do its numbers come from, and what could it carry? In what do two of them
 // differ? And a machine file out of what another tool says.
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -303,6 +305,8 @@ Result figures_of(const Topology& t, const Fabric& fabric, const Pairs& pairs) {
       "arlab.topology/1",
       {{"topology", t.name},
        {"summary", t.summary},
+       {"caveat", t.caveat.empty() ? Json(nullptr) : Json(t.caveat),
+        "why its times are not to be trusted"},
        {"kind", name_of(t.kind)},
        {"device", t.device.name},
        {"ranks", ranks},
@@ -412,40 +416,20 @@ struct FlowsRequest {
 };
 
 std::vector<BoundField> fields(FlowsRequest& r) {
-  return {
-      field("topology", &r.topology, kWhich).by_place("TOPOLOGY"),
-      field("flows", &r.flows, "Sender>receiver, separated by commas: 0>1,2>3; or all: every pair")
-          .required(),
-      field("by", &r.by, "Who moves the bytes").among({"stores", "copies"})};
-}
-
-/// Pairs of ranks: "0>1", or "all".
-std::vector<Flow> parse_flows(const std::vector<std::string>& texts, const Topology& t) {
-  std::vector<Flow> flows;
-  if (texts == std::vector<std::string>{"all"}) {
-    for (Rank from = 0; from < t.ranks.value; ++from) {
-      for (Rank to = 0; to < t.ranks.value; ++to) {
-        if (from != to) flows.emplace_back(from, to);
-      }
-    }
-    return flows;
-  }
-  for (const std::string& text : texts) {
-    const std::size_t middle = text.find('>');
-    const auto from = parse_size(text.substr(0, middle));
-    const auto to = parse_size(middle == std::string::npos ? "" : text.substr(middle + 1));
-    if (!from || !to || *from >= t.ranks.value || *to >= t.ranks.value) {
-      fail("--flows: {} is not a flow of '{}'; allowed are two of its ranks, 0 to {}, as in 0>1",
-           quote(text), t.name, t.ranks.value - 1);
-    }
-    flows.emplace_back(static_cast<Rank>(*from), static_cast<Rank>(*to));
-  }
-  return flows;
+  return {field("topology", &r.topology, kWhich).by_place("TOPOLOGY"),
+          field("flows", &r.flows,
+                "Sender>receiver: \"0>1 2>3\"; all: every pair; all12: of the first four; cross16: "
+                "each of "
+                "the first four to each of the next; dist3: every rank to the third after it")
+              .required(),
+          field("by", &r.by, "Who moves the bytes, a kernel's stores or copy engines")
+              .among({"stores", "copies"})};
 }
 
 Result rates_of_flows(const FlowsRequest& request) {
   const Topology t = find_topology(request.topology);
-  const std::vector<Flow> flows = parse_flows(request.flows, t);
+  const std::vector<Flow> flows =
+      flows_of(fmt::format("{}", fmt::join(request.flows, " ")), t.ranks.value);
   const Mover mover = request.by == "copies" ? Mover::copies : Mover::stores;
   const std::vector<double> rates = flow_rates(t, flows, mover);
   double sum = 0;
@@ -517,7 +501,9 @@ Result compare_topologies(const CompareRequest& request) {
   add("faults", of_a["faults"].size(), of_b["faults"].size());
   add("stragglers", of_a["stragglers"].size(), of_b["stragglers"].size());
   const Table times = compared_times(a, b);
-  const std::string provenance = fmt::format("simulated: model {}", kSimulatorModel);
+  const std::string provenance =
+      fmt::format("simulated: model {}, topologies {} and {}", kSimulatorModel, name_with_caveat(a),
+                  name_with_caveat(b));
   report.appendix = {{"times", to_json(times)}, {"times_provenance", provenance}};
   report.sections = {
       {fmt::format("all-reduce of all ranks, fp16 tensors, fastest of one_shot, two_shot and ring "
@@ -551,7 +537,21 @@ std::vector<BoundField> fields(ImportRequest& r) {
               .from(1, kMaxTopologyRanks)};
 }
 
-/// A machine file; nothing where it is written to a file.
+/// What the machine file has from the text, and what is assumed; of the device nothing.
+Result what_was_read(const Topology& t, const std::string& out) {
+  Result result{"arlab.topology.import/1",
+                {{"out", out}, {"topology", t.name, t.summary}, {"kind", name_of(t.kind)}},
+                "numbers",
+                {{"quantity", "value", "source", "note"}, {}}};
+  for (const NamedQuantity& each : quantities_of(t)) {
+    if (each.key.starts_with("overhead.")) break;  // the device begins
+    result.rows.rows.push_back(
+        {each.key, each.quantity.value, name_of(each.quantity.source), each.quantity.note});
+  }
+  return result;
+}
+
+/// A machine file; where that is written to a file, what it has from where.
 Result import_machine(const ImportRequest& r) {
   if (!r.out.empty()) require_output_name("--out", r.out, {".toml"});
   const std::filesystem::path path(r.file);
@@ -565,7 +565,7 @@ Result import_machine(const ImportRequest& r) {
       import_topology(read_text_file(path, "file to import"), one_line(path.string()), options);
   if (!r.out.empty()) {
     write_file(r.out, to_toml(t));
-    return {};
+    return what_was_read(t, r.out);
   }
   Result result = result_of(t, "");
   result.is_text = true;

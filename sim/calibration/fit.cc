@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <set>
@@ -28,6 +29,13 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
   for (const Measurement& cell : cells_) {
     if (!machines_.contains(cell.topology)) machines_[cell.topology] = find_topology(cell.topology);
     const Topology& machine = machines_.at(cell.topology);
+    quantities_.push_back(measurements.tables[cell.table].quantity);
+    flows_.emplace_back();
+    if (quantities_.back() == TableQuantity::copies_gb_per_s) {
+      flows_.back() = flows_of(cell.row, machine.ranks.value);
+      plans_.push_back(nullptr);
+      continue;
+    }
     const CodecPtr codec = find_codec(cell.codec);
     const ScheduleRequest request{.world_size = machine.ranks.value,
                                   .elements = cell.bytes / size_of(cell.dtype),
@@ -37,11 +45,15 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
                                      : find_simulated_algorithm(cell.algorithm);
     plans_.push_back(std::make_shared<const Plan>(
         plan_of(algorithm, request, *codec, cell.dtype, machine, {.library = cell.library})));
-    quantities_.push_back(measurements.tables[cell.table].quantity);
   }
 }
 
 CollectiveRun CellSimulator::run(std::size_t index) const {
+  if (plans_[index] == nullptr) {
+    CollectiveRun flows;
+    flows.ranks = machines_.at(cells_[index].topology).ranks.value;
+    return flows;
+  }
   const Plan& plan = *plans_[index];
   CollectiveRun run{.library = cells_[index].library,
                     .ranks = plan.world_size,
@@ -53,6 +65,11 @@ CollectiveRun CellSimulator::run(std::size_t index) const {
 }
 
 double CellSimulator::latency_us(std::size_t index, const Topology& machine) const {
+  if (plans_[index] == nullptr) {
+    const std::vector<double> rates = flow_rates(machine, flows_[index], Mover::copies);
+    const double sum = std::accumulate(rates.begin(), rates.end(), 0.0);
+    return static_cast<double>(cells_[index].bytes) / (sum * 1e3);
+  }
   return simulate({*plans_[index], machine, {.library = cells_[index].library}}).latency_us;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/calibration/measurements.h"
+#include "sim/flows.h"
 #include "sim/plan.h"
 #include "sim/topology/topology.h"
 #include "sim/uncertainty.h"
@@ -48,6 +49,7 @@ class CellSimulator {
  private:
   std::vector<Measurement> cells_;
   std::vector<TableQuantity> quantities_;  ///< by cell
+  std::vector<std::vector<Flow>> flows_;   ///< of cells that are flows
   std::vector<std::shared_ptr<const Plan>> plans_;
   Machines machines_;
 };

@@ -15,7 +15,9 @@
 namespace arlab {
 
 std::string_view name_of(TableQuantity quantity) {
-  return quantity == TableQuantity::latency_us ? "latency_us" : "algbw_gb_per_s";
+  return quantity == TableQuantity::latency_us       ? "latency_us"
+         : quantity == TableQuantity::algbw_gb_per_s ? "algbw_gb_per_s"
+                                                     : "copies_gb_per_s";
 }
 
 namespace {
@@ -74,6 +76,48 @@ std::uint64_t size_in_bytes(const std::string& text, const std::string& where) {
   return value;
 }
 
+/// The rows of a file with a cell per row that a table means: its `where` says what stands in some of
+/// their columns.
+class ListedRows {
+ public:
+  ListedRows(Section& section, const MeasurementTable& table, std::filesystem::path path)
+      : table_(table.name), path_(std::move(path)), csv_(read_csv(path_).rows) {
+    Section where = section.section("where", "a table: column = \"text\"");
+    for (const std::string& key : where.keys()) {
+      conditions_.emplace_back(place(key), where.text(key));
+    }
+  }
+
+  const std::filesystem::path& path() const { return path_; }
+  std::size_t place(const std::string& column) const {
+    const auto found = std::find(csv_[0].begin(), csv_[0].end(), column);
+    if (found == csv_[0].end()) {
+      fail("{}: there is no column '{}', which table '{}' describes", path_.string(), column,
+           table_);
+    }
+    return static_cast<std::size_t>(found - csv_[0].begin());
+  }
+  std::vector<const std::vector<std::string>*> rows() const {
+    std::vector<const std::vector<std::string>*> meant;
+    for (std::size_t r = 1; r < csv_.size(); ++r) {
+      const bool fits = std::all_of(conditions_.begin(), conditions_.end(), [&](const auto& each) {
+        return csv_[r][each.first] == each.second;
+      });
+      if (fits) meant.push_back(&csv_[r]);
+    }
+    return meant;
+  }
+  [[noreturn]] void fail_empty() const {
+    fail("table '{}': no row of {} is meant by it", table_, path_.string());
+  }
+
+ private:
+  std::string table_;
+  std::filesystem::path path_;
+  std::vector<std::vector<std::string>> csv_;
+  std::vector<std::pair<std::size_t, std::string>> conditions_;  ///< column, text
+};
+
 class TableReader {
  public:
   TableReader(const std::filesystem::path& folder, Measurements& measurements)
@@ -88,6 +132,7 @@ class TableReader {
     table.file = section.text("file");
     table.source = section.choice("source", {Source::published, Source::measured});
     table.quantity = section.choice("quantity", kTableQuantities);
+    if (table.quantity == TableQuantity::copies_gb_per_s) return read_flows(section, table);
     dtype_ = parse_dtype(section.text("dtype"));
     Meaning common;
     if (section.has("topology")) common.topology = section.text("topology");
@@ -109,6 +154,29 @@ class TableReader {
   }
 
  private:
+  /// A file with a set of flows per row, in words.
+  void read_flows(Section& section, const MeasurementTable& table) {
+    const std::string topology = section.text("topology");
+    const std::string value_key = section.text("value");
+    const ListedRows listed(section, table, folder_ / table.file);
+    const std::size_t flows_at = listed.place("flows");
+    const std::size_t value_at = listed.place(value_key);
+    measurements_.tables.push_back(table);
+    constexpr std::uint64_t kLarge = std::uint64_t{1} << 28;  // any: a rate is all that counts
+    std::size_t row_number = 0;
+    for (const std::vector<std::string>* row : listed.rows()) {
+      const std::string& flows = (*row)[flows_at];
+      measurements_.cells.push_back({.table = measurements_.tables.size() - 1,
+                                     .row_number = row_number++,
+                                     .row = flows,
+                                     .column = value_key,
+                                     .topology = topology,
+                                     .bytes = kLarge,
+                                     .value = number((*row)[value_at], listed.path(), flows)});
+    }
+    if (row_number == 0) listed.fail_empty();
+  }
+
   /// A file with a cell per row: some of its columns say which cell that is. Of a cell that was
   /// measured several times the median counts.
   void read_list(Section& section, const MeasurementTable& table, const Meaning& common) {
@@ -116,33 +184,19 @@ class TableReader {
     const std::string value_key = section.text("value");
     std::uint64_t least = 1;
     if (section.has("least_bytes")) least = size_in_bytes(section.text("least_bytes"), table.name);
-    Section where = section.section("where", "a table: column = \"text\"");
-    std::vector<std::pair<std::string, std::string>> conditions;
-    for (const std::string& key : where.keys()) conditions.emplace_back(key, where.text(key));
     const auto columns = read_meanings(section, "columns");
-    const std::filesystem::path path = folder_ / table.file;
-    const auto csv = read_csv(path).rows;
-    const auto place = [&](const std::string& name) {
-      const auto found = std::find(csv[0].begin(), csv[0].end(), name);
-      if (found == csv[0].end()) {
-        fail("{}: there is no column '{}', which table '{}' describes", path.string(), name,
-             table.name);
-      }
-      return static_cast<std::size_t>(found - csv[0].begin());
-    };
-    const std::size_t bytes_at = place("bytes");
-    const std::size_t column_at = place(column_key);
-    const std::size_t value_at = place(value_key);
+    const ListedRows listed(section, table, folder_ / table.file);
+    const std::size_t bytes_at = listed.place("bytes");
+    const std::size_t column_at = listed.place(column_key);
+    const std::size_t value_at = listed.place(value_key);
     std::map<std::uint64_t, std::map<std::string, std::vector<double>>> cells;  // by bytes, column
-    for (std::size_t r = 1; r < csv.size(); ++r) {
-      const auto& row = csv[r];
-      const bool fits = std::all_of(conditions.begin(), conditions.end(),
-                                    [&](const auto& c) { return row[place(c.first)] == c.second; });
-      const std::uint64_t bytes = size_in_bytes(row[bytes_at], path.string());
-      if (!fits || bytes < least || !columns.contains(row[column_at])) continue;
-      cells[bytes][row[column_at]].push_back(number(row[value_at], path, row[bytes_at]));
+    for (const std::vector<std::string>* meant : listed.rows()) {
+      const auto& row = *meant;
+      const std::uint64_t bytes = size_in_bytes(row[bytes_at], listed.path().string());
+      if (bytes < least || !columns.contains(row[column_at])) continue;
+      cells[bytes][row[column_at]].push_back(number(row[value_at], listed.path(), row[bytes_at]));
     }
-    if (cells.empty()) fail("table '{}': no row of {} is meant by it", table.name, path.string());
+    if (cells.empty()) listed.fail_empty();
     measurements_.tables.push_back(table);
     std::size_t row_number = 0;
     for (auto& [bytes, of_columns] : cells) {

@@ -14,10 +14,11 @@
 
 namespace arlab {
 
-/// What a table gives: the time of a collective, or payload bytes / time.
-enum class TableQuantity : std::uint8_t { latency_us, algbw_gb_per_s };
-inline constexpr TableQuantity kTableQuantities[] = {TableQuantity::latency_us,
-                                                     TableQuantity::algbw_gb_per_s};
+/// What a table gives: the time of a collective, or payload bytes / time, or what flows between ranks
+/// get together by copy engines (flows.h).
+enum class TableQuantity : std::uint8_t { latency_us, algbw_gb_per_s, copies_gb_per_s };
+inline constexpr TableQuantity kTableQuantities[] = {
+    TableQuantity::latency_us, TableQuantity::algbw_gb_per_s, TableQuantity::copies_gb_per_s};
 std::string_view name_of(TableQuantity quantity);
 
 /// Measurement::algorithm where NCCL takes the all-reduce that it chooses.
@@ -27,7 +28,7 @@ inline constexpr std::string_view kOwnChoice = "all_reduce";
 struct Measurement {
   std::size_t table = 0;       ///< index into Measurements::tables
   std::size_t row_number = 0;  ///< counted from 0
-  std::string row = {};        ///< first cell of the row
+  std::string row = {};        ///< first cell of the row; of flows, which they are
   std::string column = {};
   std::string topology = {};
   std::string algorithm = {};

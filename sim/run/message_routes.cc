@@ -83,7 +83,7 @@ LinkId MessageRoutes::real_link(LinkId link) const {
 std::string MessageRoutes::describe(ResourceId resource) const {
   if (resource < network().links()) return fabric_.describe(real_link(resource));
   const std::size_t domain = resource - network().links();
-  return fmt::format("sharing domain {}", topology_.domains[domain].name);
+  return fabric_.describe_domain(static_cast<DomainId>(domain));
 }
 
 // ---------------------------------------------------------------- routes

@@ -277,11 +277,18 @@ class Fabric::Builder {
     std::map<std::string, DomainId> domains;
     for (const SharingDomain& domain : t_.domains) {
       domains[domain.name] = f_.network_.add_domain(domain.bandwidth_gb_per_s.value * efficiency_);
+      f_.domains_.push_back("sharing domain " + domain.name);
     }
     for (const Edge& edge : t_.edges) {
       if (f_.spans_.empty() || f_.spans_.back().link_class != edge.type) begin(edge.type);
       LinkSpec link = spec(edge.type.c_str());
       if (!edge.domain.empty()) link.domain = domains.at(edge.domain);
+      if (const auto& both_ways = t_.link_type(edge.type).both_ways_gb_per_s) {
+        link.domain = f_.network_.add_domain(both_ways->value * efficiency_);
+        f_.domains_.push_back(fmt::format("both ways of {} {}-{}", edge.type,
+                                          f_.short_name(node(edge.from)),
+                                          f_.short_name(node(edge.to))));
+      }
       add(node(edge.from), node(edge.to), link);
       if (edge.duplex) add(node(edge.to), node(edge.from), link);
     }

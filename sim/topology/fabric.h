@@ -40,6 +40,8 @@ class Fabric {
 
   /// A link in words: "link 0->1", "port out of 3", "uplink switch4->switch9".
   std::string describe(LinkId link) const;
+  /// "sharing domain root", "both ways of uplink switch0-switch2".
+  const std::string& describe_domain(DomainId domain) const { return domains_[domain]; }
   /// A node in words: "rank 3", "switch 0".
   std::string describe_node(NodeId node) const;
 
@@ -95,6 +97,7 @@ class Fabric {
   Network network_;
   std::vector<Span> spans_;
   std::vector<std::string> classes_;
+  std::vector<std::string> domains_;
   bool has_shifts_ = false;
 };
 

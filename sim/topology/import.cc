@@ -40,6 +40,9 @@ struct Host {
   Rank hubs = 0;
   Rank cpus = 0;
   std::vector<Rank> cpu_of_hub;
+  std::vector<Rank> complex;         ///< of a GPU: root complex
+  std::vector<Rank> complex_of_hub;  ///< root complex
+  std::vector<Rank> cpu_of_complex;
   Rank cards = 0;     ///< network cards
   Quantity nvlink;    ///< of one link and direction
   Quantity pcie;      ///< of a GPU
@@ -94,13 +97,14 @@ bool in_equal_runs(const std::vector<Rank>& of, Rank count) {
   return true;
 }
 
-/// NVLink and PCIe, edge by edge: GPU - PCIe switch - NUMA node - NUMA node.
+/// NVLink and PCIe, edge by edge: GPU - PCIe switch - root complex - root complex.
 void make_graph(const Host& host, Topology& t) {
   t.kind = TopologyKind::graph;
   const bool has_nvswitch =
       std::any_of(host.to_switch.begin(), host.to_switch.end(), [](auto n) { return n > 0; });
-  const Rank first_cpu = host.hubs;
-  t.switches = host.hubs + host.cpus + (has_nvswitch ? 1 : 0);
+  const Rank first_complex = host.hubs;
+  const auto complexes = static_cast<Rank>(host.cpu_of_complex.size());
+  t.switches = host.hubs + complexes + (has_nvswitch ? 1 : 0);
   const auto edge = [&t](NodeName from, NodeName to, const std::string& type) {
     t.edges.push_back({from, to, type, "", true});
   };
@@ -120,22 +124,31 @@ void make_graph(const Host& host, Topology& t) {
   add_type(t, "pcie", host.pcie, assumed_us(1, "PCIe"));
   for (Rank a = 0; a < host.gpus; ++a) {
     const bool has_hub = host.hub[a] != Host::kNone;
-    edge({false, a}, {true, has_hub ? host.hub[a] : first_cpu + host.cpu[a]}, "pcie");
+    edge({false, a}, {true, has_hub ? host.hub[a] : first_complex + host.complex[a]}, "pcie");
   }
-  if (host.hubs > 0) add_type(t, "upstream", host.upstream, assumed_us(0.5, "a PCIe switch"));
+  if (host.hubs > 0) {
+    add_type(t, "upstream", host.upstream, assumed_us(0.5, "a PCIe switch"));
+    t.link_type("upstream").root_port = true;
+  }
   for (Rank h = 0; h < host.hubs; ++h) {
-    edge({true, h}, {true, first_cpu + host.cpu_of_hub[h]}, "upstream");
+    edge({true, h}, {true, first_complex + host.complex_of_hub[h]}, "upstream");
   }
-  if (host.cpus > 1) {
-    add_type(t, "socket",
-             number(16, Source::assumed,
-                    fmt::format("between NUMA nodes, as NCCL takes for AMD; {} does not say",
-                                host.tool)),
-             assumed_us(1, "a way from socket to socket"));
-  }
-  for (Rank a = 0; a < host.cpus; ++a) {
-    for (Rank b = a + 1; b < host.cpus; ++b) {
-      edge({true, first_cpu + a}, {true, first_cpu + b}, "socket");
+  for (Rank a = 0; a < complexes; ++a) {
+    for (Rank b = a + 1; b < complexes; ++b) {
+      const bool same_cpu = host.cpu_of_complex[a] == host.cpu_of_complex[b];
+      if (same_cpu) {
+        add_type(t, "fabric",
+                 number(225, Source::assumed,
+                        "between root complexes of a NUMA node: no bound in published tables"),
+                 assumed_us(0.1, "a processor"));
+      } else {
+        add_type(t, "socket",
+                 number(16, Source::assumed,
+                        fmt::format("between NUMA nodes, as NCCL takes for AMD; {} does not say",
+                                    host.tool)),
+                 assumed_us(1, "a way from socket to socket"));
+      }
+      edge({true, first_complex + a}, {true, first_complex + b}, same_cpu ? "fabric" : "socket");
     }
   }
   // As a file has them.
@@ -266,7 +279,7 @@ std::vector<std::string> words_of(const std::string& line) {
 }
 
 /// How far two devices are from each other, the nearest first.
-enum class Distance : std::uint8_t { self, nvlink, bridge, node, system };
+enum class Distance : std::uint8_t { self, nvlink, bridge, host_bridge, node, system };
 
 struct Entry {
   Distance distance = Distance::self;
@@ -276,7 +289,8 @@ struct Entry {
 Entry entry_of(const std::string& word, std::string_view origin, const std::string& where) {
   if (word == "X") return {};
   if (word == "PIX" || word == "PXB") return {Distance::bridge, 0};
-  if (word == "PHB" || word == "NODE") return {Distance::node, 0};
+  if (word == "PHB") return {Distance::host_bridge, 0};
+  if (word == "NODE") return {Distance::node, 0};
   if (word == "SYS" || word == "SOC") return {Distance::system, 0};
   std::uint32_t links = 0;
   const char* end = word.data() + word.size();
@@ -288,6 +302,53 @@ Entry entry_of(const std::string& word, std::string_view origin, const std::stri
   }
   fail("{}: {}: {} is no connection; allowed are X, NV1, NV2, ..., PIX, PXB, PHB, NODE, SYS",
        origin, where, quote(word));
+}
+
+/// Three quarters of the nominal rate, as NCCL counts; nothing where there is no such link.
+std::optional<Quantity> rate_of(double giga_transfers, unsigned lanes, const std::string& of) {
+  constexpr unsigned kMostLanes = 64;
+  if (!(giga_transfers >= 1 && giga_transfers <= 1000) || lanes < 1 || lanes > kMostLanes)
+    return {};
+  return number(giga_transfers * lanes / 8 * 0.75, Source::published,
+                fmt::format("{:g} GT/s x {} {}; three quarters of it, as NCCL counts",
+                            giga_transfers, lanes, of));
+}
+
+/// What a text that goes with the matrix says of the first GPU's link: lspci -vv, or nvidia-smi
+/// --query-gpu=pcie.link.gen.max,pcie.link.width.max --format=csv.
+std::optional<Quantity> pcie_rate_in(std::string_view text) {
+  const std::string all(text);
+  const auto number_after = [&all](std::size_t at, std::string_view key) {
+    at = all.find(key, at);
+    return at == std::string::npos ? 0 : std::strtod(all.c_str() + at + key.size(), nullptr);
+  };
+  const std::size_t device = all.find("NVIDIA");
+  const std::size_t link = device == std::string::npos ? device : all.find("LnkCap:", device);
+  if (link != std::string::npos) {
+    return rate_of(number_after(link, "Speed "),
+                   static_cast<unsigned>(number_after(link, "Width x")), "by lspci");
+  }
+  constexpr std::string_view kQuery = "pcie.link.gen.max, pcie.link.width.max";
+  const std::size_t query = all.find(kQuery);
+  if (query == std::string::npos) return {};
+  constexpr double kGigaTransfers[] = {0, 2.5, 5, 8, 16, 32, 64};
+  const std::size_t row = query + kQuery.size();
+  const auto generation = static_cast<std::size_t>(number_after(row, "\n"));
+  if (generation >= std::size(kGigaTransfers)) return {};
+  return rate_of(kGigaTransfers[generation], static_cast<unsigned>(number_after(row, ",")),
+                 fmt::format("(generation {}) by nvidia-smi", generation));
+}
+
+/// By the name of a card in the text, as lspci has it.
+std::optional<Quantity> card_rate_in(std::string_view text) {
+  constexpr std::pair<std::string_view, double> kCards[] = {
+      {"ConnectX-8", 100},  {"ConnectX-7", 50},  {"ConnectX-6", 25},
+      {"ConnectX-5", 12.5}, {"BlueField-3", 50}, {"BlueField-2", 25}};
+  for (const auto& [card, gb_per_s] : kCards) {
+    if (text.find(card) == std::string_view::npos) continue;
+    return number(gb_per_s, Source::datasheet, fmt::format("{}, the fastest there is", card));
+  }
+  return {};
 }
 
 Host read_nvidia_smi(std::string_view text, std::string_view origin) {
@@ -370,16 +431,19 @@ Host read_nvidia_smi(std::string_view text, std::string_view origin) {
 
   // NVLink hides where on PCIe two GPUs are: a network card that is near both shows it.
   Classes bridges(devices.size());
+  Classes complexes(devices.size());
   Classes nodes(devices.size());
   for (std::size_t a = 0; a < devices.size(); ++a) {
     for (std::size_t b = 0; b < devices.size(); ++b) {
-      if (entries[a][b].distance == Distance::bridge) bridges.join(a, b);
-      const bool near =
-          entries[a][b].distance == Distance::bridge || entries[a][b].distance == Distance::node;
-      if (near) nodes.join(a, b);
+      const Distance distance = entries[a][b].distance;
+      if (a == b || distance == Distance::nvlink) continue;
+      if (distance <= Distance::bridge) bridges.join(a, b);
+      if (distance <= Distance::host_bridge) complexes.join(a, b);
+      if (distance <= Distance::node) nodes.join(a, b);
     }
   }
   std::map<std::size_t, Rank> cpu_numbers;
+  std::map<std::size_t, Rank> complex_numbers;
   std::map<std::size_t, Rank> hub_numbers;
   std::map<std::size_t, std::size_t> members;
   for (std::size_t i = 0; i < devices.size(); ++i) ++members[bridges.find(i)];
@@ -388,13 +452,23 @@ Host read_nvidia_smi(std::string_view text, std::string_view origin) {
   };
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const Rank cpu = numbered(cpu_numbers, nodes.find(i));
+    if (i >= host.gpus && members[bridges.find(i)] == 1) {  // a card by itself is behind no GPU
+      ++host.cards;
+      continue;
+    }
+    const Rank complex = numbered(complex_numbers, complexes.find(i));
+    if (complex == host.cpu_of_complex.size()) host.cpu_of_complex.push_back(cpu);
     Rank hub = Host::kNone;
     if (members[bridges.find(i)] > 1) {
       hub = numbered(hub_numbers, bridges.find(i));
-      if (hub == host.cpu_of_hub.size()) host.cpu_of_hub.push_back(cpu);
+      if (hub == host.cpu_of_hub.size()) {
+        host.cpu_of_hub.push_back(cpu);
+        host.complex_of_hub.push_back(complex);
+      }
     }
     if (i < host.gpus) {
       host.cpu.push_back(cpu);
+      host.complex.push_back(complex);
       host.hub.push_back(hub);
     } else {
       ++host.cards;
@@ -404,10 +478,12 @@ Host read_nvidia_smi(std::string_view text, std::string_view origin) {
   host.cpus = static_cast<Rank>(cpu_numbers.size());
   host.nvlink = number(20.6, Source::assumed,
                        "one NVLink of A100 to H200, as NCCL counts it; the matrix has no rates");
-  host.pcie =
-      number(24, Source::assumed, "PCIe 4.0 x16 as NCCL counts it; the matrix has no rates");
+  host.pcie = pcie_rate_in(text).value_or(
+      number(24, Source::assumed, "PCIe 4.0 x16 as NCCL counts it; the text has no rate"));
   host.upstream = host.pcie;
-  host.card = number(25, Source::assumed, "200 Gbit/s; the matrix has no rates");
+  host.upstream.note += "; an uplink as a GPU";
+  host.card = card_rate_in(text).value_or(
+      number(25, Source::assumed, "200 Gbit/s; the text does not say what the cards are"));
   return host;
 }
 
@@ -426,8 +502,11 @@ class NcclTopology {
     if (!system) fail("{}: there is no <system>", origin_);
     for (const pugi::xml_node& cpu : system.children("cpu")) {
       visit(cpu, host_.cpus, Host::kNone, 0);
+      host_.cpu_of_complex.push_back(
+          host_.cpus);  // which root complexes it has the file does not say
       ++host_.cpus;
     }
+    host_.complex_of_hub = host_.cpu_of_hub;
     host_.gpus = static_cast<Rank>(gpus_.size());
     if (gpus_.empty()) fail("{}: there is no <gpu> below <system><cpu><pci>", origin_);
     link_gpus();
@@ -493,6 +572,7 @@ class NcclTopology {
     for (Rank i = 0; i < host_.gpus; ++i) {
       host_.hub.push_back(gpus_[i].hub);
       host_.cpu.push_back(gpus_[i].cpu);
+      host_.complex.push_back(gpus_[i].cpu);
       by_bus[gpus_[i].pci.attribute("busid").value()] = i;
     }
     host_.to_switch.assign(host_.gpus, 0);
@@ -534,15 +614,10 @@ class NcclTopology {
     const std::string speed = pci.attribute("link_speed").value();
     const double giga_transfers = std::strtod(speed.c_str(), nullptr);
     const unsigned lanes = pci.attribute("link_width").as_uint();
-    constexpr unsigned kMostLanes = 64;
-    const bool is_said = giga_transfers >= 1 && giga_transfers <= 1000 && lanes >= 1;
-    if (!is_said || lanes > kMostLanes) {
-      return number(24, Source::assumed,
-                    fmt::format("PCIe 4.0 x16 as NCCL counts it; the file has no rate {}", of));
-    }
-    return number(giga_transfers * lanes / 8 * 0.75, Source::published,
-                  fmt::format("the file: {:g} GT/s x {} {}; three quarters of it, as NCCL counts",
-                              giga_transfers, lanes, of));
+    return rate_of(giga_transfers, lanes, fmt::format("in the file, {}", of))
+        .value_or(
+            number(24, Source::assumed,
+                   fmt::format("PCIe 4.0 x16 as NCCL counts it; the file has no rate {}", of)));
   }
 
   std::string_view origin_;

@@ -32,6 +32,9 @@ void for_each_quantity(AnyTopology& topology, Visit visit) {
   for (auto& type : topology.link_types) {
     visit(prefix + type.name + ".bandwidth_gb_per_s", type.bandwidth_gb_per_s);
     visit(prefix + type.name + ".latency_us", type.latency_us);
+    if (type.both_ways_gb_per_s) {
+      visit(prefix + type.name + ".both_ways_gb_per_s", *type.both_ways_gb_per_s);
+    }
   }
   for (auto& domain : topology.domains) {
     visit("domains." + domain.name + ".bandwidth_gb_per_s", domain.bandwidth_gb_per_s);

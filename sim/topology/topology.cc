@@ -106,6 +106,10 @@ LinkType& Topology::link_type(std::string_view type) {
   return const_cast<LinkType&>(std::as_const(*this).link_type(type));
 }
 
+std::string name_with_caveat(const Topology& t) {
+  return t.caveat.empty() ? t.name : fmt::format("{} (not to be trusted: {})", t.name, t.caveat);
+}
+
 // ---------------------------------------------------------------- nodes
 
 Server server_of(const Topology& t) {
@@ -424,6 +428,10 @@ void require_graph(const Topology& t, std::string_view origin) {
     if (!edge.domain.empty() && !known(domains, edge.domain)) {
       fail("{}: unknown domain '{}'; allowed are {}", where, edge.domain,
            domains.empty() ? "none, as the file has no [domains]" : joined(domains));
+    }
+    if (!edge.domain.empty() && t.link_type(edge.type).both_ways_gb_per_s) {
+      fail("{}: its type has a both_ways_gb_per_s, which is a domain of its own; allowed is one",
+           where);
     }
   }
 }

@@ -70,7 +70,9 @@ struct LinkType {
   std::string name;             ///< the section of the file: link, bridge, nic, ...
   Quantity bandwidth_gb_per_s;  ///< usable, one direction; 10^9 bytes/s
   Quantity latency_us;          ///< from a store on one end until the other sees it
-  bool root_port = false;       ///< graph: from a PCIe switch to a root complex (flows.h)
+  /// Graph: what a link and the one back carry together, where that is less than twice one.
+  std::optional<Quantity> both_ways_gb_per_s = std::nullopt;
+  bool root_port = false;  ///< graph: between a PCIe switch and a root complex (flows.h)
   bool operator==(const LinkType&) const = default;
 };
 
@@ -190,6 +192,7 @@ struct Uncertainty {
 struct Topology {
   std::string name;
   std::string summary;
+  std::string caveat;  ///< why its times are not to be trusted; empty where nothing says so
   TopologyKind kind = TopologyKind::full_mesh;
   Count ranks;
   /// numa: ranks of a group; fat_tree: ranks of a server; dragonfly: routers of a group.
@@ -314,6 +317,9 @@ Rank default_group_size(const Topology& topology, const std::vector<Rank>& ranks
 /// Group sizes that are worth a try: the default, then divisors of the world size that cut no group
 /// of the topology in two and no two in pieces, those that are nearest first. At most `most`.
 std::vector<Rank> group_sizes(const Topology& topology, Rank world_size, std::size_t most);
+
+/// Its name, with why its times are not to be trusted where a file says that.
+std::string name_with_caveat(const Topology& topology);
 
 struct NamedQuantity {
   std::string key;  ///< as in the file, with the unit: link.bandwidth_gb_per_s

@@ -18,6 +18,9 @@ LinkType read_link_type(Section& section, std::string name) {
   type.name = std::move(name);
   type.bandwidth_gb_per_s = section.quantity("bandwidth_gb_per_s");
   type.latency_us = section.quantity("latency_us");
+  if (section.has("both_ways_gb_per_s")) {
+    type.both_ways_gb_per_s = section.quantity("both_ways_gb_per_s");
+  }
   type.root_port = section.optional_flag("root_port").value_or(false);
   section.reject_other_keys();
   return type;
@@ -337,6 +340,7 @@ Topology parse_topology(std::string_view text, std::string_view origin,
   Topology topology;
   topology.name = file.text("name");
   topology.summary = file.text("summary");
+  if (file.has("caveat")) topology.caveat = file.text("caveat");
   topology.kind = file.choice("kind", kTopologyKinds);
   topology.ranks = file.count("ranks");
   const bool forwards = topology.kind == TopologyKind::ring || topology.kind == TopologyKind::torus;
@@ -535,6 +539,7 @@ std::string to_toml(const CodecTimes& c) {
 std::string to_toml(const Topology& t) {
   std::string text = fmt::format("name = {}\nsummary = {}\nkind = \"{}\"\n", text_of(t.name),
                                  text_of(t.summary), name_of(t.kind));
+  if (!t.caveat.empty()) text += fmt::format("caveat = {}\n", text_of(t.caveat));
   for_each_count(
       t, [&text](const char* key, const Count& count) { text += sourced_text(key, count); });
   if (t.inside != ServerInside::switched)

@@ -10,19 +10,6 @@ TABLE = Path(__file__).parents[2] / "experiments" / "published" / "pcie_flows_gb
 MACHINES = {"flat2": "rtx-pro-6000-8", "chips2": "rtx-pro-6000-chips-8"}
 
 
-def flows_of(text: str) -> str:
-    """As the table says what runs: "0>1 2>3", or a name for many."""
-    pairs = {
-        "all56": [(a, b) for a in range(8) for b in range(8) if a != b],
-        "all12": [(a, b) for a in range(4) for b in range(4) if a != b],
-        "cross16": [(a, b) for a in range(4) for b in range(4, 8)],
-        **{f"dist{n}": [(a, (a + n) % 8) for a in range(8)] for n in range(1, 8)},
-    }
-    if text in pairs:
-        return ",".join(f"{a}>{b}" for a, b in pairs[text])
-    return text.replace(" ", ",")
-
-
 def rows() -> list[dict[str, str]]:
     lines = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
     return list(csv.DictReader(lines))
@@ -35,17 +22,16 @@ def asked(topology: str, flows: str, folder: Path, by: str = "stores") -> dict:
 def test_published_flows(tmp_path):
     errors = {}
     for row in rows():
-        answer = asked(MACHINES[row["machine"]], flows_of(row["flows"]), tmp_path, "copies")
+        answer = asked(MACHINES[row["machine"]], row["flows"], tmp_path, "copies")
         assert bool(answer["collapses"]) == (row["collapse"] == "1"), row
         if row["collapse"] == "0":
             errors[row["machine"], row["flows"]] = 100 * (answer["sum_gb_per_s"] / float(row["gb_per_s"]) - 1)
     mean = sum(abs(error) for error in errors.values()) / len(errors)
     assert len(errors) == 27
-    assert mean < 4, errors
-    # Random turns lose a little more inside a switch than copy engines do; and why a flow inside a chip should speed up
-    # another one that leaves it, nobody says.
-    odd = {("flat2", "all12"), ("chips2", "all12"), ("chips2", "0>4 1>2")}
-    assert all(abs(error) < (16 if which in odd else 8.5) for which, error in errors.items()), errors
+    assert mean < 3.3, errors
+    # Why a flow inside a chip should speed up another one that leaves it, nobody says.
+    assert errors.pop(("chips2", "0>4 1>2")) < 16
+    assert all(abs(error) < 7.5 for error in errors.values()), errors
 
 
 def test_a_kernel_stores_to_all_at_once(tmp_path):
@@ -72,7 +58,7 @@ def test_a_collective_that_collapses_says_so(tmp_path):
 
 @pytest.mark.parametrize(
     ("flows", "said"),
-    [("0>8", "0 to 7"), ("0-1", "as in 0>1"), ("0>0", "two different ranks"), ("0>1,0>1", "named twice")],
+    [("0>8", "0 to 7"), ("0-1", "allowed are 0>1"), ("0>0", "two different ranks"), ("0>1,0>1", "named twice")],
 )
 def test_bad_flows(flows, said, tmp_path):
     refused(f"topology flows rtx-pro-6000-8 --flows '{flows}'", tmp_path, said)

@@ -580,6 +580,8 @@ TEST(PublishedTables, ErrorIsAsSimReadmeSays) {
                            {"nccl_l40s_4", 60, 5.96},
                            {"nccl_l40s_8", 60, 18.16},
                            {"nccl_rtx_pro_6000_8", 5, 4.87},
+                           {"pcie_flows_flat2", 16, 2.23},
+                           {"pcie_flows_chips2", 11, 4.65},
                            {"nccl_gb200_72", 5, 6.06},
                            {"nccl_p4de_2x8", 29, 4.14}};
   ASSERT_EQ(measurements.tables.size(), std::size(pinned));

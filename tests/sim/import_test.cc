@@ -63,14 +63,16 @@ TEST(NvidiaSmi, AsSeveralServersKnowsWhoSharesACard) {
   EXPECT_EQ(hops(t, 0, 9), 4u) << "PCIe, card, card, PCIe";
 }
 
-/// GPUs in pairs behind PCIe switches, two of these on each of two NUMA nodes.
+/// GPUs in pairs behind PCIe switches, two of these on each of two NUMA nodes, whose root complexes are
+/// their own: NODE, not PHB.
 TEST(NvidiaSmi, OfAPcieServerIsAGraph) {
   const Topology t = imported("pcie.txt");
   EXPECT_EQ(t.kind, TopologyKind::graph);
-  EXPECT_EQ(t.switches, 4u + 2u);
-  EXPECT_EQ(t.edges.size(), 8u + 4u + 1u);
+  EXPECT_EQ(t.switches, 4u + 4u);
+  EXPECT_EQ(t.edges.size(), 8u + 4u + 6u);
+  EXPECT_TRUE(t.link_type("upstream").root_port);
   EXPECT_EQ(hops(t, 0, 1), 2u);
-  EXPECT_EQ(hops(t, 0, 2), 4u) << "two PCIe switches of one node";
+  EXPECT_EQ(hops(t, 0, 2), 5u) << "two root complexes of one node";
   EXPECT_EQ(hops(t, 0, 7), 5u) << "from node to node";
   EXPECT_EQ(default_group_size(t, 8), 4u) << "pairs are too few: two of them";
   const Topology servers = imported("pcie.txt", {.servers = 3});
@@ -79,6 +81,37 @@ TEST(NvidiaSmi, OfAPcieServerIsAGraph) {
   EXPECT_EQ(servers.nics.value, 1u);
   EXPECT_EQ(servers.ranks.value, 24u);
   EXPECT_EQ(hops(servers, 6, 15), 8u) << "both over the root complex, one card each";
+}
+
+/// GPUs 0 and 1 behind one switch, 2 behind none; PHB is the same root complex.
+TEST(NvidiaSmi, TellsRootComplexesFromNodes) {
+  const Topology t = import_topology(
+      "\tGPU0\tGPU1\tGPU2\nGPU0\tX\tPIX\tPHB\t0\nGPU1\tPIX\tX\tPHB\t0\nGPU2\tPHB\tPHB\tX\t0\n",
+      "it", {});
+  EXPECT_EQ(t.switches, 1u + 1u);
+  EXPECT_EQ(hops(t, 0, 2), 3u);
+}
+
+TEST(NvidiaSmi, TakesRatesFromWhatGoesWithTheMatrix) {
+  const auto with = [](const char* more) {
+    return import_topology(sample("pcie.txt") + more, "it", {});
+  };
+  const auto pcie = [](const Topology& t) { return t.link_type("pcie").bandwidth_gb_per_s; };
+  EXPECT_EQ(pcie(with("")).source, Source::assumed);
+  const Topology queried = with("pcie.link.gen.max, pcie.link.width.max\n5, 16\n5, 16\n");
+  EXPECT_DOUBLE_EQ(pcie(queried).value, 48);
+  EXPECT_EQ(pcie(queried).source, Source::published);
+  EXPECT_DOUBLE_EQ(queried.link_type("upstream").bandwidth_gb_per_s.value, 48);
+  const Topology listed = with(
+      "01:00.0 Infiniband controller: Mellanox [ConnectX-7]\n\tLnkCap:\tSpeed 32GT/s, Width x16\n"
+      "c1:00.0 3D controller: NVIDIA Corporation\n\tLnkCap:\tPort #0, Speed 16GT/s, Width x8\n");
+  EXPECT_DOUBLE_EQ(pcie(listed).value, 12);
+  EXPECT_EQ(pcie(with("pcie.link.gen.max, pcie.link.width.max\n9, 16\n")).source, Source::assumed);
+  const ImportOptions two{.servers = 2};
+  EXPECT_DOUBLE_EQ(import_topology(sample("pcie.txt") + "[ConnectX-7]", "it", two)
+                       .link_type("nic")
+                       .bandwidth_gb_per_s.value,
+                   50);
 }
 
 TEST(NvidiaSmi, OfNvlinksBetweenSomeIsAGraphOfBoth) {

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from arlab.figures.pages import report
     from arlab.runtime import Communicator, Group, devices, platforms
     from arlab.schedules import Algorithm, Schedule, ScheduleBuilder, algorithm, algorithms, schedule
-    from arlab.simulation import check_codec, import_topology, select, simulate, study, sweep, topologies, topology, vectors
+    from arlab.simulation import check_codec, flows, import_topology, select, simulate, study, sweep, topologies, topology, vectors
 
 __all__ = [
     "Algorithm", "ArgumentError", "Codebook", "CodecState", "Codecs", "Communicator", "Context", "Error", "Group", "Schedule", "ScheduleBuilder", "Sum", "algorithm", "algorithms", "all_gather",
     "all_reduce", "all_to_all", "broadcast", "check_codec", "codec", "codec_info", "codecs", "conformance", "decode",
-    "devices", "encode", "import_topology", "platforms", "reduce_scatter", "report", "schedule", "select", "simulate", "study", "sweep", "topologies",
+    "devices", "encode", "flows", "import_topology", "platforms", "reduce_scatter", "report", "schedule", "select", "simulate", "study", "sweep", "topologies",
     "topology", "vectors", "wire_bytes",
 ]  # fmt: skip
 
@@ -48,7 +48,7 @@ _WHERE = {
     "figures.pages": ("report",),
     "runtime": ("Communicator", "Group", "devices", "platforms"),
     "schedules": ("Algorithm", "Schedule", "ScheduleBuilder", "algorithm", "algorithms", "schedule"),
-    "simulation": ("check_codec", "import_topology", "select", "simulate", "study", "sweep", "topologies", "topology", "vectors"),
+    "simulation": ("check_codec", "flows", "import_topology", "select", "simulate", "study", "sweep", "topologies", "topology", "vectors"),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 

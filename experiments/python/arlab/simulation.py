@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CodecCheck", "Selection", "Simulation", "Study", "Topology", "Sweep", "check_codec", "select", "simulate", "study", "sweep",
-    "import_topology", "topologies", "topology", "vectors",
+    "flows", "import_topology", "topologies", "topology", "vectors",
 ]  # fmt: skip
 
 
@@ -57,6 +57,13 @@ def topology(name: str) -> Topology:
     """A machine by its name (arlab.topologies()), full:8 and the like, or the path of a .toml."""
     data, _, drawing = _arlab.ask("topology show", {"topology": name}, None)
     return Topology({**data, "topology": name}, drawing)
+
+
+@asks("topology flows")
+def flows(topology: str, **given: Any) -> Result:
+    """What flows between ranks get while all of them run, GB/s: `sum_gb_per_s`, `flows` with the rate of each, and `collapses`, where PCIe
+    would be far slower than that."""
+    return Result(ask("topology flows", {"topology": topology, **given}))
 
 
 @asks("topology import", source="from")

@@ -29,7 +29,7 @@ std::string range_words(const TableRule& rule) {
 
 std::string subject(const TableRule& rule) {
   return fmt::format("{} of {}", name_of(rule.collective),
-                     rule.dtype ? name_of(*rule.dtype) : "any dtype");
+                     rule.dtype ? name_of(*rule.dtype) : "all dtypes");
 }
 
 // ---------------------------------------------------------------- what a rule must be
@@ -63,7 +63,7 @@ void require_rule(const TableRule& rule) {
 /// Of one collective: that rules which may take the same dtype stand beside each other.
 void require_beside(const TableRule& before, const TableRule& after, const std::string& what) {
   if (after.from_bytes < before.to_bytes) {
-    fail("{}: it overlaps {}: both take {} of {} bytes; allowed is one rule for each size",
+    fail("{}: it overlaps {}: both take {}, {} bytes; allowed is one rule for each size",
          after.origin, before.origin, what, after.from_bytes);
   }
   if (after.from_bytes > before.to_bytes) {
@@ -72,19 +72,15 @@ void require_beside(const TableRule& before, const TableRule& after, const std::
   }
 }
 
-void require_rules_of(const std::vector<TableRule>& rules, Collective collective,
-                      std::optional<DType> dtype) {
-  std::vector<const TableRule*> taken;
-  for (const TableRule& rule : rules) {
-    if (rule.collective == collective && (!rule.dtype || rule.dtype == dtype)) {
-      taken.push_back(&rule);
-    }
-  }
-  std::ranges::stable_sort(taken, {}, &TableRule::from_bytes);
-  const std::string what = dtype ? fmt::format("{} of {}", name_of(collective), name_of(*dtype))
-                                 : std::string(name_of(collective));
-  for (std::size_t i = 1; i < taken.size(); ++i) require_beside(*taken[i - 1], *taken[i], what);
+/// Of a dtype.
+bool takes(const TableRule& rule, DType dtype) {
+  if (rule.dtype) return rule.dtype == dtype;
+  const auto can = [&](const std::string& codec) { return find_codec(codec)->takes(dtype); };
+  const std::optional<std::string> inner = rule.options.inner_codec();
+  return (rule.codec.empty() || can(rule.codec)) && (!inner || can(*inner));
 }
+
+constexpr DType kDTypes[] = {DType::fp16, DType::bf16, DType::fp32};
 
 // ---------------------------------------------------------------- TOML
 
@@ -198,10 +194,20 @@ void add(std::vector<TableRule>& rules, const std::string& origin, Make make) {
 }  // namespace
 
 CallTable::CallTable(std::vector<TableRule> rules) : rules_(std::move(rules)) {
+  for (const TableRule& rule : rules_) {
+    std::vector<bool>& of_rule = takes_.emplace_back();
+    for (const DType dtype : kDTypes) of_rule.push_back(takes(rule, dtype));
+  }
   for (const Collective collective : kCollectives) {
-    require_rules_of(rules_, collective, std::nullopt);
-    for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
-      require_rules_of(rules_, collective, dtype);
+    for (const DType dtype : kDTypes) {
+      std::vector<const TableRule*> taken;
+      for (std::size_t i = 0; i < rules_.size(); ++i) {
+        const bool is_of = rules_[i].collective == collective;
+        if (is_of && takes_[i][static_cast<std::size_t>(dtype)]) taken.push_back(&rules_[i]);
+      }
+      std::ranges::stable_sort(taken, {}, &TableRule::from_bytes);
+      const std::string what = fmt::format("{} of {}", name_of(collective), name_of(dtype));
+      for (std::size_t i = 1; i < taken.size(); ++i) require_beside(*taken[i - 1], *taken[i], what);
     }
   }
 }
@@ -281,9 +287,10 @@ CallTable CallTable::from_environment() {
 }
 
 const TableRule* CallTable::find(Collective collective, DType dtype, std::uint64_t bytes) const {
-  for (const TableRule& rule : rules_) {
-    if (rule.collective == collective && (!rule.dtype || *rule.dtype == dtype) &&
-        rule.from_bytes <= bytes && bytes < rule.to_bytes) {
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    const TableRule& rule = rules_[i];
+    if (rule.collective == collective && rule.from_bytes <= bytes && bytes < rule.to_bytes &&
+        takes_[i][static_cast<std::size_t>(dtype)]) {
       return &rule;
     }
   }

@@ -3,7 +3,7 @@
 //
 //     [[rule]]
 //     collective = "all_reduce"
-//     dtype = "bf16"              # of all dtypes, where it is left out
+//     dtype = "bf16"              # all that the codec takes, where it is left out
 //     from_bytes = 1048576        # of a rank's payload, included; 0 where it is left out
 //     to_bytes = 67108864         # not included; no end where it is left out
 //     algorithm = "two_shot"      # or "library": not ours
@@ -28,8 +28,9 @@ inline constexpr std::string_view kByLibrary = "library";
 
 struct TableRule {
   Collective collective = Collective::all_reduce;
-  std::optional<DType> dtype = {};      ///< of the payload; any where it is not set
-  std::uint64_t from_bytes = 0;         ///< of a rank's payload, included
+  std::optional<DType> dtype =
+      {};                        ///< of the payload; where it is not set all that the codec takes
+  std::uint64_t from_bytes = 0;  ///< of a rank's payload, included
   std::uint64_t to_bytes = UINT64_MAX;  ///< not included; UINT64_MAX: no end
   std::string algorithm;
   std::string codec = {};  ///< empty: values as they are
@@ -65,6 +66,7 @@ class CallTable {
 
  private:
   std::vector<TableRule> rules_;
+  std::vector<std::vector<bool>> takes_;  ///< by rule, by dtype
 };
 
 /// The algorithm of calls that no rule takes.

@@ -360,6 +360,9 @@ class RankOnDevice final : public RankCommunicator {
     }
     return status.ok() ? communicator_.run(request, input, output, own_) : status;
   }
+  Result<std::string> explain(const CollectiveRequest& request) override {
+    return communicator_.explain(request);
+  }
   Status set_random_calls(std::uint32_t calls) override {
     return communicator_.set_random_calls(calls);
   }

@@ -75,6 +75,8 @@ class RankCommunicator {
   /// As Communicator::run; `stream` is the platform's, null for the default one.
   virtual Status run(const CollectiveRequest& request, const void* input, void* output,
                      void* stream) = 0;
+  /// As Communicator::explain.
+  virtual Result<std::string> explain(const CollectiveRequest& request) = 0;
   /// Waits for this rank's work on the stream.
   virtual Status wait(void* stream) = 0;
   /// As Communicator::set_random_calls.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Sequence
 
 import numpy as np
@@ -27,11 +28,15 @@ class Memory(NamedTuple):
 
     @property
     def elements(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * SIZES[self.dtype]
 
     @property
     def end(self) -> int:
-        return self.address + self.elements * SIZES[self.dtype]
+        return self.address + self.bytes
 
     def overlaps(self, other: Memory) -> bool:
         return self.address < other.end and other.address < self.end

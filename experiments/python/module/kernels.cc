@@ -12,11 +12,13 @@
 #include "experiments/python/module/request.h"
 #include "kernels/conformance/all_reduce_check.h"
 #include "kernels/runtime/bootstrap.h"
+#include "kernels/runtime/call_table.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/mistakes.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/memory.h"
+#include "reference/words.h"
 
 namespace arlab::python {
 namespace {
@@ -250,6 +252,41 @@ CollectiveRequest request_of(const std::string& algorithm, const std::string& co
           .sum = how};
 }
 
+Collective collective_named(const std::string& name) {
+  return member_named<Collective>(name, "a collective", kCollectives);
+}
+
+/// What a call takes: an algorithm, a codec and options, where the table says so.
+nb::object choice(const CallTable& table, const std::string& collective, const std::string& dtype,
+                  std::uint64_t bytes) {
+  const TableRule* const rule = table.find(collective_named(collective), parse_dtype(dtype), bytes);
+  if (rule == nullptr || rule->algorithm == kByLibrary) return nb::none();
+  nb::dict options;
+  for (const auto& [name, value] : rule->options) {
+    const auto* const number = std::get_if<std::uint64_t>(&value);
+    const auto* const flag = std::get_if<bool>(&value);
+    options[name.c_str()] = number != nullptr ? nb::object(nb::int_(*number))
+                            : flag != nullptr ? nb::object(nb::bool_(*flag))
+                                              : nb::object(nb::str(words_of(value).c_str()));
+  }
+  const nb::object codec =
+      rule->codec.empty() ? nb::none() : nb::object(nb::str(rule->codec.c_str()));
+  return nb::make_tuple(rule->algorithm, codec, options);
+}
+
+void define_table(nb::module_& module) {
+  nb::class_<CallTable>(module, "CallTable")
+      .def_static("read", &CallTable::read)
+      .def_static("of_words",
+                  [](const std::string& words) { return CallTable::parse_words(words, "table"); })
+      .def_static("from_environment", &CallTable::from_environment)
+      .def("choice", choice, nb::arg("collective"), nb::arg("dtype"), nb::arg("bytes"))
+      .def("explain", [](const CallTable& table, const std::string& collective,
+                         const std::string& dtype, std::uint64_t bytes) {
+        return table.explain(collective_named(collective), parse_dtype(dtype), bytes);
+      });
+}
+
 void define_communicator(nb::module_& module) {
   nb::class_<RankCommunicator>(module, "Communicator")
       .def_prop_ro("rank", &RankCommunicator::rank)
@@ -270,6 +307,22 @@ void define_communicator(nb::module_& module) {
           nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"), nb::arg("dtype"),
           nb::arg("elements"), nb::arg("seed"), nb::arg("sum"), nb::arg("input"), nb::arg("output"),
           nb::arg("stream"))
+      .def(
+          "explain",
+          [](RankCommunicator& self, const std::string& algorithm, const std::string& codec,
+             const nb::dict& options, const std::string& dtype, std::size_t elements,
+             std::uint64_t seed, const std::string& sum) {
+            const auto request = request_of(algorithm, codec, options, dtype, elements, seed, sum);
+            std::string why;
+            require(without_python([&]() -> Status {
+              Result<std::string> explained = self.explain(request);
+              if (explained.ok()) why = explained.value();
+              return explained.status();
+            }));
+            return why;
+          },
+          nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"), nb::arg("dtype"),
+          nb::arg("elements"), nb::arg("seed"), nb::arg("sum"))
       .def("set_random_calls",
            [](RankCommunicator& self, std::uint32_t calls) {
              require(without_python([&] { return self.set_random_calls(calls); }));
@@ -352,6 +405,7 @@ void define_kernels(nb::module_& module) {
     return value_of(value_of(find_platform(platform))->devices());
   });
   module.def("describe", describe);
+  define_table(module);
   define_communicator(module);
 }
 

@@ -1,6 +1,7 @@
 """Tables of calls: which algorithm and codec by collective, dtype and size, on emulated GPUs."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -186,3 +187,10 @@ def test_select_writes_one(tmp_path):
         [PROGRAM, *"select --topology h200-2 --dtype fp16 --times times.csv".split()], cwd=tmp_path, capture_output=True, text=True
     )
     assert refused.returncode == 2 and "no times of fp16 on 2 ranks" in refused.stderr
+
+def test_the_lines_of_the_page(capsys):
+    page = (Path(__file__).parents[2] / "experiments/site/pages/howto.md").read_text()
+    exec(re.search(r"<!-- test: table -->\n```python\n(.*?)```", page, re.DOTALL)[1], {})
+    assert "two_shot, codec qr-q4\n" in capsys.readouterr().out
+    rule = re.search(r"A rule of the file:\n\n```toml\n(.*?)```", page, re.DOTALL)[1]
+    assert arlab._arlab.CallTable.parse(rule, "page").choice("all_reduce", "bf16", 1 << 20) == ("two_shot", "qr-q4", {})

@@ -277,6 +277,8 @@ nb::object choice(const CallTable& table, const std::string& collective, const s
 void define_table(nb::module_& module) {
   nb::class_<CallTable>(module, "CallTable")
       .def_static("read", &CallTable::read)
+      .def_static("parse", [](const std::string& text,
+                              const std::string& origin) { return CallTable::parse(text, origin); })
       .def_static("of_words",
                   [](const std::string& words) { return CallTable::parse_words(words, "table"); })
       .def_static("from_environment", &CallTable::from_environment)
@@ -361,6 +363,25 @@ void define_communicator(nb::module_& module) {
         const nb::gil_scoped_release others_may_run;
         return join(platform, device, bootstrap_from_environment(milliseconds), options);
       });
+  // Ranks that were told the same (`agreed`) meet at a socket of this name.
+  module.def("from_meeting", [](const std::string& platform, int device, int blocks, int sms,
+                                std::size_t slot_bytes, double timeout_s, double meeting_timeout_s,
+                                int rank, int ranks, const std::string& name,
+                                const nb::bytes& agreed) {
+    const CommunicatorOptions options = options_of(blocks, sms, slot_bytes, timeout_s);
+    check_timeout("a meeting's timeout", meeting_timeout_s);
+    const auto milliseconds = static_cast<std::uint64_t>(std::ceil(meeting_timeout_s * 1000));
+    const std::string mine(agreed.c_str(), agreed.size());
+    const nb::gil_scoped_release others_may_run;
+    auto bootstrap = socket_bootstrap(rank, ranks, value_of(meeting_folder()), name, milliseconds);
+    require(bootstrap.status());
+    const std::vector<std::string> told = value_of(bootstrap.value()->all_gather(mine));
+    for (std::size_t other = 0; other < told.size(); ++other) {
+      if (told[other] == told[0]) continue;
+      require(Status::error(fmt::format("rank {} was given other handles than rank 0", other)));
+    }
+    return join(platform, device, std::move(bootstrap), options);
+  });
   module.def("from_gather", [](const std::string& platform, int device, int blocks, int sms,
                                std::size_t slot_bytes, double timeout_s, int rank, int ranks,
                                const nb::callable& gather) {

@@ -168,7 +168,7 @@ class Communicator:
         table: str | os.PathLike[str] | None = None,
     ) -> "Communicator":
         """As torchrun and similar launchers say: RANK, WORLD_SIZE, and MASTER_PORT, which names the socket at which the
-        ranks meet. It is in the folder ARLAB_BOOTSTRAP_DIR, of mode 700 [/tmp/arlab-UID]. `device` [LOCAL_RANK, else
+        ranks meet; or Open MPI's mpirun. It is in the folder ARLAB_BOOTSTRAP_DIR, of mode 700 [/tmp/arlab-UID]. `device` [LOCAL_RANK, else
         RANK, modulo the number of devices].
 
         `sms`: multiprocessors for kernels, each full of blocks, which leaves the others to matrix products (of NVIDIA's an
@@ -181,7 +181,8 @@ class Communicator:
         Raises ValueError for a table that cannot be read, and Error, on all ranks, when one does not come or cannot take part; the message names it.
         """
         if device is None:
-            name = "LOCAL_RANK" if "LOCAL_RANK" in os.environ else "RANK"
+            variables = ("LOCAL_RANK", "RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+            name = next((each for each in variables if each in os.environ), "RANK")
             text = os.environ.get(name, "0")
             if not re.fullmatch("[0-9]{1,9}", text):
                 raise Error(f"{name}={text!r}: allowed is an integer from 0 on")

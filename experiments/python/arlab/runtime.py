@@ -41,16 +41,15 @@ def devices(platform: str = "host") -> int:
 
 
 def _check_call(communicator: _Rank, platform: str, memory: Memory, output: Memory, rank: int) -> None:
-    where = f"rank {rank}'s"
     if memory.platform != platform:
-        raise ArgumentError(f"{where} tensor is on platform {memory.platform}, the communicator on {platform}")
+        raise ArgumentError(f"rank {rank}'s tensor is on platform {memory.platform}, the communicator on {platform}")
     if platform != "host" and memory.device != communicator.device:
-        raise ArgumentError(f"{where} tensor is on device {memory.device}, the communicator on {communicator.device}")
-    if (memory.elements, memory.dtype, memory.platform, memory.device) != (
+        raise ArgumentError(f"rank {rank}'s tensor is on device {memory.device}, the communicator on {communicator.device}")
+    if output is not memory and (memory.elements, memory.dtype, memory.platform, memory.device) != (
         output.elements, output.dtype, output.platform, output.device,
     ):  # fmt: skip
         raise ArgumentError(
-            f"{where} output has {output.elements} elements of {output.dtype}, its tensor {memory.elements} of"
+            f"rank {rank}'s output has {output.elements} elements of {output.dtype}, its tensor {memory.elements} of"
             f" {memory.dtype}; both must be on one device"
         )
 
@@ -68,6 +67,13 @@ def _check_overlaps(memories: dict[int, Memory], outputs: dict[int, Memory]) -> 
                 raise ArgumentError(f"rank {rank}'s output overlaps rank {other}'s output")
 
 
+#: The algorithm of calls that name none; of other collectives it has their name.
+_USUAL = {"all_reduce": "two_shot"}
+
+#: Of calls that were made: reading their words again would take longer than a small call.
+_MOST_KNOWN_CALLS = 4096
+
+
 class _Method(NamedTuple):
     """How a call is to be made: what it names, and where that is nothing at all, as the table says."""
 
@@ -75,21 +81,39 @@ class _Method(NamedTuple):
     algorithm: str | Algorithm | None = None
     codec: str | None = None
     sum: Sum | str | None = None
-    options: dict[str, Any] = {}
+    options: dict[str, Any] | None = None
 
-    def of(self, memory: Memory, table: _arlab.CallTable, seed: int) -> tuple[Any, ...]:
-        """As the compiled part takes it: algorithm, codec, options, dtype, elements, seed and sum."""
-        algorithm, codec, options = self.algorithm, self.codec, self.options
+    def of(self, memory: Memory, table: _arlab.CallTable, seed: int) -> _arlab.Request:
+        """As the compiled part takes it."""
+        algorithm, codec, options = self.algorithm, self.codec, self.options or {}
         if algorithm is None and codec is None and not options:
             chosen = table.choice(self.collective, memory.dtype, memory.bytes)
             algorithm, codec, options = chosen or (None, None, {})
         what, given = asked(algorithm or _USUAL.get(self.collective, self.collective), options)
         how = "native" if self.sum is None else str(self.sum)
-        return what, codec or memory.dtype, given, memory.dtype, memory.elements, seed, how
+        return _arlab.Request(what, codec or memory.dtype, given, memory.dtype, memory.elements, seed, how)
 
 
-#: The algorithm of calls that name none; of other collectives it has their name.
-_USUAL = {"all_reduce": "two_shot"}
+class _Calls:
+    """The calls of a team, by what they name and what their tensors are."""
+
+    def __init__(self, table: _arlab.CallTable):
+        self.table, self.seed = table, 0
+        self._known: dict[tuple[Any, ...], _arlab.Request] = {}
+
+    def request(self, method: _Method, memory: Memory) -> _arlab.Request:
+        if method.options or not (method.algorithm is None or type(method.algorithm) is str):
+            return method.of(memory, self.table, self.seed)
+        # A record of a sum has no hash; its text has.
+        how = method.sum if method.sum is None else str(method.sum)
+        key = (method.collective, method.algorithm, method.codec, how, memory.dtype, memory.elements, self.seed)
+        request = self._known.get(key)
+        if request is None:
+            request = method.of(memory, self.table, self.seed)
+            if len(self._known) >= _MOST_KNOWN_CALLS:
+                self._known.clear()
+            self._known[key] = request
+        return request
 
 
 def _table(table: str | os.PathLike[str] | None) -> _arlab.CallTable:
@@ -99,17 +123,16 @@ def _table(table: str | os.PathLike[str] | None) -> _arlab.CallTable:
     return _arlab.CallTable.read(text) if text.endswith(".toml") else _arlab.CallTable.of_words(text)
 
 
-def _explained(rank: _Rank, method: _Method, tensor: Any, table: _arlab.CallTable, seed: int) -> str:
+def _explained(rank: _Rank, method: _Method, tensor: Any, calls: _Calls) -> str:
     memory = memory_of(tensor, "the tensor")
     named = method.algorithm is not None or method.codec is not None or method.options
-    why = "named by the call" if named else table.explain(method.collective, memory.dtype, memory.bytes)
-    return f"{why}\n{rank.explain(*method.of(memory, table, seed))}"
+    why = "named by the call" if named else calls.table.explain(method.collective, memory.dtype, memory.bytes)
+    return f"{why}\n{rank.explain(calls.request(method, memory))}"
 
 
 def _checked(
-    communicators: Sequence[_Rank], platform: str, tensors: Sequence[Any], outputs: Sequence[Any], method: _Method,
-    table: _arlab.CallTable, seed: int,
-) -> tuple[Any, ...]:  # fmt: skip
+    communicators: Sequence[_Rank], platform: str, tensors: Sequence[Any], outputs: Sequence[Any], method: _Method, calls: _Calls,
+) -> tuple[_arlab.Request, list[int], list[int]]:  # fmt: skip
     """What the compiled part takes for these ranks: the call, then addresses of inputs and of outputs.
 
     A mistake in one tensor must not leave the other ranks' kernels waiting, so all are checked before any is used.
@@ -117,17 +140,20 @@ def _checked(
     memories, targets = {}, {}
     for communicator, tensor, output in zip(communicators, tensors, outputs):
         rank = communicator.rank
-        memories[rank] = memory_of(tensor, f"rank {rank}'s tensor")
-        targets[rank] = memory_of(output, f"rank {rank}'s output", writable=True)
-        _check_call(communicator, platform, memories[rank], targets[rank], rank)
-        first, memory = next(iter(memories.values())), memories[rank]
+        in_place = output is tensor
+        memory = memory_of(tensor, "rank {}'s {}", writable=in_place, of=(rank, "tensor"))
+        memories[rank] = memory
+        targets[rank] = memory if in_place else memory_of(output, "rank {}'s {}", writable=True, of=(rank, "output"))
+        _check_call(communicator, platform, memory, targets[rank], rank)
+        first = next(iter(memories.values()))
         if (memory.elements, memory.dtype) != (first.elements, first.dtype):
             raise ArgumentError(
                 f"rank {rank}'s tensor has {memory.elements} elements of {memory.dtype}, rank 0's {first.elements} of {first.dtype}"
             )
-    _check_overlaps(memories, targets)
-    addresses = [[each.address for each in ranks.values()] for ranks in (memories, targets)]
-    return *method.of(first, table, seed), *addresses
+    if len(memories) > 1 or memories[rank] is not targets[rank]:
+        _check_overlaps(memories, targets)
+    inputs, into = ([each.address for each in ranks.values()] for ranks in (memories, targets))
+    return calls.request(method, first), inputs, into
 
 
 def _set_rounding(ranks: Sequence[_Rank], seed: int, call: int) -> int:
@@ -151,8 +177,8 @@ class Communicator:
     """
 
     def __init__(self, rank: _Rank, platform: str, table: _arlab.CallTable | None = None):
-        self._rank, self._platform, self._seed = rank, platform, 0
-        self._table = _arlab.CallTable.from_environment() if table is None else table
+        self._rank, self._platform = rank, platform
+        self._calls = _Calls(_arlab.CallTable.from_environment() if table is None else table)
 
     @classmethod
     def from_environment(
@@ -273,14 +299,12 @@ class Communicator:
         sum: Sum | str | None = None, **options: Any,
     ) -> str:  # fmt: skip
         """Why a call with this tensor goes as it goes, in two lines: the rule of the table that takes it, and the kernel."""
-        return _explained(self._rank, _Method(collective, algorithm, codec, sum, options), tensor, self._table, self._seed)
+        return _explained(self._rank, _Method(collective, algorithm, codec, sum, options), tensor, self._calls)
 
     def _call(self, tensor: Any, method: _Method, out: Any, stream: int | None) -> Any:
         stream, output = _stream_of(tensor, stream), tensor if out is None else out
-        *call, inputs, outputs = _checked(
-            [self._rank], self._platform, [tensor], [output], method, self._table, self._seed
-        )
-        self._rank.run(*call, *inputs, *outputs, stream)
+        request, inputs, outputs = _checked([self._rank], self._platform, [tensor], [output], method, self._calls)
+        self._rank.run(request, *inputs, *outputs, stream)
         if self._platform == "host":
             self._rank.synchronize(stream)
         return output
@@ -288,7 +312,7 @@ class Communicator:
     def set_rounding(self, seed: int = 0, call: int = 0) -> None:
         """The seed of codecs with random numbers (`-stoch`), and how many calls of such codecs were before the next one: they are
         counted from there on the device, so that each replay of a graph has its own number. All ranks set the same."""
-        self._seed = _set_rounding([self._rank], seed, call)
+        self._calls.seed = _set_rounding([self._rank], seed, call)
 
     def synchronize(self, stream: int = 0) -> None:
         """Waits for a stream's work. Raises Error when a rank did not arrive, or was in another call, which is then
@@ -314,9 +338,9 @@ class Group:
         timeout_s: float = 10,
         table: str | os.PathLike[str] | None = None,
     ):
-        self._table = _table(table)
+        self._calls = _Calls(_table(table))
         self._ranks = _arlab.in_process(platform, list(devices), blocks, sms, slot_bytes, timeout_s)
-        self._platform, self._seed = platform, 0
+        self._platform = platform
 
     @property
     def world_size(self) -> int:
@@ -324,7 +348,7 @@ class Group:
 
     def set_rounding(self, seed: int = 0, call: int = 0) -> None:
         """As Communicator.set_rounding, for all ranks."""
-        self._seed = _set_rounding(self._ranks, seed, call)
+        self._calls.seed = _set_rounding(self._ranks, seed, call)
 
     def all_reduce(
         self,
@@ -359,12 +383,12 @@ class Group:
 
     def explain(self, tensor: Any, **call: Any) -> str:
         """As Communicator.explain, of one of the tensors; what `call` names are its arguments."""
-        return Communicator(self._ranks[0], self._platform, self._table).explain(tensor, **call)
+        return Communicator(self._ranks[0], self._platform, self._calls.table).explain(tensor, **call)
 
     def _call(self, tensors: Sequence[Any], method: _Method, out: Sequence[Any] | None) -> list[Any]:
         outputs = list(tensors if out is None else out)
         if len(tensors) != self.world_size or len(outputs) != self.world_size:
             raise ArgumentError(f"{len(tensors)} tensors and {len(outputs)} outputs for {self.world_size} ranks")
-        call = _checked(self._ranks, self._platform, tensors, outputs, method, self._table, self._seed)
+        call = _checked(self._ranks, self._platform, tensors, outputs, method, self._calls)
         _arlab.run_together(self._ranks, *call, [_stream_of(tensor, None) for tensor in tensors])
         return outputs

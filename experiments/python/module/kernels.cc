@@ -290,41 +290,37 @@ void define_table(nb::module_& module) {
 }
 
 void define_communicator(nb::module_& module) {
+  // Made once for all calls like it: reading names takes longer than a small call.
+  nb::class_<CollectiveRequest>(module, "Request")
+      .def("__init__", [](CollectiveRequest* self, const std::string& algorithm,
+                          const std::string& codec, const nb::dict& options,
+                          const std::string& dtype, std::size_t elements, std::uint64_t seed,
+                          const std::string& sum) {
+        new (self)
+            CollectiveRequest(request_of(algorithm, codec, options, dtype, elements, seed, sum));
+      });
   nb::class_<RankCommunicator>(module, "Communicator")
       .def_prop_ro("rank", &RankCommunicator::rank)
       .def_prop_ro("ranks", &RankCommunicator::ranks)
       .def_prop_ro("device", &RankCommunicator::device)
-      .def(
-          "run",
-          [](RankCommunicator& self, const std::string& algorithm, const std::string& codec,
-             const nb::dict& options, const std::string& dtype, std::size_t elements,
-             std::uint64_t seed, const std::string& sum, std::uintptr_t input,
-             std::uintptr_t output, std::uintptr_t stream) {
-            const auto request = request_of(algorithm, codec, options, dtype, elements, seed, sum);
-            require(without_python([&] {
-              return self.run(request, address(input), const_cast<void*>(address(output)),
-                              const_cast<void*>(address(stream)));
-            }));
-          },
-          nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"), nb::arg("dtype"),
-          nb::arg("elements"), nb::arg("seed"), nb::arg("sum"), nb::arg("input"), nb::arg("output"),
-          nb::arg("stream"))
-      .def(
-          "explain",
-          [](RankCommunicator& self, const std::string& algorithm, const std::string& codec,
-             const nb::dict& options, const std::string& dtype, std::size_t elements,
-             std::uint64_t seed, const std::string& sum) {
-            const auto request = request_of(algorithm, codec, options, dtype, elements, seed, sum);
-            std::string why;
-            require(without_python([&]() -> Status {
-              Result<std::string> explained = self.explain(request);
-              if (explained.ok()) why = explained.value();
-              return explained.status();
-            }));
-            return why;
-          },
-          nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"), nb::arg("dtype"),
-          nb::arg("elements"), nb::arg("seed"), nb::arg("sum"))
+      .def("run",
+           [](RankCommunicator& self, const CollectiveRequest& request, std::uintptr_t input,
+              std::uintptr_t output, std::uintptr_t stream) {
+             require(without_python([&] {
+               return self.run(request, address(input), const_cast<void*>(address(output)),
+                               const_cast<void*>(address(stream)));
+             }));
+           })
+      .def("explain",
+           [](RankCommunicator& self, const CollectiveRequest& request) {
+             std::string why;
+             require(without_python([&]() -> Status {
+               Result<std::string> explained = self.explain(request);
+               if (explained.ok()) why = explained.value();
+               return explained.status();
+             }));
+             return why;
+           })
       .def("set_random_calls",
            [](RankCommunicator& self, std::uint32_t calls) {
              require(without_python([&] { return self.set_random_calls(calls); }));
@@ -337,9 +333,7 @@ void define_communicator(nb::module_& module) {
   module.def("in_process", in_process);
   module.def(
       "run_together",
-      [](const std::vector<RankCommunicator*>& ranks, const std::string& algorithm,
-         const std::string& codec, const nb::dict& options, const std::string& dtype,
-         std::size_t elements, std::uint64_t seed, const std::string& sum,
+      [](const std::vector<RankCommunicator*>& ranks, const CollectiveRequest& request,
          const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs,
          const std::vector<std::uintptr_t>& streams) {
         std::vector<RankCall> calls;
@@ -348,12 +342,8 @@ void define_communicator(nb::module_& module) {
                            const_cast<void*>(address(outputs[rank])),
                            const_cast<void*>(address(streams[rank]))});
         }
-        const auto request = request_of(algorithm, codec, options, dtype, elements, seed, sum);
         require(without_python([&] { return run_together(request, calls); }));
-      },
-      nb::arg("ranks"), nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"),
-      nb::arg("dtype"), nb::arg("elements"), nb::arg("seed"), nb::arg("sum"), nb::arg("inputs"),
-      nb::arg("outputs"), nb::arg("streams"));
+      });
   module.def(
       "from_environment", [](const std::string& platform, int device, int blocks, int sms,
                              std::size_t slot_bytes, double timeout_s, double bootstrap_timeout_s) {

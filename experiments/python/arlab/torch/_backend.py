@@ -147,7 +147,7 @@ class Group(ProcessGroup):
         def call() -> None:
             for tensor in tensors:
                 how = self._sum(tensor.dtype, opts.reduceOp)
-                teams.all_reduce(self.team, tensor, tensor, algorithm=self.team.options.algorithm, **how)
+                teams.all_reduce(self.team, tensor, algorithm=self.team.options.algorithm, **how)
 
         return self._enqueue(tensors, tensors, call)
 

@@ -21,13 +21,13 @@ def _contiguous(like: Tensor, elements: int | None = None) -> Tensor:
 
 
 def _all_reduce(tensor: Tensor, group: str = "", codec: str | None = None, algorithm: str | None = None, sum: str | None = None) -> Tensor:
-    out = _contiguous(tensor)
-    teams.all_reduce(team_of(group), tensor, out, codec=codec, algorithm=algorithm, sum=sum)
+    out = tensor.clone(memory_format=torch.contiguous_format)
+    teams.all_reduce(team_of(group), out, codec=codec, algorithm=algorithm, sum=sum)
     return out
 
 
 def _all_reduce_(tensor: Tensor, group: str = "", codec: str | None = None, algorithm: str | None = None, sum: str | None = None) -> None:
-    teams.all_reduce(team_of(group), tensor, tensor, codec=codec, algorithm=algorithm, sum=sum)
+    teams.all_reduce(team_of(group), tensor, codec=codec, algorithm=algorithm, sum=sum)
 
 
 def _reduce_scatter(tensor: Tensor, group: str = "", codec: str | None = None, sum: str | None = None) -> Tensor:

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -241,17 +241,25 @@ def _named(**given: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
+def _in_place(tensor: Tensor, call: Callable[[Tensor], Any]) -> None:
+    """On its memory where that is contiguous, else on a copy."""
+    memory = tensor.detach().contiguous()
+    if memory.numel() > 0:
+        call(memory)
+    if memory.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(memory)
+
+
 def all_reduce(
-    team: Team, tensor: Tensor, out: Tensor, *, codec: str | None = None, algorithm: str | Algorithm | None = None,
+    team: Team, tensor: Tensor, *, codec: str | None = None, algorithm: str | Algorithm | None = None,
     sum: Sum | str | None = None, average: bool = False,
 ) -> None:  # fmt: skip
-    """Into `out`, which is `tensor` or apart from it, and contiguous; `average` divides by the number of ranks afterwards."""
+    """In place; `average` divides by the number of ranks afterwards."""
     team.count("all_reduce", codec)
-    tensor, out = tensor.detach(), out.detach()
-    if tensor.numel() > 0:
-        team.on(tensor.device).all_reduce(tensor.contiguous(), out=out, **_named(codec=codec, algorithm=algorithm, sum=sum))
+    how = _named(codec=codec, algorithm=algorithm, sum=sum)
+    _in_place(tensor, lambda memory: team.on(tensor.device).all_reduce(memory, **how))
     if average:
-        out.div_(team.ranks)
+        tensor.detach().div_(team.ranks)
 
 
 def reduce_scatter(
@@ -269,33 +277,32 @@ def reduce_scatter(
 
 
 def all_gather(team: Team, output: Tensor, tensor: Tensor, *, codec: str | None = None) -> None:
-    """`output`, which is contiguous: as many slots of the tensor's size as ranks; the tensor may be its own slot there."""
+    """`output`: as many slots of the tensor's size as ranks; the tensor may be its own slot there."""
     _check_slots("all_gather", team, output, tensor)
     team.count("all_gather", codec)
-    tensor, output = tensor.detach(), output.detach()
-    if tensor.numel() > 0:
-        own = output.view(team.ranks, -1)[team.rank]
+
+    def call(memory: Tensor) -> None:
+        own = memory.view(team.ranks, -1)[team.rank]
         if own.data_ptr() != tensor.data_ptr():
-            own.copy_(tensor.reshape(-1))
-        team.on(tensor.device).all_gather(output, **_named(codec=codec))
+            own.copy_(tensor.detach().reshape(-1))
+        team.on(tensor.device).all_gather(memory, **_named(codec=codec))
+
+    _in_place(output, call)
 
 
 def all_to_all(team: Team, output: Tensor, tensor: Tensor, *, codec: str | None = None) -> None:
-    """As many equal slots as ranks, in both; `output` is contiguous."""
-    if tensor.numel() % team.ranks or output.numel() != tensor.numel() or output.dtype != tensor.dtype:
-        raise ArgumentError(
-            f"all_to_all: {_kind(tensor)} into {_kind(output)}: needed are {team.ranks} equal slots of both"
-        )
+    """As many equal slots as ranks, in both."""
+    if tensor.numel() % team.ranks or (output.numel(), output.dtype) != (tensor.numel(), tensor.dtype):
+        raise ArgumentError(f"all_to_all: {_kind(tensor)} into {_kind(output)}: needed are {team.ranks} equal slots in both")
     team.count("all_to_all", codec)
-    if tensor.numel() > 0:
-        team.on(tensor.device).all_to_all(tensor.detach().contiguous(), out=output.detach(), **_named(codec=codec))
+    given = tensor.detach().contiguous()
+    _in_place(output, lambda memory: team.on(tensor.device).all_to_all(given, out=memory, **_named(codec=codec)))
 
 
 def broadcast(team: Team, tensor: Tensor) -> None:
     """That of rank 0, exactly, in place."""
     team.count("broadcast")
-    if tensor.numel() > 0:
-        team.on(tensor.device).broadcast(tensor.detach(), codec=DTYPES[tensor.dtype])
+    _in_place(tensor, lambda memory: team.on(tensor.device).broadcast(memory, codec=DTYPES[tensor.dtype]))
 
 
 def _kind(tensor: Tensor) -> str:

@@ -92,7 +92,7 @@ def ddp_hook(state: HookState, bucket: Any) -> Future[Any]:
             sent = _with_error(buffer, state.error_of(bucket), codec, dtype)
         else:
             sent = buffer.to(dtype)
-        teams.all_reduce(team, sent, sent, codec=codec, algorithm=state.algorithm, sum=state.sum)
+        teams.all_reduce(team, sent, codec=codec, algorithm=state.algorithm, sum=state.sum)
         if sent is not buffer:
             buffer.copy_(sent)
 

@@ -1,7 +1,6 @@
 """Gradients with a codec: a hook for DistributedDataParallel, and the collectives of FSDP2."""
 
-from __future__ import annotations
-
+# Annotations are no text here: DistributedDataParallel looks at those of a hook.
 from typing import TYPE_CHECKING, Any, Sequence
 
 import torch
@@ -36,7 +35,7 @@ class HookState:
 
     def __init__(
         self, group: Any = None, *, codec: str | None = None, dtype: torch.dtype | None = None,
-        algorithm: str | Algorithm | None = None, sum: Sum | str | None = None, error_feedback: bool = True,
+        algorithm: "str | Algorithm | None" = None, sum: "Sum | str | None" = None, error_feedback: bool = True,
     ):  # fmt: skip
         teams.takes(codec, None)
         self.group, self.codec, self.dtype, self.algorithm, self.sum = group, codec, dtype, algorithm, sum
@@ -72,7 +71,7 @@ def _with_error(tensor: Tensor, error: Tensor, codec: str, dtype: torch.dtype) -
     return sent
 
 
-def ddp_hook(state: HookState, bucket: Any) -> Future[Any]:
+def ddp_hook(state: HookState, bucket: distributed.GradBucket) -> Future[Tensor]:
     """For DistributedDataParallel: `model.register_comm_hook(arlab.torch.HookState(codec="int4-g32"), arlab.torch.ddp_hook)`.
 
     Each rank divides its gradients by the number of ranks, adds what earlier ones have lost, and takes part in an all-reduce
@@ -107,7 +106,7 @@ class _Memory:
 class ReduceScatter(_Memory, _ReduceScatter):
     """FSDP2's reduce-scatter of gradients with a codec, for `set_custom_reduce_scatter`; see arlab.torch.shard_with."""
 
-    def __init__(self, codec: str | None = None, *, sum: Sum | str | None = None):
+    def __init__(self, codec: str | None = None, *, sum: "Sum | str | None" = None):
         teams.takes(codec, None)
         self.codec, self.sum = codec, sum
 
@@ -149,7 +148,7 @@ def _called(team: Any, result: Tensor, tensors: list[Tensor], call: Any, async_o
     return None
 
 
-def shard_with(model: Any, *, codec: str | None = None, gather_codec: str | None = None, sum: Sum | str | None = None) -> Any:
+def shard_with(model: Any, *, codec: str | None = None, gather_codec: str | None = None, sum: "Sum | str | None" = None) -> Any:
     """Has a model under fully_shard scatter its gradients and gather its parameters by arlab, in all of its sharded modules.
 
     Args:

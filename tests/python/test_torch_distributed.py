@@ -319,6 +319,8 @@ def operators(rank, ranks):
         if bits(got) != bits(expected):
             wrong.append(name)
 
+    assert arlab.torch.all_reduce  # without a group of arlab's, operators are there when one is named
+
     def model(x):
         y = torch.ops.arlab.all_reduce(x * 2, codec="qr-q4", algorithm="ring")
         torch.ops.arlab.all_reduce_(y, codec="int8-g128", sum="fp32")
@@ -504,3 +506,289 @@ def test_only_sharded_models_can_be_told():
         arlab.torch.shard_with(small_model())
 
 
+# ---------------------------------------------------------------- mistakes
+
+
+def mistaken(name):
+    """Makes a mistake that somebody would make, in this process."""
+    all_reduce, reduce_scatter, all_gather, all_to_all = _teams.all_reduce, _teams.reduce_scatter, _teams.all_gather, _teams.all_to_all
+    meet = _teams.Team._meet
+
+    def another_codec(team, tensor, *, codec=None, **how):
+        all_reduce(team, tensor, codec="int4-g64" if codec else codec, **how)
+
+    def forgotten_codec(team, tensor, *, codec=None, **how):
+        all_reduce(team, tensor, **how)
+
+    def forgotten_average(team, tensor, *, average=False, **how):
+        all_reduce(team, tensor, **how)
+
+    def average_before(team, tensor, *, average=False, **how):
+        if average:
+            tensor.div_(team.ranks)
+        all_reduce(team, tensor, **how)
+
+    def another_slot(team, output, tensor, **how):
+        whole = tensor.view(team.ranks, -1).flip(0).reshape(-1)
+        reduce_scatter(team, output, whole, **how)
+
+    def own_slot_only(team, output, tensor, **how):
+        all_gather(team, output, tensor, **how)
+        output.view(team.ranks, -1)[(team.rank + 1) % team.ranks].zero_()
+
+    def slots_as_they_were(team, output, tensor, **how):
+        output.copy_(tensor)
+
+    def own_exact(team, output, tensor, **how):
+        all_gather(team, output, tensor, **how)
+        output.view(team.ranks, -1)[team.rank].copy_(tensor.view(-1))
+
+    def ranks_in_another_order(team, device):
+        team.rank = (team.rank + 1) % team.ranks
+        return meet(team, device)
+
+    def error_with_its_sign_lost(tensor, error, codec, dtype):
+        sent = (tensor.float() - error).to(dtype)
+        error.copy_(sent.float() - _training._as_sent(sent, codec).float())
+        return sent
+
+    def error_of_the_gradient_alone(tensor, error, codec, dtype):
+        sent = (tensor.float() + error).to(dtype)
+        error.copy_(tensor.float() - _training._as_sent(sent, codec).float())
+        return sent
+
+    owner, attribute = MISTAKES[name]
+    setattr(owner, attribute, locals()[name])
+
+
+MISTAKES = {
+    "another_codec": (_teams, "all_reduce"), "forgotten_codec": (_teams, "all_reduce"),
+    "forgotten_average": (_teams, "all_reduce"), "average_before": (_teams, "all_reduce"),
+    "another_slot": (_teams, "reduce_scatter"), "own_slot_only": (_teams, "all_gather"), "own_exact": (_teams, "all_gather"),
+    "slots_as_they_were": (_teams, "all_to_all"), "ranks_in_another_order": (_teams.Team, "_meet"),
+    "error_with_its_sign_lost": (_training, "_with_error"), "error_of_the_gradient_alone": (_training, "_with_error"),
+}  # fmt: skip
+
+
+def with_a_mistake(rank, ranks, name, function, *arguments):
+    mistaken(name)
+    return function(rank, ranks, *arguments)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, what) in MISTAKES.items() if what != "_with_error"])
+def test_a_mistake_is_seen(run, name):
+    options = Options(codec="int4-g32", gather_codec="int8-g128", blocks=BLOCKS)
+    arguments = (name, rounds, "int4-g32", "int8-g128", [torch.float16])
+    assert any(wrong for wrong, _ in all_well(run(with_a_mistake, 3, *arguments, options=options)))
+
+
+@pytest.mark.parametrize("name", [name for name, (_, what) in MISTAKES.items() if what == "_with_error"])
+def test_a_mistake_of_the_error_is_seen(run, name):
+    options = {"codec": "int4-g32"}
+    (trained, buckets, *_), _ = all_well(run(with_a_mistake, 2, name, replicated, options))
+    expected = by_the_reference(2, buckets, **options)
+    assert trained[0] == expected[0] and trained[-1] != expected[-1]
+
+
+# ---------------------------------------------------------------- who must not come in, and who does not come
+
+
+def store():
+    return distributed.HashStore()
+
+
+@pytest.fixture
+def private(tmp_path, monkeypatch):
+    folder = tmp_path / "private"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    monkeypatch.setenv("ARLAB_BOOTSTRAP_DIR", str(folder))
+    return folder
+
+
+def meet(store, rank, name="arlab/0", ranks=2, timeout_s=0.3):
+    return _teams._Meeting(store, name, rank, ranks, timeout_s)
+
+
+def test_ranks_hear_each_other_and_why_one_gave_up(private):
+    there = store()
+    first, second = meet(there, 0), meet(there, 1)
+    second._say(b"=of 1")
+    assert first.gather(b"of 0") == [b"of 0", b"of 1"]
+    second._round += 1
+    second.give_up("no memory")
+    second._round = 1
+    there.set("arlab/0/1/1", there.get("arlab/0/2/1"))
+    with pytest.raises(arlab.Error, match="rank 1: what the store has from it was not written by this user on this host"):
+        first.gather(b"again")  # what is signed for one round is nothing in another
+    third = meet(there, 0, name="other")
+    other = meet(there, 1, name="other")
+    other._round = -1
+    other.give_up("no memory")
+    with pytest.raises(arlab.Error, match="^no memory$"):
+        third.gather(b"of 0")
+
+
+@pytest.mark.parametrize("said", [b"", b"=", b"x" * 31, b"x" * 4096, "another key", "another rank", "other ranks", "changed"], ids=str)
+def test_what_a_stranger_says_is_not_taken(private, said):
+    there = store()
+    place = "arlab/0/0/1"
+    if said == "another key":
+        stranger = meet(there, 1)
+        stranger._key = bytes(32)
+        stranger._say(b"=of 1")
+    elif said == "another rank":
+        meet(there, 0)._say(b"=of 0")
+        there.set(place, there.get("arlab/0/0/0"))
+    elif said == "other ranks":
+        meet(there, 1, ranks=3)._say(b"=of 1")
+    elif said == "changed":
+        meet(there, 1)._say(b"=of 1")
+        there.set(place, there.get(place)[:-1] + b"2")
+    else:
+        there.set(place, said)
+    with pytest.raises(arlab.Error, match="^rank 1: what the store has from it was not written by this user on this host$"):
+        meet(there, 0).gather(b"of 0")
+
+
+def test_the_key_is_only_this_users(private):
+    key = _teams._key()
+    assert len(key) == 32 and key == _teams._key() and key != bytes(32)
+    assert [each.name for each in private.iterdir()] == ["key"] and (private / "key").stat().st_mode & 0o777 == 0o600
+    private.chmod(0o755)
+    with pytest.raises(arlab.Error, match="needed is a folder of this user's with mode 700"):
+        _teams._key()
+    private.chmod(0o700)
+    (private / "key").write_bytes(b"short")
+    with pytest.raises(arlab.Error, match="key: needed are 32 bytes; remove it"):
+        _teams._key()
+
+
+def with_a_stranger(rank, ranks):
+    """Rank 1 does not come; somebody else has written what it would have said."""
+    if rank == 1:
+        distributed.group.WORLD.team._store.set("arlab/0/0/1", b"=of a stranger" * 300)
+        time.sleep(3)
+        return None
+    time.sleep(1)
+    began = time.monotonic()
+    try:
+        distributed.all_reduce(torch.ones(10))
+    except arlab.Error as error:
+        return str(error), time.monotonic() - began
+
+
+def test_a_stranger_in_the_store_is_an_error_on_all_ranks(run):
+    results = all_well(run(with_a_stranger, 3, timeout_s=5))
+    for said, seconds in (results[0], results[2]):
+        assert "rank 1: what the store has from it was not written by this user on this host" in said and seconds < 6
+
+
+def with_a_killed_rank(rank, ranks, calls):
+    tensor = torch.ones(10)
+    for _ in range(calls):
+        distributed.all_reduce(tensor)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        distributed.all_reduce(tensor)
+    except arlab.Error as error:
+        return str(error), time.monotonic() - began
+
+
+@pytest.mark.parametrize("calls", [0, 2])
+def test_a_killed_rank_is_named_on_all_others(run, calls):
+    results = run(with_a_killed_rank, 3, calls, timeout_s=4, silent=(1,))
+    for said, seconds in (results[0], results[2]):
+        assert "rank 1 did not" in said and seconds < 8, said
+
+
+def with_another_size(rank, ranks):
+    try:
+        distributed.all_reduce(torch.ones(10 + rank // 2))
+    except arlab.Error as error:
+        return str(error)
+
+
+def test_a_wrong_size_is_an_error_on_all_ranks(run):
+    for said in all_well(run(with_another_size, 3, timeout_s=4)):
+        assert "rank" in said and "10" in said and "11" in said, said
+
+
+def with_bad_arguments(rank, ranks):
+    said = []
+    for call in (
+        lambda: distributed.reduce_scatter_tensor(torch.empty(3), torch.empty(8)),
+        lambda: distributed.all_gather_into_tensor(torch.empty(9), torch.empty(4)),
+        lambda: distributed.all_to_all_single(torch.empty(5), torch.empty(5)),
+        lambda: distributed.all_reduce(torch.ones(4, device="meta")),
+        lambda: arlab.torch.all_reduce(torch.ones(4), codec="qr-q4"),
+        lambda: arlab.torch.all_reduce(torch.ones(4, dtype=torch.int64)),
+        lambda: distributed.new_group(backend="cpu:arlab", pg_options=SimpleNamespace()),
+    ):
+        try:
+            call()
+            said.append("nothing")
+        except ValueError as error:
+            said.append(str(error))
+    tensor = torch.ones(4)
+    distributed.all_reduce(tensor)  # nothing of that did harm
+    return said, tensor.tolist()
+
+
+def test_bad_arguments_are_one_line(run):
+    for said, total in all_well(run(with_bad_arguments, 2)):
+        for line, expected in zip(said, [
+            "reduce_scatter: 8 elements of float32 beside 3 elements of float32: needed are 2 slots of equal size",
+            "all_gather: 9 elements of float32 beside 4", "all_to_all: 5 elements of float32 into 5", "on meta: allowed are cpu",
+            "all_reduce: codec qr-q4 does not take 4 elements of float32", "not fp16, bf16 or fp32", "pg_options is SimpleNamespace: needed is an arlab.torch.Options",
+        ], strict=True):  # fmt: skip
+            assert expected in line and "\n" not in line
+        assert total == [2.0] * 4
+    with pytest.raises(ValueError, match="unknown codec 'int9'"):
+        Options(codec="int9")
+
+
+def ends_early(rank, ranks):
+    distributed.all_reduce(torch.ones(4))
+    if rank == 0:
+        raise ValueError("of the program's own")
+    return time.monotonic()
+
+
+def test_a_program_that_fails_ends_at_once(run):
+    began = time.monotonic()
+    failed, _ = run(ends_early, 2, timeout_s=10 * SOON_S)
+    assert "of the program's own" in str(failed) and time.monotonic() - began < SOON_S / 2
+
+
+# ---------------------------------------------------------------- as an installed package, and as the page says
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """A folder with what pip writes about the package's entry points; the environment of programs that see it."""
+    about = tmp_path / "site/arlab-0.dist-info"
+    about.mkdir(parents=True)
+    groups = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["entry-points"]
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: arlab\nVersion: 0\n")
+    (about / "entry_points.txt").write_text(
+        "".join(f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in each.items()) for group, each in groups.items())
+    )
+    folder = tmp_path / "private"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = os.pathsep.join([str(tmp_path / "site"), os.environ["PYTHONPATH"]])
+    return {**os.environ, "PYTHONPATH": path, "ARLAB_BOOTSTRAP_DIR": str(folder)}
+
+
+def test_pytorch_finds_the_backend_and_loads_nothing_else(installed):
+    program = "import sys, torch; print(torch.distributed.Backend.ARLAB, [n for n in sys.modules if n.startswith('arlab')])"
+    done = subprocess.run([sys.executable, "-c", program], env=installed, check=True, capture_output=True, text=True)
+    assert done.stdout == "arlab ['arlab', 'arlab.torch']\n" and done.stderr == ""
+
+
+def test_without_torch_distributed_nothing_is_registered(monkeypatch):
+    monkeypatch.setattr(distributed, "is_available", lambda: False)
+    monkeypatch.setattr(distributed.Backend, "register_backend", lambda *_, **__: pytest.fail("it was registered"))
+    monkeypatch.setattr(distributed.Backend, "_plugins", {})
+    arlab.torch.register()

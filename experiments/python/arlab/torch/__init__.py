@@ -36,7 +36,9 @@ _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names
 
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
-        return getattr(_importlib.import_module(f"arlab.torch.{_MODULE_OF[name]}"), name)
+        value = getattr(_importlib.import_module(f"arlab.torch.{_MODULE_OF[name]}"), name)
+        globals()[name] = value  # where torch.compile finds it, too
+        return value
     raise AttributeError(f"module 'arlab.torch' has no attribute {name!r}")
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from arlab.schedules import Algorithm
 
 MOST_RANKS = 8
+LEAVE_S = 5
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 _KEY_BYTES = 32
 _FAILED, _FINE = b"!", b"="
@@ -203,12 +204,23 @@ class Team:
                 communicator.synchronize(stream.cuda_stream)
 
     def leave(self) -> None:
-        self._communicators.clear()
+        """Communicators go when all ranks leave. Where one does not soon, it may still write to their memory, which then stays
+        until the process ends."""
+        if self._communicators:
+            self._store.set(f"arlab/left/{self.rank}", b"")
+            try:
+                self._store.wait([f"arlab/left/{rank}" for rank in range(self.ranks)], timedelta(seconds=LEAVE_S))
+            except RuntimeError:
+                _kept.append(self._communicators)
+        self._communicators = {}
 
-    def count(self, collective: str, codec: str | None = None) -> None:
+    def begin(self, collective: str, tensor: Tensor, codec: str | None) -> None:
+        if not takes(codec, tensor.dtype):
+            raise ArgumentError(f"{collective}: codec {codec} does not take {_kind(tensor)}")
         self.counts[f"{collective} by arlab" + (f" as {codec}" if codec else "")] += 1
 
 
+_kept: list[Any] = []
 _foreign: weakref.WeakKeyDictionary[Any, Team] = weakref.WeakKeyDictionary()
 
 
@@ -221,6 +233,7 @@ def team_of(group: Any = None) -> Team:
     if team is None:
         store, timeout = c10d._get_process_group_store(group), c10d.default_pg_timeout.total_seconds()
         team = _foreign[group] = Team(store, group.rank(), group.size(), timeout, Options())
+        weakref.finalize(group, team.leave).atexit = False
     return team
 
 
@@ -255,7 +268,7 @@ def all_reduce(
     sum: Sum | str | None = None, average: bool = False,
 ) -> None:  # fmt: skip
     """In place; `average` divides by the number of ranks afterwards."""
-    team.count("all_reduce", codec)
+    team.begin("all_reduce", tensor, codec)
     how = _named(codec=codec, algorithm=algorithm, sum=sum)
     _in_place(tensor, lambda memory: team.on(tensor.device).all_reduce(memory, **how))
     if average:
@@ -267,7 +280,7 @@ def reduce_scatter(
 ) -> None:  # fmt: skip
     """`tensor`: as many slots of the output's size as ranks. It is not changed."""
     _check_slots("reduce_scatter", team, tensor, output)
-    team.count("reduce_scatter", codec)
+    team.begin("reduce_scatter", tensor, codec)
     tensor, output = tensor.detach().contiguous(), output.detach()
     if tensor.numel() > 0:
         made = team.on(tensor.device).reduce_scatter(tensor, out=torch.empty_like(tensor), **_named(codec=codec, sum=sum))
@@ -279,7 +292,7 @@ def reduce_scatter(
 def all_gather(team: Team, output: Tensor, tensor: Tensor, *, codec: str | None = None) -> None:
     """`output`: as many slots of the tensor's size as ranks; the tensor may be its own slot there."""
     _check_slots("all_gather", team, output, tensor)
-    team.count("all_gather", codec)
+    team.begin("all_gather", tensor, codec)
 
     def call(memory: Tensor) -> None:
         own = memory.view(team.ranks, -1)[team.rank]
@@ -294,14 +307,14 @@ def all_to_all(team: Team, output: Tensor, tensor: Tensor, *, codec: str | None 
     """As many equal slots as ranks, in both."""
     if tensor.numel() % team.ranks or (output.numel(), output.dtype) != (tensor.numel(), tensor.dtype):
         raise ArgumentError(f"all_to_all: {_kind(tensor)} into {_kind(output)}: needed are {team.ranks} equal slots in both")
-    team.count("all_to_all", codec)
+    team.begin("all_to_all", tensor, codec)
     given = tensor.detach().contiguous()
     _in_place(output, lambda memory: team.on(tensor.device).all_to_all(given, out=memory, **_named(codec=codec)))
 
 
 def broadcast(team: Team, tensor: Tensor) -> None:
     """That of rank 0, exactly, in place."""
-    team.count("broadcast")
+    team.begin("broadcast", tensor, None)
     _in_place(tensor, lambda memory: team.on(tensor.device).broadcast(memory, codec=DTYPES[tensor.dtype]))
 
 

@@ -790,5 +790,32 @@ def test_pytorch_finds_the_backend_and_loads_nothing_else(installed):
 def test_without_torch_distributed_nothing_is_registered(monkeypatch):
     monkeypatch.setattr(distributed, "is_available", lambda: False)
     monkeypatch.setattr(distributed.Backend, "register_backend", lambda *_, **__: pytest.fail("it was registered"))
-    monkeypatch.setattr(distributed.Backend, "_plugins", {})
+    monkeypatch.delattr(distributed.Backend, "ARLAB", raising=False)
     arlab.torch.register()
+
+
+BLOCKS_OF_PAGE = re.findall(r"^## (.*)\n\n```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+END = """
+print({name: count for name, count in arlab.torch.statistics().items() if "arlab" in name})
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("title, lines", BLOCKS_OF_PAGE, ids=[title for title, _ in BLOCKS_OF_PAGE])
+def test_the_lines_of_the_page_run(installed, tmp_path, title, lines):
+    assert len(lines.splitlines()) == 5
+    preface = "" if title == "A backend" else "".join(BLOCKS_OF_PAGE[0][1].splitlines(keepends=True)[:3])
+    (tmp_path / "lines.py").write_text((preface + lines).replace("cuda", "cpu") + END)
+    environment = {**installed, "OMP_NUM_THREADS": "1"}
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(tmp_path / "lines.py")]
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, timeout=5 * SOON_S)
+    assert done.returncode == 0, done.stderr
+    counted = {
+        "A backend": "all_reduce by arlab as int8-g128", "Operators": "all_reduce by arlab as qr-q4",
+        "DistributedDataParallel": "all_reduce by arlab as int4-g32", "FSDP2": "reduce_scatter by arlab as int8-g128",
+    }[title]  # fmt: skip
+    assert done.stdout.count(f"'{counted}': ") == 2, done.stdout
+
+
+def test_every_way_has_its_five_lines():
+    assert [title for title, _ in BLOCKS_OF_PAGE] == ["A backend", "Operators", "DistributedDataParallel", "FSDP2"]

@@ -14,9 +14,8 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import TYPE_CHECKING, Any
 
-from arlab.torch._capture import ROW_PARALLEL, Capture, capture, partial_sums
-
 if TYPE_CHECKING:
+    from arlab.torch._capture import ROW_PARALLEL, Capture, capture, partial_sums
     from arlab.torch._operators import all_gather, all_reduce, all_reduce_, all_to_all, reduce_scatter
     from arlab.torch._teams import Options, statistics
     from arlab.torch._training import AllGather, HookState, ReduceScatter, ddp_hook, shard_with
@@ -27,6 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 _WHERE = {
+    "_capture": ("ROW_PARALLEL", "Capture", "capture", "partial_sums"),
     "_operators": ("all_gather", "all_reduce", "all_reduce_", "all_to_all", "reduce_scatter"),
     "_teams": ("Options", "statistics"),
     "_training": ("AllGather", "HookState", "ReduceScatter", "ddp_hook", "shard_with"),
@@ -53,5 +53,5 @@ def register() -> None:
     elsewhere, as with PYTHONPATH, it is called before init_process_group."""
     from torch import distributed
 
-    if distributed.is_available() and "ARLAB" not in distributed.Backend._plugins:
+    if distributed.is_available() and not hasattr(distributed.Backend, "ARLAB"):
         distributed.Backend.register_backend("arlab", _create, extended_api=True, devices=["cpu", "cuda"])

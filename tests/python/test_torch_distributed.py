@@ -794,7 +794,7 @@ def test_without_torch_distributed_nothing_is_registered(monkeypatch):
     arlab.torch.register()
 
 
-BLOCKS_OF_PAGE = re.findall(r"^## (.*)\n\n```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+BLOCKS_OF_PAGE = re.findall(r"^## ([^\n]*)\n\n```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 END = """
 print({name: count for name, count in arlab.torch.statistics().items() if "arlab" in name})
 dist.destroy_process_group()

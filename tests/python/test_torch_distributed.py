@@ -224,6 +224,14 @@ def in_groups(rank, ranks):
     scattered = arlab.reduce_scatter(inputs, codec="int4-g32").outputs[rank].view(ranks, -1)[rank]
     if bits(out.wait()) != bits(scattered):
         wrong.append("functional reduce_scatter")
+    together = functional.all_gather_into_tensor_coalesced([inputs[rank].clone()] * 2, list(range(ranks)))
+    together += functional.reduce_scatter_tensor_coalesced([inputs[rank].clone()] * 2, ["sum"] * 2, [0] * 2, list(range(ranks)))
+    for got, expected in zip(together, [torch.cat(inputs)] * 2 + [scattered] * 2, strict=True):
+        if bits(got) != bits(expected):
+            wrong.append("coalesced all_gather and reduce_scatter")
+    counted = functional.all_reduce_coalesced([torch.tensor([rank]), torch.tensor([2])], "sum", list(range(ranks)))
+    if [int(each) for each in counted] != [3, 6]:
+        wrong.append("coalesced integers")
     empty = torch.empty(0)
     distributed.all_reduce(empty)
     return wrong, arlab.torch.statistics(), arlab.torch.statistics(some) if rank != 1 else None

@@ -19,9 +19,8 @@ from arlab.torch._teams import DTYPES, MOST_RANKS, Options, Team
 ALL_GATHER, REDUCE_SCATTER = "_allgather_base", "_reduce_scatter_base"
 #: Of methods, for people.
 NAMES = {
-    "allreduce": "all_reduce", "allreduce_coalesced": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all",
-    "alltoall_base": "all_to_all", ALL_GATHER: "all_gather", REDUCE_SCATTER: "reduce_scatter",
-    "allgather_into_tensor_coalesced": "all_gather", "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all", "alltoall_base": "all_to_all",
+    ALL_GATHER: "all_gather", REDUCE_SCATTER: "reduce_scatter",
 }  # fmt: skip
 
 
@@ -81,7 +80,7 @@ class Group(ProcessGroup):
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, options: Options):
-        super().__init__(store, rank, size)
+        super().__init__(rank, size)  # the constructor that PyTorch before 2.15 lets classes in Python have
         self.team = Team(store, rank, size, timeout.total_seconds(), options)
         self._others: dict[str, Any] = {}
         kinds = ProcessGroup.BackendType
@@ -140,9 +139,10 @@ class Group(ProcessGroup):
 
     # ---- sums
 
-    def _reduce_all(self, method: str, tensors: list[Tensor], opts: Any) -> Any:
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
+        opts = opts or distributed.AllreduceOptions()
         if not self._ours(*tensors, op=opts.reduceOp):
-            return self._passed(method, tensors, opts)
+            return self._passed("allreduce", tensors, opts)
 
         def call() -> None:
             for tensor in tensors:
@@ -151,69 +151,51 @@ class Group(ProcessGroup):
 
         return self._enqueue(tensors, tensors, call)
 
-    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        return self._reduce_all("allreduce", tensors, opts or distributed.AllreduceOptions())
-
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        return self._reduce_all("allreduce_coalesced", tensors, opts or distributed.AllreduceCoalescedOptions())
-
-    def _scatter_sums(self, method: str, outputs: list[Tensor], inputs: list[Tensor], opts: Any, *passed: Any) -> Any:
-        if not self._ours(*outputs, *inputs, op=opts.reduceOp):
-            return self._passed(method, *passed, opts)
-
-        def call() -> None:
-            for output, tensor in zip(outputs, inputs):
-                teams.reduce_scatter(self.team, output, tensor, **self._sum(tensor.dtype, opts.reduceOp))
-
-        return self._enqueue(outputs, [*outputs, *inputs], call)
+        single = distributed.AllreduceOptions()
+        single.reduceOp = opts.reduceOp if opts else single.reduceOp
+        return _last([self.allreduce([tensor], single) for tensor in tensors])
 
     def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         opts = opts or distributed.ReduceScatterOptions()
-        return self._scatter_sums(REDUCE_SCATTER, [output], [tensor], opts, output, tensor)
+        if not self._ours(output, tensor, op=opts.reduceOp):
+            return self._passed(REDUCE_SCATTER, output, tensor, opts)
+        how = self._sum(tensor.dtype, opts.reduceOp)
+        return self._enqueue([output], [output, tensor], lambda: teams.reduce_scatter(self.team, output, tensor, **how))
 
     def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
-        opts = opts or distributed.ReduceScatterOptions()
-        return self._scatter_sums("reduce_scatter_tensor_coalesced", outputs, inputs, opts, outputs, inputs)
+        return _last([self.reduce_scatter_single(output, tensor, opts) for output, tensor in zip(outputs, inputs)])
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Any:
         opts = opts or distributed.ReduceScatterOptions()
         if not _equal(*inputs) or not self._ours(*outputs, *inputs[0], op=opts.reduceOp):
             return self._passed("reduce_scatter", outputs, inputs, opts)
-        whole = [torch.cat([each.reshape(-1) for each in slots]) for slots in inputs]
-        return self._scatter_sums("reduce_scatter", outputs, whole, opts)
+        whole = torch.cat([each.detach().reshape(-1) for each in inputs[0]])
+        return self.reduce_scatter_single(outputs[0], whole, opts)
 
     # ---- moves
 
-    def _gather_all(self, method: str, outputs: list[Tensor], inputs: list[Tensor], opts: Any, *passed: Any) -> Any:
-        if not self._ours(*outputs, *inputs):
-            return self._passed(method, *passed, opts)
-
-        def call() -> None:
-            for output, tensor in zip(outputs, inputs):
-                teams.all_gather(self.team, output, tensor, codec=self._moved(tensor.dtype))
-
-        return self._enqueue(outputs, [*outputs, *inputs], call)
-
     def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
-        return self._gather_all(ALL_GATHER, [output], [tensor], opts or distributed.AllgatherOptions(), output, tensor)
+        if not self._ours(output, tensor):
+            return self._passed(ALL_GATHER, output, tensor, opts or distributed.AllgatherOptions())
+        codec = self._moved(tensor.dtype)
+        return self._enqueue([output], [output, tensor], lambda: teams.all_gather(self.team, output, tensor, codec=codec))
 
     def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
-        opts = opts or distributed.AllgatherOptions()
-        return self._gather_all("allgather_into_tensor_coalesced", outputs, inputs, opts, outputs, inputs)
+        return _last([self.all_gather_single(output, tensor, opts) for output, tensor in zip(outputs, inputs)])
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
-        opts = opts or distributed.AllgatherOptions()
         if not _equal(*outputs) or not self._ours(*inputs, *outputs[0]):
-            return self._passed("allgather", outputs, inputs, opts)
+            return self._passed("allgather", outputs, inputs, opts or distributed.AllgatherOptions())
+        tensor = inputs[0]
 
         def call() -> None:
-            for slots, tensor in zip(outputs, inputs):
-                whole = tensor.new_empty(self.team.ranks * tensor.numel())
-                teams.all_gather(self.team, whole, tensor, codec=self._moved(tensor.dtype))
-                for slot, part in zip(slots, whole.view(self.team.ranks, -1)):
-                    slot.detach().copy_(part.view(slot.shape))
+            whole = tensor.new_empty(self.team.ranks * tensor.numel())
+            teams.all_gather(self.team, whole, tensor, codec=self._moved(tensor.dtype))
+            for slot, part in zip(outputs[0], whole.view(self.team.ranks, -1)):
+                slot.detach().copy_(part.view(slot.shape))
 
-        return self._enqueue(outputs, [*outputs[0], *inputs], call)
+        return self._enqueue(outputs, [*outputs[0], tensor], call)
 
     def all_to_all_single(
         self, output: Tensor, tensor: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
@@ -279,6 +261,14 @@ def _tensors(what: Any) -> Iterator[Tensor]:
     elif isinstance(what, (list, tuple)):
         for each in what:
             yield from _tensors(each)
+
+
+def _last(works: list[Any]) -> Any:
+    """The work that ends with the last of them."""
+    for each in works[:-1]:
+        if each is not None:
+            each.wait()
+    return works[-1]
 
 
 def _equal(*lists: list[Tensor]) -> bool:

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "reference/codecs/kernel_rules.h"
 #include "reference/dtype.h"
 #include "sim/topology/quantities.h"
 
@@ -139,6 +140,12 @@ std::vector<Extrapolation> extrapolations_of(const Topology& topology, const Col
   if (std::ranges::count(seen->algorithms, run.algorithm) == 0) {
     all.push_back(
         {Beyond::algorithm, 1, fmt::format("no {} algorithm {} was measured", who, run.algorithm)});
+  }
+  if (!seen->commit.empty() && seen->commit != kKernelsSince) {
+    all.push_back(
+        {Beyond::algorithm, 1,
+         fmt::format("the kernels of {}, which were measured, are no longer those that there are",
+                     seen->commit)});
   }
   for (const std::string& codec : run.codecs) {
     if (run.library || std::ranges::count(seen->codecs, codec) > 0) continue;

@@ -67,6 +67,8 @@ struct BenchRequest {
   std::string out;
   bool explain = false;
   bool check = false;
+  bool processes = false;
+  std::shared_ptr<kernels::Bootstrap> team_ = nullptr;
   std::string inner_codec;
   SumOptions sums;
 
@@ -143,8 +145,17 @@ std::vector<std::byte> make_pattern(DType dtype) {
 }
 
 Result BenchRequest::answer(Format format) const {
+  if (processes && team_ == nullptr) {
+    if (vendor) fail("--vendor: it times ranks of one process; leave out --processes");
+    BenchRequest of_this_process = *this;
+    of_this_process.team_ = team_of_processes();
+    if (of_this_process.team_->rank() != 0) of_this_process.out.clear();
+    return of_rank_0(*of_this_process.team_, of_this_process.answer(format));
+  }
   const kernels::Platform& on = platform_of(platform);
-  const int world_size = ranks ? static_cast<int>(*ranks) : std::min(on.devices().value(), 8);
+  const int world_size = team_ != nullptr ? team_->ranks()
+                         : ranks          ? static_cast<int>(*ranks)
+                                          : std::min(on.devices().value(), 8);
   if (world_size < 2) fail("--ranks: {} device; a collective needs 2 ranks or more", world_size);
   const DType type = parse_dtype(dtype);
   std::vector<std::string> chosen = codecs;
@@ -192,7 +203,7 @@ Result BenchRequest::answer(Format format) const {
     require_memory_for(largest, "--bytes", static_cast<double>(team), 2.0 * world_size,
                        fmt::format("bench of {} ranks with {} bytes each", world_size, largest));
   }
-  auto group = on.make_group(world_size, options);
+  auto group = on.make_group(world_size, options, team_);
   if (!group.ok()) fail("platform {}: {}", platform, group.status().message());
   std::unique_ptr<kernels::Group> beside;
   if (vendor) {
@@ -383,6 +394,7 @@ std::vector<BoundField> fields(BenchRequest& c) {
        field("dtype", &c.dtype, "bf16, fp16 or fp32", "bf16")},
       fields(c.sums), fields(c.sizes, "Sizes of the tensor of a rank", "32K to 256M"),
       {field("ranks", &c.ranks, "World size", "all devices").from(2, 8),
+       processes_field(c.processes),
        field("calls", &c.calls, "Calls in a graph", "5 to 50, by size").from(1, 10000),
        field("replays", &c.replays, "Launches of the graph; the time is their median", "20")
            .from(1, 10000),

@@ -82,6 +82,26 @@ BoundField protocol_field(std::string& protocol) {
       "sentinels; on AMD GPUs once conform has passed with them there");
 }
 
+BoundField processes_field(bool& processes) {
+  return field(
+             "processes", &processes,
+             "This process is one of the ranks that mpirun or torchrun has started; rank 0 answers")
+      .excludes("ranks");
+}
+
+std::shared_ptr<kernels::Bootstrap> team_of_processes() {
+  auto team = kernels::bootstrap_from_environment();
+  if (!team.ok()) fail("--processes: {}", team.status().message());
+  if (team.value()->ranks() < 2 || team.value()->ranks() > 8) {
+    fail("--processes: {} ranks; allowed are 2 to 8", team.value()->ranks());
+  }
+  return std::move(team.value());
+}
+
+Result of_rank_0(const kernels::Bootstrap& team, Result answer) {
+  return team.rank() == 0 ? std::move(answer) : Result{};
+}
+
 kernels::Protocol parse_protocol(const std::string& protocol) {
   if (protocol.empty()) return kernels::Protocol::automatic;
   if (protocol == "flags") return kernels::Protocol::flags;
@@ -99,8 +119,10 @@ struct ConformRequest {
   SumOptions sums;
   CollectiveSpec schedule;
   std::optional<std::uint32_t> ranks;
+  bool processes = false;
   std::string elements;
   std::optional<std::uint32_t> seed;
+  std::shared_ptr<kernels::Bootstrap> team_ = nullptr;
 
   void settle() {
     codec = split_codecs(codec, schedule.options);
@@ -160,6 +182,8 @@ struct ConformRequest {
     request.group.protocol = parse_protocol(protocol);
     request.ranks = {2, 3, 4, 5, 6, 7, 8};
     if (ranks) request.ranks = {static_cast<int>(*ranks)};
+    if (team_ != nullptr) request.ranks = {team_->ranks()};
+    request.processes = team_;
     if (!schedule.schedule_file.empty()) {
       const std::uint64_t length = elements.empty() ? 0 : parse_count(elements, "--elements");
       request.schedule =
@@ -226,6 +250,11 @@ struct ConformRequest {
   }
 
   Result answer() const {
+    if (processes && team_ == nullptr) {
+      ConformRequest of_this_process = *this;
+      of_this_process.team_ = team_of_processes();
+      return of_rank_0(*of_this_process.team_, of_this_process.answer());
+    }
     const kernels::Platform& on = platform_of(platform);
     ConformanceSummary summary;
     if (!linear) {
@@ -273,6 +302,7 @@ std::vector<BoundField> fields(ConformRequest& r) {
        field("codec", &r.codec, "Codec", "all that have kernels")},
       fields(r.schedule), fields(r.sums),
       {field("ranks", &r.ranks, "World size", "2 to 8, each").from(2, 8),
+       processes_field(r.processes),
        field("elements", &r.elements, "Longest tensor, in elements per rank",
              "host: 5003, GPUs: 1M + 1"),
        protocol_field(r.protocol),

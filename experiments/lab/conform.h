@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,13 @@ namespace arlab::lab {
 
 /// A platform that has devices. Throws InvalidInput.
 const kernels::Platform& platform_of(const std::string& name);
+
+/// processes, of questions that run kernels: each process is a rank.
+BoundField processes_field(bool& processes);
+/// Throws InvalidInput.
+std::shared_ptr<kernels::Bootstrap> team_of_processes();
+/// What one process of a team has to say: rank 0 the answer, the others nothing.
+Result of_rank_0(const kernels::Bootstrap& team, Result answer);
 
 /// protocol, of questions that run kernels.
 BoundField protocol_field(std::string& protocol);

@@ -20,6 +20,7 @@
 #include "experiments/lab/reduction.h"
 #include "experiments/lab/sizes.h"
 #include "experiments/lab/tensor_source.h"
+#include "kernels/runtime/call_table.h"
 #include "reference/codecs/abstract.h"
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/registry.h"
@@ -27,6 +28,7 @@
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
 #include "reference/tensors/synthetic.h"
+#include "sim/calibration/bench_file.h"
 #include "sim/flows.h"
 #include "sim/library.h"
 #include "sim/nccl.h"
@@ -173,13 +175,60 @@ void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactR
 
 // ---------------------------------------------------------------- time
 
-/// Latencies on a topology; every one is simulated once. And what they cannot be less than, which
+/// Times of `arlab bench`, by candidate and size. Between two sizes time is a power of the size; below the smallest it is
+/// constant, above the largest proportional.
+class MeasuredTimes {
+ public:
+  MeasuredTimes(const std::string& file, Rank ranks, DType dtype) {
+    const fs::path path = file;
+    for (const Measurement& cell : read_bench_files(std::span(&path, 1)).measurements.cells) {
+      if (cell.dtype != dtype || find_topology(cell.topology).ranks.value != ranks) continue;
+      times_[key(cell.library, cell.algorithm, cell.codec)][cell.bytes] = cell.value;
+    }
+    if (times_.empty()) {
+      fail("--times {}: it has no times of {} on {} ranks", file, name_of(dtype), ranks);
+    }
+  }
+
+  bool has(const Candidate& c) const {
+    return times_.contains(key(c.library, c.algorithm->name, c.codec_name));
+  }
+
+  double latency_us(const Candidate& c, std::uint64_t bytes) const {
+    const std::map<std::uint64_t, double>& by_size =
+        times_.at(key(c.library, c.algorithm->name, c.codec_name));
+    const auto above = by_size.lower_bound(bytes);
+    if (above == by_size.begin()) return above->second;
+    const auto& [low, low_us] = *std::prev(above);
+    const double size = static_cast<double>(bytes);
+    if (above == by_size.end()) return low_us * size / static_cast<double>(low);
+    const auto& [high, high_us] = *above;
+    const double part = std::log(size / static_cast<double>(low)) /
+                        std::log(static_cast<double>(high) / static_cast<double>(low));
+    return low_us * std::pow(high_us / low_us, part);
+  }
+
+ private:
+  /// A library takes the algorithm that it likes.
+  static std::string key(bool library, const std::string& algorithm, const std::string& codec) {
+    return library ? "library" : algorithm + "/" + codec;
+  }
+
+  std::map<std::string, std::map<std::uint64_t, double>> times_;
+};
+
+/// Latencies on a topology; every one is simulated once, unless it was measured. And what they cannot be less than, which
 /// costs nothing: so most need not be simulated.
 class Clock {
  public:
-  /// `has_bounds`: whether it knows such.
-  Clock(const Topology& topology, Rank ranks, DType dtype, bool has_bounds = false)
-      : topology_(topology), ranks_(ranks), dtype_(dtype), has_bounds_(has_bounds) {}
+  /// `has_bounds`: whether it knows such. `measured`: instead of simulating.
+  Clock(const Topology& topology, Rank ranks, DType dtype, bool has_bounds = false,
+        const MeasuredTimes* measured = nullptr)
+      : topology_(topology),
+        ranks_(ranks),
+        dtype_(dtype),
+        has_bounds_(has_bounds && measured == nullptr),
+        measured_(measured) {}
 
   bool knows(const Candidate& c, std::uint64_t bytes) const {
     const auto sizes = known_.find(&c);
@@ -218,6 +267,7 @@ class Clock {
 
  private:
   double simulated_us(const Candidate& c, std::uint64_t bytes) const {
+    if (measured_ != nullptr) return measured_->latency_us(c, bytes);
     const std::uint64_t elements = std::max<std::uint64_t>(1, bytes / size_of(dtype_));
     const ScheduleRequest request{.world_size = ranks_,
                                   .elements = elements,
@@ -232,6 +282,7 @@ class Clock {
   Rank ranks_;
   DType dtype_;
   bool has_bounds_;
+  const MeasuredTimes* measured_;
   std::map<const Candidate*, std::map<std::uint64_t, double>> known_;  ///< by size
 };
 
@@ -342,6 +393,8 @@ struct SelectRequest {
   std::string codecs;
   std::string metric;
   std::string out;
+  std::string table;
+  std::string times;
   std::string plot;
   bool exhaustive = false;
   bool unmeasured = false;
@@ -359,6 +412,7 @@ struct SelectRequest {
     }
     if (!out.empty()) require_output_name("--out", out, {".json"});
     if (!plot.empty()) require_output_name("--plot", plot, {".png", ".svg"});
+    if (!table.empty()) require_output_name("--table", table, {".toml"});
     const Topology t = find_topology(topology);
     const Rank world_size = ranks.value_or(t.ranks.value);
     if (world_size > t.ranks.value) {
@@ -373,7 +427,10 @@ struct SelectRequest {
       usual.is_usual = true;
       return usual.answer();
     }
+    std::optional<MeasuredTimes> measured;
+    if (!times.empty()) measured.emplace(times, world_size, type);
     std::vector<Candidate> all = candidates(t, type, world_size);
+    if (measured) keep_measured(all, *measured);
     const std::vector<ModelQuality> models = judge_by_model(all, world_size, type);
     std::string measured_on = "not measured: too many ranks for the reference";
     std::string budget_about;
@@ -386,7 +443,7 @@ struct SelectRequest {
           kMostMeasuredRanks, world_size);
     }
     const std::vector<const Candidate*> allowed = within_budget(all, measured_on);
-    Clock clock(t, world_size, type, !exhaustive);
+    Clock clock(t, world_size, type, !exhaustive, measured ? &*measured : nullptr);
     std::vector<const Candidate*> drawn;
     for (const Candidate& c : all) {
       if (exhaustive || !plot.empty() || quality_of(c) > -kInfinity) drawn.push_back(&c);
@@ -430,12 +487,64 @@ struct SelectRequest {
     if (!out.empty()) {
       write_file(out, render(result, Format::json));
     }
+    if (!table.empty()) write_table(ranges, type, t);
     if (!plot.empty()) {
       Json data = to_json(result);
       data["candidates"] = to_json(everything(all, payload, clock));
       result.picture = {"select", plot, data, "the selection is as printed"};
     }
     return result;
+  }
+
+  /// Of a library's algorithms it is not known which was timed: one stands for them.
+  void keep_measured(std::vector<Candidate>& all, const MeasuredTimes& measured) const {
+    bool has_library = false;
+    std::erase_if(all, [&](Candidate& c) {
+      const bool again = c.library && std::exchange(has_library, true);
+      c.measured = true;
+      return again || !measured.has(c);
+    });
+    if (all.empty()) fail("--times {}: it has none of the candidates", times);
+  }
+
+  std::string source_of_times(const Topology& t) const {
+    if (!times.empty()) return fmt::format("latencies measured: {}", times);
+    return fmt::format("latencies simulated: model {}, topology {}", kSimulatorModel,
+                       name_with_caveat(t));
+  }
+
+  /// What the file has of other dtypes and collectives stays.
+  void write_table(const std::vector<Range>& ranges, DType type, const Topology& t) const {
+    std::vector<kernels::TableRule> rules;
+    if (fs::exists(table)) {
+      rules = kernels::CallTable::read(table).rules();
+      std::erase_if(rules, [&](const kernels::TableRule& rule) {
+        return rule.collective == Collective::all_reduce && rule.dtype == type;
+      });
+    }
+    for (const Range& range : ranges) {
+      const Candidate& best = *range.best;
+      if (is_abstract(best.codec_name)) {
+        fail("--table: the fastest is {}, which has no kernels; --codecs names others",
+             best.codec_name);
+      }
+      kernels::TableRule rule;
+      rule.dtype = type;
+      rule.from_bytes = range.from == 1 ? 0 : range.from;
+      rule.note = source_of_times(t);
+      if (range.to != 0) rule.to_bytes = range.to;
+      if (best.library) {
+        rule.algorithm = kernels::kByLibrary;
+      } else {
+        rule.algorithm = best.algorithm->name;
+        rule.codec = best.codec_name;
+        rule.options = best.options;
+      }
+      rule.origin = fmt::format("the selection from {} bytes on", rule.from_bytes);
+      rules.push_back(std::move(rule));
+    }
+    write_file(table, fmt::format("# {}\n\n{}", command_line(),
+                                  kernels::to_toml(kernels::CallTable(std::move(rules)))));
   }
 
   /// Every pair of an algorithm and a codec that takes the dtype, and the vendor's library. Of a machine whose file says what
@@ -448,7 +557,7 @@ struct SelectRequest {
     const auto was_timed = [&](const Algorithm& a) {
       return std::ranges::count(t.device.blocks->measured, a.name) > 0;
     };
-    const bool only_measured = is_known && !unmeasured;
+    const bool only_measured = is_known && !unmeasured && times.empty();
     std::vector<const Algorithm*> chosen;
     if (algorithms.empty()) {
       for (const Algorithm& a : all_algorithms()) {
@@ -808,8 +917,7 @@ struct SelectRequest {
                     best.model.row->perplexity_ratio_error)},
          {"mean_kl_of", kl_from(best), "whose figure it is, where the pair has none of its own"},
          {"error_measured_on", measured_on, "exact: the reference on data"},
-         {"provenance", fmt::format("latencies simulated: model {}, topology {}", kSimulatorModel,
-                                    name_with_caveat(t))}},
+         {"provenance", source_of_times(t)}},
         "ranges",
         range_table(ranges, type, clock)};
     const auto before = std::ranges::find(result.figures, "latency_us", &Figure::name);
@@ -907,6 +1015,11 @@ std::vector<BoundField> fields(SelectRequest& r) {
             "Rank also algorithms and codecs that nobody has timed on this class of machine; those "
             "named are ranked anyway"),
       field("out", &r.out, "Write the selection to this .json, for an engine to load"),
+      field("table", &r.table,
+            "Write which algorithm and codec to take from which size on to this .toml, which "
+            "communicators read; what it has of other dtypes stays"),
+      field("times", &r.times,
+            "Times of arlab bench (.csv) instead of simulated ones; only what they have is ranked"),
       field("plot", &r.plot, "Draw error and latency into this .png or .svg")};
 }
 

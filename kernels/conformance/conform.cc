@@ -121,7 +121,8 @@ class Conformance {
 
   Status check_ranks(int ranks) {
     // One team for everything: sizes, codecs and algorithms change from call to call.
-    Result<std::unique_ptr<Group>> group = platform_.make_group(ranks, request_.group);
+    Result<std::unique_ptr<Group>> group =
+        platform_.make_group(ranks, request_.group, request_.processes);
     if (!group.ok()) return group.status();
     std::vector<std::string> algorithms = request_.algorithms;
     if (request_.schedule) algorithms = {request_.schedule->algorithm};

@@ -38,6 +38,8 @@ struct ConformanceRequest {
   std::uint64_t seed = 1;  ///< seed of the inputs
   CommunicatorOptions group =
       {};  ///< few blocks and small slots make several rounds of short tensors
+  std::shared_ptr<Bootstrap> processes =
+      nullptr;  ///< each process is a rank (Platform::make_group)
 };
 
 /// An element whose bits differ, or a byte of a wire.

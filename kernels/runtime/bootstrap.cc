@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -53,15 +54,43 @@ Result<int> integer_from_environment(const char* name, int low, int high) {
   return value;
 }
 
-Status check_one_host(int ranks) {
-  if (std::getenv("LOCAL_WORLD_SIZE") == nullptr) return {};  // the launcher does not say
-  const Result<int> here = integer_from_environment("LOCAL_WORLD_SIZE", 1, ranks);
+/// The variables of a launcher.
+struct Launcher {
+  const char* rank;
+  const char* ranks;
+  const char* ranks_here;
+};
+constexpr Launcher kTorchrun = {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"};
+constexpr Launcher kOpenMpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                               "OMPI_COMM_WORLD_LOCAL_SIZE"};
+
+Status check_one_host(const Launcher& launcher, int ranks) {
+  if (std::getenv(launcher.ranks_here) == nullptr) return {};  // the launcher does not say
+  const Result<int> here = integer_from_environment(launcher.ranks_here, 1, ranks);
   if (!here.ok()) return here.status();
   if (here.value() == ranks) return {};
+  return Status::error(fmt::format("{} is {} and {} {}: a communicator needs all ranks on one host",
+                                   launcher.ranks, ranks, launcher.ranks_here, here.value()));
+}
+
+/// What the ranks of a launch have in common: the name of the socket at which they meet.
+Result<std::string> name_of_launch() {
+  if (std::getenv("MASTER_PORT") != nullptr) {
+    const Result<int> port = integer_from_environment("MASTER_PORT", 1, 65535);
+    if (!port.ok()) return port.status();
+    return fmt::format("port-{}", port.value());
+  }
+  if (const char* const job = std::getenv("PMIX_NAMESPACE")) {  // of Open MPI
+    std::string name = "job-";
+    for (const char c : std::string_view(job).substr(0, 60)) {
+      name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
+    }
+    return name;
+  }
+  if (std::getenv("ARLAB_BOOTSTRAP_DIR") != nullptr) return std::string("ranks");
   return Status::error(
-      fmt::format("WORLD_SIZE is {} and LOCAL_WORLD_SIZE {}: a communicator needs all ranks on one "
-                  "host",
-                  ranks, here.value()));
+      "neither MASTER_PORT nor ARLAB_BOOTSTRAP_DIR is in the environment: where do the ranks "
+      "meet?");
 }
 
 // ---------------------------------------------------------------- text
@@ -181,25 +210,19 @@ Result<std::string> meeting_folder() {
 
 Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(std::uint64_t timeout_ms) {
   constexpr int kMost = 65536;
-  const Result<int> ranks = integer_from_environment("WORLD_SIZE", 1, kMost);
+  const bool by_mpi =
+      std::getenv(kTorchrun.rank) == nullptr && std::getenv(kOpenMpi.rank) != nullptr;
+  const Launcher& launcher = by_mpi ? kOpenMpi : kTorchrun;
+  const Result<int> ranks = integer_from_environment(launcher.ranks, 1, kMost);
   if (!ranks.ok()) return ranks.status();
-  const Result<int> rank = integer_from_environment("RANK", 0, ranks.value() - 1);
+  const Result<int> rank = integer_from_environment(launcher.rank, 0, ranks.value() - 1);
   if (!rank.ok()) return rank.status();
-  ARLAB_RETURN_IF_ERROR(check_one_host(ranks.value()));
-
-  std::string name = "ranks";
-  if (std::getenv("MASTER_PORT") != nullptr) {
-    const Result<int> port = integer_from_environment("MASTER_PORT", 1, 65535);
-    if (!port.ok()) return port.status();
-    name = fmt::format("port-{}", port.value());
-  } else if (std::getenv("ARLAB_BOOTSTRAP_DIR") == nullptr) {
-    return Status::error(
-        "neither MASTER_PORT nor ARLAB_BOOTSTRAP_DIR is in the environment: where do the ranks "
-        "meet?");
-  }
+  ARLAB_RETURN_IF_ERROR(check_one_host(launcher, ranks.value()));
+  const Result<std::string> name = name_of_launch();
+  if (!name.ok()) return name.status();
   const Result<std::string> folder = meeting_folder();
   if (!folder.ok()) return folder.status();
-  return socket_bootstrap(rank.value(), ranks.value(), folder.value(), name, timeout_ms);
+  return socket_bootstrap(rank.value(), ranks.value(), folder.value(), name.value(), timeout_ms);
 }
 
 }  // namespace arlab::kernels

@@ -87,8 +87,8 @@ Result<std::unique_ptr<Bootstrap>> socket_bootstrap(int rank, int ranks, const s
 using GatherFunction = std::function<Result<std::vector<std::string>>(std::string_view mine)>;
 Result<std::unique_ptr<Bootstrap>> function_bootstrap(int rank, int ranks, GatherFunction gather);
 
-/// As torchrun and similar launchers say: RANK and WORLD_SIZE. The ranks meet at a socket in
-/// meeting_folder() that has its name from MASTER_PORT; without that, ARLAB_BOOTSTRAP_DIR must name
+/// As torchrun and similar launchers say, RANK and WORLD_SIZE, or Open MPI's mpirun. The ranks meet at a socket in
+/// meeting_folder() that has its name from MASTER_PORT or from mpirun's job; without these, ARLAB_BOOTSTRAP_DIR must name
 /// a folder.
 Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(
     std::uint64_t timeout_ms = kBootstrapTimeoutMs);

@@ -298,6 +298,96 @@ class DeviceGroup final : public GroupOnDevices {
   std::vector<Communicator> communicators_;
 };
 
+/// This process's rank, and what the others say.
+class ProcessesGroup final : public GroupOnDevices {
+ public:
+  explicit ProcessesGroup(std::shared_ptr<Bootstrap> processes)
+      : processes_(std::move(processes)) {}
+
+  Status open(int device, const CommunicatorOptions& options) {
+    Result<Communicator> communicator = Communicator::create(device, *processes_, options);
+    if (!communicator.ok()) return communicator.status();
+    communicator_.emplace(std::move(communicator.value()));
+    return open_members(std::span(&device, 1));
+  }
+
+  Result<std::string> explain(const CollectiveRequest& request) override {
+    return communicator_->explain(request);
+  }
+
+  Status run(const GroupCall& call, std::span<const std::byte> inputs,
+             std::span<std::byte> outputs) override {
+    const std::size_t bytes = call.collective.elements * size_of(call.collective.dtype);
+    const std::size_t own = static_cast<std::size_t>(processes_->rank()) * bytes;
+    const auto ranks = static_cast<std::size_t>(processes_->ranks());
+    if (inputs.size() != ranks * bytes || outputs.size() != inputs.size()) {
+      return Status::error(
+          fmt::format("{} ranks of {} bytes, but the inputs are {}", ranks, bytes, inputs.size()));
+    }
+    const std::span<std::byte> mine = outputs.subspan(own, bytes);
+    ARLAB_RETURN_IF_ERROR(of_all(GroupOnDevices::run(call, inputs.subspan(own, bytes), mine)));
+    for (std::size_t at = 0; at < bytes; at += kMostBootstrapBytes) {
+      const std::size_t piece = std::min(kMostBootstrapBytes, bytes - at);
+      const auto pieces =
+          processes_->all_gather({reinterpret_cast<const char*>(mine.data()) + at, piece});
+      if (!pieces.ok()) return pieces.status();
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        if (pieces.value()[rank].size() != piece) {
+          return Status::error(fmt::format("rank {} makes another call", rank));
+        }
+        std::memcpy(outputs.data() + rank * bytes + at, pieces.value()[rank].data(), piece);
+      }
+    }
+    return {};
+  }
+
+  /// Of every replay the time of the slowest rank.
+  Result<CallTimes> time(const GroupCall& call, std::span<const std::byte> pattern,
+                         const TimingRequest& request) override {
+    Result<CallTimes> times = GroupOnDevices::time(call, pattern, request);
+    ARLAB_RETURN_IF_ERROR(of_all(times.status()));
+    for (std::vector<double>* each : {&times.value().device, &times.value().host}) {
+      const auto gathered = processes_->all_gather(
+          {reinterpret_cast<const char*>(each->data()), each->size() * sizeof(double)});
+      if (!gathered.ok()) return gathered.status();
+      for (const std::string& of_rank : gathered.value()) {
+        for (std::size_t i = 0; i < std::min(each->size(), of_rank.size() / sizeof(double)); ++i) {
+          double theirs = 0;
+          std::memcpy(&theirs, of_rank.data() + i * sizeof(double), sizeof(double));
+          (*each)[i] = std::max((*each)[i], theirs);
+        }
+      }
+    }
+    return times;
+  }
+
+ private:
+  Status enqueue(const GroupCall& call) override {
+    if (call.random_calls) {
+      ARLAB_RETURN_IF_ERROR(communicator_->set_random_calls(*call.random_calls));
+    }
+    const Member& member = members().front();
+    return communicator_->run(call.collective, member.input.data() + offset_of(call),
+                              result_of(member, call) + offset_of(call), member.stream);
+  }
+  Status check(std::size_t) override { return communicator_->check(); }
+
+  /// The error of the first rank that has one.
+  Status of_all(const Status& mine) {
+    const auto said = processes_->all_gather(mine.ok() ? "" : mine.message());
+    if (!said.ok()) return said.status();
+    for (std::size_t rank = 0; rank < said.value().size(); ++rank) {
+      if (!said.value()[rank].empty()) {
+        return Status::error(fmt::format("rank {}: {}", rank, readable(said.value()[rank])));
+      }
+    }
+    return {};
+  }
+
+  std::shared_ptr<Bootstrap> processes_;
+  std::optional<Communicator> communicator_;
+};
+
 class VendorGroup final : public GroupOnDevices {
  public:
   Status open(std::span<const int> devices) {
@@ -359,6 +449,9 @@ class RankOnDevice final : public RankCommunicator {
       status = status_of(hipStreamWaitEvent(own_, before_, 0), "streams cannot be ordered");
     }
     return status.ok() ? communicator_.run(request, input, output, own_) : status;
+  }
+  Result<std::string> explain(const CollectiveRequest& request) override {
+    return communicator_.explain(request);
   }
   Status set_random_calls(std::uint32_t calls) override {
     return communicator_.set_random_calls(calls);
@@ -515,10 +608,16 @@ class DevicePlatform final : public Platform {
         std::make_unique<RankOnDevice>(std::move(communicator.value())));
   }
 
-  Result<std::unique_ptr<Group>> make_group(int ranks,
-                                            const CommunicatorOptions& options) const override {
+  Result<std::unique_ptr<Group>> make_group(
+      int ranks, const CommunicatorOptions& options,
+      const std::shared_ptr<Bootstrap>& processes) const override {
     const Result<int> count = devices();
     if (!count.ok()) return count.status();
+    if (processes != nullptr) {
+      auto group = std::make_unique<ProcessesGroup>(processes);
+      ARLAB_RETURN_IF_ERROR(group->open(processes->rank() % count.value(), options));
+      return std::unique_ptr<Group>(std::move(group));
+    }
     auto group = std::make_unique<DeviceGroup>();
     ARLAB_RETURN_IF_ERROR(group->open(devices_of_group(ranks), options));
     return std::unique_ptr<Group>(std::move(group));

@@ -75,6 +75,8 @@ class RankCommunicator {
   /// As Communicator::run; `stream` is the platform's, null for the default one.
   virtual Status run(const CollectiveRequest& request, const void* input, void* output,
                      void* stream) = 0;
+  /// As Communicator::explain.
+  virtual Result<std::string> explain(const CollectiveRequest& request) = 0;
   /// Waits for this rank's work on the stream.
   virtual Status wait(void* stream) = 0;
   /// As Communicator::set_random_calls.
@@ -153,9 +155,11 @@ class Platform {
   /// The devices that make_group() takes for so many ranks.
   std::vector<int> devices_of_group(int ranks) const;
 
-  /// Rank r is on device r modulo the number of devices.
-  virtual Result<std::unique_ptr<Group>> make_group(int ranks,
-                                                    const CommunicatorOptions& options) const = 0;
+  /// Rank r is on device r modulo the number of devices. With `processes`, each process is a rank of these: all run the same
+  /// calls with the tensors of all ranks, and end with the results, times and errors of all.
+  virtual Result<std::unique_ptr<Group>> make_group(
+      int ranks, const CommunicatorOptions& options,
+      const std::shared_ptr<Bootstrap>& processes = nullptr) const = 0;
 
   /// The vendor's collectives (NCCL, RCCL): all_reduce of plain dtypes, the algorithm and codec of
   /// calls are not looked at. A device per rank.

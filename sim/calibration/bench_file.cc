@@ -180,6 +180,9 @@ class BenchReader {
     if (is_new) {
       tables.push_back({fmt::format("{}: {}", path_.stem().string(), topology),
                         path_.filename().string(), Source::measured, TableQuantity::latency_us});
+      if (const auto said = header_.find("kernels"); said != header_.end()) {
+        tables.back().commit = said->second.substr(0, said->second.find_first_of("; "));
+      }
     }
     return place->second;
   }

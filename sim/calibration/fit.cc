@@ -30,6 +30,7 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
     if (!machines_.contains(cell.topology)) machines_[cell.topology] = find_topology(cell.topology);
     const Topology& machine = machines_.at(cell.topology);
     quantities_.push_back(measurements.tables[cell.table].quantity);
+    commits_.push_back(measurements.tables[cell.table].commit);
     flows_.emplace_back();
     if (quantities_.back() == TableQuantity::copies_gb_per_s) {
       flows_.back() = flows_of(cell.row, machine.ranks.value);
@@ -619,7 +620,10 @@ std::optional<FittedTo> fitted_to(const CellSimulator& simulator,
     if (!seen) seen = FittedTo{.device = device, .least_bytes = run.bytes};
     ranks.insert(run.ranks);
     algorithms.insert(run.algorithm);
-    if (!library) codecs.insert(run.codecs.begin(), run.codecs.end());
+    if (!library) {
+      codecs.insert(run.codecs.begin(), run.codecs.end());
+      seen->commit = simulator.commit(i);
+    }
     seen->least_bytes = std::min(seen->least_bytes, run.bytes);
     seen->most_bytes = std::max(seen->most_bytes, run.bytes);
   }

@@ -38,6 +38,8 @@ class CellSimulator {
   const Machines& machines() const { return machines_; }
   std::size_t size() const { return cells_.size(); }
   const Measurement& cell(std::size_t index) const { return cells_[index]; }
+  /// As MeasurementTable has it.
+  const std::string& commit(std::size_t index) const { return commits_[index]; }
   /// As sim/uncertainty.h asks for it.
   CollectiveRun run(std::size_t index) const;
 
@@ -49,6 +51,7 @@ class CellSimulator {
  private:
   std::vector<Measurement> cells_;
   std::vector<TableQuantity> quantities_;  ///< by cell
+  std::vector<std::string> commits_;
   std::vector<std::vector<Flow>> flows_;   ///< of cells that are flows
   std::vector<std::shared_ptr<const Plan>> plans_;
   Machines machines_;

@@ -44,6 +44,7 @@ struct MeasurementTable {
   std::string file;
   Source source = Source::published;
   TableQuantity quantity = TableQuantity::latency_us;
+  std::string commit = {};  ///< whose kernels were measured, where the file says that
 };
 
 /// Rows of a table: all, every second (1, 3, ... or 0, 2, ...), or the last or first third, which are

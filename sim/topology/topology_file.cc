@@ -306,7 +306,10 @@ FittedTo read_fitted_to(Section section, bool has_codecs) {
   read.least_bytes = static_cast<std::uint64_t>(bytes[0]);
   read.most_bytes = static_cast<std::uint64_t>(bytes[1]);
   read.algorithms = section.texts("algorithms");
-  if (has_codecs) read.codecs = section.texts("codecs");
+  if (has_codecs) {
+    read.codecs = section.texts("codecs");
+    if (section.has("commit")) read.commit = section.text("commit");
+  }
   section.reject_other_keys();
   return read;
 }
@@ -319,7 +322,7 @@ Uncertainty read_uncertainty(Section section) {
   read.sigma_percent = section.numbers("sigma_percent");
   read.correlation = section.rows("correlation");
   if (section.has("kernels")) {
-    const char* form = "a table: device, ranks, bytes, algorithms, codecs";
+    const char* form = "a table: device, ranks, bytes, algorithms, codecs, commit";
     read.kernels = read_fitted_to(section.section("kernels", form), true);
   }
   if (section.has("library")) {
@@ -524,6 +527,7 @@ std::string to_toml(const Uncertainty& u) {
         text_of(to->device), fmt::join(to->ranks, ", "), to->least_bytes, to->most_bytes,
         names(to->algorithms));
     if (!to->codecs.empty()) text += fmt::format("codecs = {}\n", names(to->codecs));
+    if (!to->commit.empty()) text += fmt::format("commit = {}\n", text_of(to->commit));
   };
   add("kernels", u.kernels);
   add("library", u.library);

@@ -164,11 +164,11 @@ def test_the_library_chooses_its_algorithm(tmp_path):
 def test_the_example_of_the_documentation(tmp_path):
     text = (MACHINES / "README.md").read_text()
     examples = {re.search('name = "(.*?)"', one)[1]: one for one in re.findall(r"```toml\n(base = .*?)```", text, re.DOTALL)}
-    assert set(examples) == {"half", "two-servers", "pcie"}
+    assert set(examples) == {"half", "two-servers", "pcie", "one-root-complex"}
     for name, example in examples.items():
         (tmp_path / f"{name}.toml").write_text(example)
         told = simulate(f"--topology {name}.toml --algorithm hierarchical --codec qr-q4 --bytes 64M", tmp_path)
-        assert told["topology"] == name and told["group_size"] == {"half": 4, "two-servers": 8, "pcie": 2}[name]
+        assert told["topology"] == name and told["group_size"] == {"half": 4, "two-servers": 8, "pcie": 2, "one-root-complex": 4}[name]
     (tmp_path / "healthy.toml").write_text(examples["pcie"].split("[[faults]]")[0])
     options = "--algorithm hierarchical --codec qr-q4 --bytes 64M --topology"
     pcie, healthy = (simulate(f"{options} {name}.toml", tmp_path) for name in ("pcie", "healthy"))

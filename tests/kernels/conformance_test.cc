@@ -513,7 +513,8 @@ TEST(Conformance, SaysWhatCannotBeRun) {
   class WithoutGroups final : public testing::MistakenPlatform {
    public:
     using MistakenPlatform::MistakenPlatform;
-    Result<std::unique_ptr<Group>> make_group(int, const CommunicatorOptions&) const override {
+    Result<std::unique_ptr<Group>> make_group(int, const CommunicatorOptions&,
+                                              const std::shared_ptr<Bootstrap>&) const override {
       return Status::error("there is none");
     }
   };

@@ -70,8 +70,9 @@ class MistakenPlatform : public kernels::Platform {
     return right_.create_communicator(device, bootstrap, options);
   }
   kernels::Result<std::unique_ptr<kernels::Group>> make_group(
-      int ranks, const kernels::CommunicatorOptions& options) const override {
-    auto group = right_.make_group(ranks, options);
+      int ranks, const kernels::CommunicatorOptions& options,
+      const std::shared_ptr<kernels::Bootstrap>& processes) const override {
+    auto group = right_.make_group(ranks, options, processes);
     if (!group.ok()) return group.status();
     return std::unique_ptr<kernels::Group>(
         std::make_unique<MistakenGroup>(std::move(group.value()), ranks));

@@ -255,9 +255,9 @@ def test_bad_calls():
         assert isinstance(caught.value, arlab.Error) and "\n" not in str(caught.value)
     read_only = gaussian(8)
     read_only.flags.writeable = False
-    with pytest.raises(arlab.Error, match="rank 1's output is read-only"):
+    with pytest.raises(arlab.Error, match="rank 1's tensor is read-only"):
         group.all_reduce([good, read_only])
-    with pytest.raises(arlab.Error, match="rank 1's output is read-only"):
+    with pytest.raises(arlab.Error, match="rank 1's tensor is read-only"):
         group.all_reduce([good, Tensor(read_only)])
     assert group.all_reduce([good, read_only], out=[gaussian(8), gaussian(8)])
     assert group.all_reduce([good, Tensor(read_only)], out=[gaussian(8), gaussian(8)])

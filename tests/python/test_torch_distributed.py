@@ -215,21 +215,21 @@ def in_groups(rank, ranks):
             if bits(tensor) != bits(arlab.all_reduce([inputs[0], inputs[2]], codec=codec, sum=sum).outputs[rank // 2]):
                 wrong.append(f"all_reduce of some as {codec}")
     total = arlab.all_reduce(inputs, codec="int4-g32").outputs[rank]
-    if bits(functional.all_reduce(inputs[rank].clone(), "sum", list(range(ranks))).wait()) != bits(total):
+    if bits(functional.all_reduce(inputs[rank].clone(), "sum", distributed.group.WORLD).wait()) != bits(total):
         wrong.append("functional all_reduce")
-    for got in functional.all_reduce_coalesced([inputs[rank].clone()] * 2, "sum", list(range(ranks))):
+    for got in functional.all_reduce_coalesced([inputs[rank].clone()] * 2, "sum", distributed.group.WORLD):
         if bits(got) != bits(total):
             wrong.append("all_reduce_coalesced")
-    out = functional.reduce_scatter_tensor(inputs[rank].clone(), "sum", 0, list(range(ranks)))
+    out = functional.reduce_scatter_tensor(inputs[rank].clone(), "sum", 0, distributed.group.WORLD)
     scattered = arlab.reduce_scatter(inputs, codec="int4-g32").outputs[rank].view(ranks, -1)[rank]
     if bits(out.wait()) != bits(scattered):
         wrong.append("functional reduce_scatter")
-    together = functional.all_gather_into_tensor_coalesced([inputs[rank].clone()] * 2, list(range(ranks)))
-    together += functional.reduce_scatter_tensor_coalesced([inputs[rank].clone()] * 2, ["sum"] * 2, [0] * 2, list(range(ranks)))
+    together = functional.all_gather_into_tensor_coalesced([inputs[rank].clone()] * 2, distributed.group.WORLD)
+    together += functional.reduce_scatter_tensor_coalesced([inputs[rank].clone()] * 2, "sum", [0] * 2, distributed.group.WORLD)
     for got, expected in zip(together, [torch.cat(inputs)] * 2 + [scattered] * 2, strict=True):
         if bits(got) != bits(expected):
             wrong.append("coalesced all_gather and reduce_scatter")
-    counted = functional.all_reduce_coalesced([torch.tensor([rank]), torch.tensor([2])], "sum", list(range(ranks)))
+    counted = functional.all_reduce_coalesced([torch.tensor([rank]), torch.tensor([2])], "sum", distributed.group.WORLD)
     if [int(each) for each in counted] != [3, 6]:
         wrong.append("coalesced integers")
     empty = torch.empty(0)

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/codecs/kernel_rules.h"
 #include "sim/topology/quantities.h"
 #include "tests/refusal.h"
 #include "tests/sim/machine.h"
@@ -110,8 +111,15 @@ TEST(Uncertainty, WhatNoFitHasSeenIsSaid) {
   EXPECT_EQ(with([](CollectiveRun& r) { r.bytes = 1 << 13; }),
             "smaller x 1: below 16 KiB, the least that was measured. ");
   EXPECT_EQ(with([](CollectiveRun& r) { r.library = true; }), "");
+  t.uncertainty->kernels->commit = kKernelsSince;
+  EXPECT_EQ(with([](CollectiveRun&) {}), "");
+  t.uncertainty->kernels->commit = "0123456";
+  EXPECT_EQ(with([](CollectiveRun&) {}),
+            "algorithm x 1: the kernels of 0123456, which were measured, are no longer those that "
+            "there are. ");
   std::swap(t.uncertainty->kernels, t.uncertainty->library);
   t.uncertainty->library->codecs.clear();  // a library has none
+  t.uncertainty->library->commit.clear();
   t.device.name = "another";
   EXPECT_EQ(with([](CollectiveRun& r) { r.library = true, r.algorithm = "tree"; }),
             "device x 1: its numbers are test device's, not another's. algorithm x 1: no "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from typing import Any, NamedTuple, Sequence
 
 import numpy as np
@@ -27,11 +29,15 @@ class Memory(NamedTuple):
 
     @property
     def elements(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * SIZES[self.dtype]
 
     @property
     def end(self) -> int:
-        return self.address + self.elements * SIZES[self.dtype]
+        return self.address + self.bytes
 
     def overlaps(self, other: Memory) -> bool:
         return self.address < other.end and other.address < self.end
@@ -71,18 +77,37 @@ def dtype_name(dtype: Any, what: str) -> str:
     return _NUMPY_DTYPES[kind.name]
 
 
-def memory_of(tensor: Any, what: str, writable: bool = False) -> Memory:
-    """Of a NumPy array, or of anything that speaks DLPack; `what` it is, for messages.
+def _memory_of_torch(tensor: Any, torch: Any) -> Memory | None:
+    """Of a tensor of PyTorch's own, without DLPack, which takes longer than a small call; None where that has to judge it."""
+    dtype = _NUMPY_DTYPES.get(str(tensor.dtype)[6:])
+    if dtype is None or tensor.requires_grad or tensor.layout is not torch.strided or not tensor.is_contiguous():
+        return None
+    device = tensor.device
+    platform = "host" if device.type == "cpu" else "" if device.type != "cuda" else "rocm" if torch.version.hip else "cuda"
+    return Memory(tensor.data_ptr(), tensor.shape, dtype, platform, device.index or 0, tensor) if platform else None
+
+
+def memory_of(tensor: Any, what: str, writable: bool = False, of: tuple[Any, ...] = ()) -> Memory:
+    """Of a NumPy array, or of anything that speaks DLPack; `what` it is, for messages, with `of` in its places.
 
     Raises ArgumentError for other things, and for what is not contiguous, not aligned, of another dtype or byte order,
     or read-only where it must be writable.
     """
+    torch = sys.modules.get("torch")
+    if torch is not None and type(tensor) is torch.Tensor:
+        memory = _memory_of_torch(tensor, torch)
+        if memory is not None and memory.address % SIZES[memory.dtype] == 0:
+            return memory
+    if of:
+        what = what.format(*of)
     if isinstance(tensor, np.ndarray):
-        dtype = dtype_name(tensor.dtype, f"{what} is")
-        if not tensor.flags.c_contiguous:
+        dtype = _NUMPY_DTYPES.get(tensor.dtype.name) if tensor.dtype.isnative else None
+        dtype = dtype or dtype_name(tensor.dtype, f"{what} is")
+        flags = tensor.flags
+        if not flags.c_contiguous:
             raise ArgumentError(f"{what} is not contiguous")
-        is_writable = tensor.flags.writeable
-        memory = Memory(tensor.ctypes.data, tensor.shape, dtype, "host", 0, tensor)
+        is_writable = flags.writeable
+        memory = Memory(tensor.__array_interface__["data"][0], tensor.shape, dtype, "host", 0, tensor)
     else:
         try:
             address, shape, code, bits, device_type, device, is_writable = _arlab.describe(tensor)

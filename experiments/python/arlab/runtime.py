@@ -6,7 +6,7 @@ import operator
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
 
 from arlab import _arlab
 from arlab._errors import ArgumentError, Error
@@ -41,16 +41,15 @@ def devices(platform: str = "host") -> int:
 
 
 def _check_call(communicator: _Rank, platform: str, memory: Memory, output: Memory, rank: int) -> None:
-    where = f"rank {rank}'s"
     if memory.platform != platform:
-        raise ArgumentError(f"{where} tensor is on platform {memory.platform}, the communicator on {platform}")
+        raise ArgumentError(f"rank {rank}'s tensor is on platform {memory.platform}, the communicator on {platform}")
     if platform != "host" and memory.device != communicator.device:
-        raise ArgumentError(f"{where} tensor is on device {memory.device}, the communicator on {communicator.device}")
-    if (memory.elements, memory.dtype, memory.platform, memory.device) != (
+        raise ArgumentError(f"rank {rank}'s tensor is on device {memory.device}, the communicator on {communicator.device}")
+    if output is not memory and (memory.elements, memory.dtype, memory.platform, memory.device) != (
         output.elements, output.dtype, output.platform, output.device,
     ):  # fmt: skip
         raise ArgumentError(
-            f"{where} output has {output.elements} elements of {output.dtype}, its tensor {memory.elements} of"
+            f"rank {rank}'s output has {output.elements} elements of {output.dtype}, its tensor {memory.elements} of"
             f" {memory.dtype}; both must be on one device"
         )
 
@@ -68,10 +67,72 @@ def _check_overlaps(memories: dict[int, Memory], outputs: dict[int, Memory]) -> 
                 raise ArgumentError(f"rank {rank}'s output overlaps rank {other}'s output")
 
 
+#: The algorithm of calls that name none; of other collectives it has their name.
+_USUAL = {"all_reduce": "two_shot"}
+
+#: Of calls that were made: reading their words again would take longer than a small call.
+_MOST_KNOWN_CALLS = 4096
+
+
+class _Method(NamedTuple):
+    """How a call is to be made: what it names, and where that is nothing at all, as the table says."""
+
+    collective: str
+    algorithm: str | Algorithm | None = None
+    codec: str | None = None
+    sum: Sum | str | None = None
+    options: dict[str, Any] | None = None
+
+    def of(self, memory: Memory, table: _arlab.CallTable, seed: int) -> _arlab.Request:
+        """As the compiled part takes it."""
+        algorithm, codec, options = self.algorithm, self.codec, self.options or {}
+        if algorithm is None and codec is None and not options:
+            chosen = table.choice(self.collective, memory.dtype, memory.bytes)
+            algorithm, codec, options = chosen or (None, None, {})
+        what, given = asked(algorithm or _USUAL.get(self.collective, self.collective), options)
+        how = "native" if self.sum is None else str(self.sum)
+        return _arlab.Request(what, codec or memory.dtype, given, memory.dtype, memory.elements, seed, how)
+
+
+class _Calls:
+    """The calls of a team, by what they name and what their tensors are."""
+
+    def __init__(self, table: _arlab.CallTable):
+        self.table, self.seed = table, 0
+        self._known: dict[tuple[Any, ...], _arlab.Request] = {}
+
+    def request(self, method: _Method, memory: Memory) -> _arlab.Request:
+        if method.options or not (method.algorithm is None or type(method.algorithm) is str):
+            return method.of(memory, self.table, self.seed)
+        # A record of a sum has no hash; its text has.
+        how = method.sum if method.sum is None else str(method.sum)
+        key = (method.collective, method.algorithm, method.codec, how, memory.dtype, memory.elements, self.seed)
+        request = self._known.get(key)
+        if request is None:
+            request = method.of(memory, self.table, self.seed)
+            if len(self._known) >= _MOST_KNOWN_CALLS:
+                self._known.clear()
+            self._known[key] = request
+        return request
+
+
+def _table(table: str | os.PathLike[str] | None) -> _arlab.CallTable:
+    if table is None:
+        return _arlab.CallTable.from_environment()
+    text = os.fspath(table)
+    return _arlab.CallTable.read(text) if text.endswith(".toml") else _arlab.CallTable.of_words(text)
+
+
+def _explained(rank: _Rank, method: _Method, tensor: Any, calls: _Calls) -> str:
+    memory = memory_of(tensor, "the tensor")
+    named = method.algorithm is not None or method.codec is not None or method.options
+    why = "named by the call" if named else calls.table.explain(method.collective, memory.dtype, memory.bytes)
+    return f"{why}\n{rank.explain(calls.request(method, memory))}"
+
+
 def _checked(
-    communicators: Sequence[_Rank], platform: str, tensors: Sequence[Any], outputs: Sequence[Any], algorithm: str | Algorithm,
-    codec: str | None, options: dict[str, Any], seed: int, sum: Sum | str | None,
-) -> tuple[Any, ...]:  # fmt: skip
+    communicators: Sequence[_Rank], platform: str, tensors: Sequence[Any], outputs: Sequence[Any], method: _Method, calls: _Calls,
+) -> tuple[_arlab.Request, list[int], list[int]]:  # fmt: skip
     """What the compiled part takes for these ranks: the call, then addresses of inputs and of outputs.
 
     A mistake in one tensor must not leave the other ranks' kernels waiting, so all are checked before any is used.
@@ -79,18 +140,20 @@ def _checked(
     memories, targets = {}, {}
     for communicator, tensor, output in zip(communicators, tensors, outputs):
         rank = communicator.rank
-        memories[rank] = memory_of(tensor, f"rank {rank}'s tensor")
-        targets[rank] = memory_of(output, f"rank {rank}'s output", writable=True)
-        _check_call(communicator, platform, memories[rank], targets[rank], rank)
-        first, memory = next(iter(memories.values())), memories[rank]
+        in_place = output is tensor
+        memory = memory_of(tensor, "rank {}'s {}", writable=in_place, of=(rank, "tensor"))
+        memories[rank] = memory
+        targets[rank] = memory if in_place else memory_of(output, "rank {}'s {}", writable=True, of=(rank, "output"))
+        _check_call(communicator, platform, memory, targets[rank], rank)
+        first = next(iter(memories.values()))
         if (memory.elements, memory.dtype) != (first.elements, first.dtype):
             raise ArgumentError(
                 f"rank {rank}'s tensor has {memory.elements} elements of {memory.dtype}, rank 0's {first.elements} of {first.dtype}"
             )
-    _check_overlaps(memories, targets)
-    what, given = asked(algorithm, options)
-    addresses = [[each.address for each in ranks.values()] for ranks in (memories, targets)]
-    return what, first.dtype if codec is None else codec, given, first.dtype, first.elements, seed, "native" if sum is None else str(sum), *addresses
+    if len(memories) > 1 or memories[rank] is not targets[rank]:
+        _check_overlaps(memories, targets)
+    inputs, into = ([each.address for each in ranks.values()] for ranks in (memories, targets))
+    return calls.request(method, first), inputs, into
 
 
 def _set_rounding(ranks: Sequence[_Rank], seed: int, call: int) -> int:
@@ -113,8 +176,9 @@ class Communicator:
     for its tensors; on platform "host" they have ended when they return.
     """
 
-    def __init__(self, rank: _Rank, platform: str):
-        self._rank, self._platform, self._seed = rank, platform, 0
+    def __init__(self, rank: _Rank, platform: str, table: _arlab.CallTable | None = None):
+        self._rank, self._platform = rank, platform
+        self._calls = _Calls(_arlab.CallTable.from_environment() if table is None else table)
 
     @classmethod
     def from_environment(
@@ -127,26 +191,31 @@ class Communicator:
         slot_bytes: int = 0,
         timeout_s: float = 10,
         bootstrap_timeout_s: float = 60,
+        table: str | os.PathLike[str] | None = None,
     ) -> "Communicator":
         """As torchrun and similar launchers say: RANK, WORLD_SIZE, and MASTER_PORT, which names the socket at which the
-        ranks meet. It is in the folder ARLAB_BOOTSTRAP_DIR, of mode 700 [/tmp/arlab-UID]. `device` [LOCAL_RANK, else
+        ranks meet; or Open MPI's mpirun. It is in the folder ARLAB_BOOTSTRAP_DIR, of mode 700 [/tmp/arlab-UID]. `device` [LOCAL_RANK, else
         RANK, modulo the number of devices].
 
         `sms`: multiprocessors for kernels, each full of blocks, which leaves the others to matrix products (of NVIDIA's an
         even number; ranks then share no device) [all]; `blocks`: most blocks of a kernel, for authors of kernels [all that
         fit]. `timeout_s`: how long a rank waits for another inside a collective before the team is given up;
-        `bootstrap_timeout_s`: before there is one.
+        `bootstrap_timeout_s`: before there is one. `table`: what calls take that name no algorithm and no codec: a .toml as
+        `arlab select --table` writes it, or for all-reduces words such as "16K-1M:one_shot/bf16,1M-:two_shot/qr-q4" [the
+        file ARLAB_TABLE and the words ARLAB_ALL_REDUCE]. All ranks have the same.
 
-        Raises Error, on all ranks, when one does not come or cannot take part; the message names it.
+        Raises ValueError for a table that cannot be read, and Error, on all ranks, when one does not come or cannot take part; the message names it.
         """
         if device is None:
-            name = "LOCAL_RANK" if "LOCAL_RANK" in os.environ else "RANK"
+            variables = ("LOCAL_RANK", "RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+            name = next((each for each in variables if each in os.environ), "RANK")
             text = os.environ.get(name, "0")
             if not re.fullmatch("[0-9]{1,9}", text):
                 raise Error(f"{name}={text!r}: allowed is an integer from 0 on")
             device = int(text) % max(devices(platform), 1)
+        calls = _table(table)
         made = _arlab.from_environment(platform, device, blocks, sms, slot_bytes, timeout_s, bootstrap_timeout_s)
-        return cls(made, platform)
+        return cls(made, platform, calls)
 
     @classmethod
     def from_gather(
@@ -161,10 +230,12 @@ class Communicator:
         sms: int = 0,
         slot_bytes: int = 0,
         timeout_s: float = 10,
+        table: str | os.PathLike[str] | None = None,
     ) -> "Communicator":
         """With an all-gather that is there already: `gather` turns the bytes of this rank into those of all ranks."""
+        calls = _table(table)
         made = _arlab.from_gather(platform, device, blocks, sms, slot_bytes, timeout_s, rank, world_size, gather)
-        return cls(made, platform)
+        return cls(made, platform, calls)
 
     @property
     def rank(self) -> int:
@@ -182,7 +253,7 @@ class Communicator:
         self,
         tensor: Any,
         *,
-        algorithm: str | Algorithm = "two_shot",
+        algorithm: str | Algorithm | None = None,
         codec: str | None = None,
         sum: Sum | str | None = None,
         out: Any = None,
@@ -190,47 +261,50 @@ class Communicator:
         **options: Any,
     ) -> Any:
         """The sum over ranks into `out` [in place], which is returned. `codec`: how values travel [as they are]. `sum`: how
-        sums are made, in the tensor's dtype ["native"], or in "fp32", rounded once.
+        sums are made, in the tensor's dtype ["native"], or in "fp32", rounded once. Where neither an algorithm nor a codec is
+        named, the table says both; without one it is two_shot, and values travel as they are.
 
         Memory of `out` is no other rank's tensor or output; it is all of `tensor`, or none of it.
 
         `algorithm` and `options`: as for arlab.all_reduce, such as arlab.Hierarchical(inner_codec="fp16"). `stream`: a raw stream, instead of PyTorch's current one.
         """
-        return self._call(tensor, algorithm, codec, out, stream, sum, **options)
+        return self._call(tensor, _Method("all_reduce", algorithm, codec, sum, options), out, stream)
 
     def all_to_all(
         self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
     ) -> Any:
         """Slot j of rank i becomes slot i of rank j; a tensor is world_size slots of equal size."""
-        return self._call(tensor, "all_to_all", codec, out, stream)
+        return self._call(tensor, _Method("all_to_all", None, codec), out, stream)
 
     def reduce_scatter(
         self, tensor: Any, *, codec: str | None = None, sum: Sum | str | None = None, out: Any = None, stream: int | None = None,
     ) -> Any:  # fmt: skip
         """Slot i of rank i becomes the sum of all slots i; the others stay. Slots are as in all_to_all."""
-        return self._call(tensor, "reduce_scatter", codec, out, stream, sum)
+        return self._call(tensor, _Method("reduce_scatter", None, codec, sum), out, stream)
 
     def all_gather(
         self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
     ) -> Any:
         """Every slot i becomes slot i of rank i. Slots are as in all_to_all."""
-        return self._call(tensor, "all_gather", codec, out, stream)
+        return self._call(tensor, _Method("all_gather", None, codec), out, stream)
 
     def broadcast(
         self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
     ) -> Any:
         """The tensor of rank 0."""
-        return self._call(tensor, "broadcast", codec, out, stream)
+        return self._call(tensor, _Method("broadcast", None, codec), out, stream)
 
-    def _call(
-        self, tensor: Any, algorithm: str | Algorithm, codec: str | None, out: Any, stream: int | None,
+    def explain(
+        self, tensor: Any, *, collective: str = "all_reduce", algorithm: str | Algorithm | None = None, codec: str | None = None,
         sum: Sum | str | None = None, **options: Any,
-    ) -> Any:  # fmt: skip
+    ) -> str:  # fmt: skip
+        """Why a call with this tensor goes as it goes, in two lines: the rule of the table that takes it, and the kernel."""
+        return _explained(self._rank, _Method(collective, algorithm, codec, sum, options), tensor, self._calls)
+
+    def _call(self, tensor: Any, method: _Method, out: Any, stream: int | None) -> Any:
         stream, output = _stream_of(tensor, stream), tensor if out is None else out
-        *call, inputs, outputs = _checked(
-            [self._rank], self._platform, [tensor], [output], algorithm, codec, options, self._seed, sum
-        )
-        self._rank.run(*call, *inputs, *outputs, stream)
+        request, inputs, outputs = _checked([self._rank], self._platform, [tensor], [output], method, self._calls)
+        self._rank.run(request, *inputs, *outputs, stream)
         if self._platform == "host":
             self._rank.synchronize(stream)
         return output
@@ -238,7 +312,7 @@ class Communicator:
     def set_rounding(self, seed: int = 0, call: int = 0) -> None:
         """The seed of codecs with random numbers (`-stoch`), and how many calls of such codecs were before the next one: they are
         counted from there on the device, so that each replay of a graph has its own number. All ranks set the same."""
-        self._seed = _set_rounding([self._rank], seed, call)
+        self._calls.seed = _set_rounding([self._rank], seed, call)
 
     def synchronize(self, stream: int = 0) -> None:
         """Waits for a stream's work. Raises Error when a rank did not arrive, or was in another call, which is then
@@ -262,9 +336,11 @@ class Group:
         sms: int = 0,
         slot_bytes: int = 0,
         timeout_s: float = 10,
+        table: str | os.PathLike[str] | None = None,
     ):
+        self._calls = _Calls(_table(table))
         self._ranks = _arlab.in_process(platform, list(devices), blocks, sms, slot_bytes, timeout_s)
-        self._platform, self._seed = platform, 0
+        self._platform = platform
 
     @property
     def world_size(self) -> int:
@@ -272,46 +348,47 @@ class Group:
 
     def set_rounding(self, seed: int = 0, call: int = 0) -> None:
         """As Communicator.set_rounding, for all ranks."""
-        self._seed = _set_rounding(self._ranks, seed, call)
+        self._calls.seed = _set_rounding(self._ranks, seed, call)
 
     def all_reduce(
         self,
         tensors: Sequence[Any],
         *,
-        algorithm: str | Algorithm = "two_shot",
+        algorithm: str | Algorithm | None = None,
         codec: str | None = None,
         sum: Sum | str | None = None,
         out: Sequence[Any] | None = None,
         **options: Any,
     ) -> list[Any]:
         """As Communicator.all_reduce, for all ranks; has ended when it returns. Raises Error as synchronize() does."""
-        return self._call(tensors, algorithm, codec, out, sum, **options)
+        return self._call(tensors, _Method("all_reduce", algorithm, codec, sum, options), out)
 
     def all_to_all(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None) -> list[Any]:
         """As Communicator.all_to_all, for all ranks."""
-        return self._call(tensors, "all_to_all", codec, out)
+        return self._call(tensors, _Method("all_to_all", None, codec), out)
 
     def reduce_scatter(
         self, tensors: Sequence[Any], *, codec: str | None = None, sum: Sum | str | None = None, out: Sequence[Any] | None = None,
     ) -> list[Any]:  # fmt: skip
         """As Communicator.reduce_scatter, for all ranks."""
-        return self._call(tensors, "reduce_scatter", codec, out, sum)
+        return self._call(tensors, _Method("reduce_scatter", None, codec, sum), out)
 
     def all_gather(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None) -> list[Any]:
         """As Communicator.all_gather, for all ranks."""
-        return self._call(tensors, "all_gather", codec, out)
+        return self._call(tensors, _Method("all_gather", None, codec), out)
 
     def broadcast(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None) -> list[Any]:
         """As Communicator.broadcast, for all ranks."""
-        return self._call(tensors, "broadcast", codec, out)
+        return self._call(tensors, _Method("broadcast", None, codec), out)
 
-    def _call(
-        self, tensors: Sequence[Any], algorithm: str | Algorithm, codec: str | None, out: Sequence[Any] | None,
-        sum: Sum | str | None = None, **options: Any,
-    ) -> list[Any]:  # fmt: skip
+    def explain(self, tensor: Any, **call: Any) -> str:
+        """As Communicator.explain, of one of the tensors; what `call` names are its arguments."""
+        return Communicator(self._ranks[0], self._platform, self._calls.table).explain(tensor, **call)
+
+    def _call(self, tensors: Sequence[Any], method: _Method, out: Sequence[Any] | None) -> list[Any]:
         outputs = list(tensors if out is None else out)
         if len(tensors) != self.world_size or len(outputs) != self.world_size:
             raise ArgumentError(f"{len(tensors)} tensors and {len(outputs)} outputs for {self.world_size} ranks")
-        call = _checked(self._ranks, self._platform, tensors, outputs, algorithm, codec, options, self._seed, sum)
+        call = _checked(self._ranks, self._platform, tensors, outputs, method, self._calls)
         _arlab.run_together(self._ranks, *call, [_stream_of(tensor, None) for tensor in tensors])
         return outputs

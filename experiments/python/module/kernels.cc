@@ -12,11 +12,13 @@
 #include "experiments/python/module/request.h"
 #include "kernels/conformance/all_reduce_check.h"
 #include "kernels/runtime/bootstrap.h"
+#include "kernels/runtime/call_table.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/mistakes.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/memory.h"
+#include "reference/words.h"
 
 namespace arlab::python {
 namespace {
@@ -250,26 +252,75 @@ CollectiveRequest request_of(const std::string& algorithm, const std::string& co
           .sum = how};
 }
 
+Collective collective_named(const std::string& name) {
+  return member_named<Collective>(name, "a collective", kCollectives);
+}
+
+/// What a call takes: an algorithm, a codec and options, where the table says so.
+nb::object choice(const CallTable& table, const std::string& collective, const std::string& dtype,
+                  std::uint64_t bytes) {
+  const TableRule* const rule = table.find(collective_named(collective), parse_dtype(dtype), bytes);
+  if (rule == nullptr || rule->algorithm == kByLibrary) return nb::none();
+  nb::dict options;
+  for (const auto& [name, value] : rule->options) {
+    const auto* const number = std::get_if<std::uint64_t>(&value);
+    const auto* const flag = std::get_if<bool>(&value);
+    options[name.c_str()] = number != nullptr ? nb::object(nb::int_(*number))
+                            : flag != nullptr ? nb::object(nb::bool_(*flag))
+                                              : nb::object(nb::str(words_of(value).c_str()));
+  }
+  const nb::object codec =
+      rule->codec.empty() ? nb::none() : nb::object(nb::str(rule->codec.c_str()));
+  return nb::make_tuple(rule->algorithm, codec, options);
+}
+
+void define_table(nb::module_& module) {
+  nb::class_<CallTable>(module, "CallTable")
+      .def_static("read", &CallTable::read)
+      .def_static("parse", [](const std::string& text,
+                              const std::string& origin) { return CallTable::parse(text, origin); })
+      .def_static("of_words",
+                  [](const std::string& words) { return CallTable::parse_words(words, "table"); })
+      .def_static("from_environment", &CallTable::from_environment)
+      .def("choice", choice, nb::arg("collective"), nb::arg("dtype"), nb::arg("bytes"))
+      .def("explain", [](const CallTable& table, const std::string& collective,
+                         const std::string& dtype, std::uint64_t bytes) {
+        return table.explain(collective_named(collective), parse_dtype(dtype), bytes);
+      });
+}
+
 void define_communicator(nb::module_& module) {
+  // Made once for all calls like it: reading names takes longer than a small call.
+  nb::class_<CollectiveRequest>(module, "Request")
+      .def("__init__", [](CollectiveRequest* self, const std::string& algorithm,
+                          const std::string& codec, const nb::dict& options,
+                          const std::string& dtype, std::size_t elements, std::uint64_t seed,
+                          const std::string& sum) {
+        new (self)
+            CollectiveRequest(request_of(algorithm, codec, options, dtype, elements, seed, sum));
+      });
   nb::class_<RankCommunicator>(module, "Communicator")
       .def_prop_ro("rank", &RankCommunicator::rank)
       .def_prop_ro("ranks", &RankCommunicator::ranks)
       .def_prop_ro("device", &RankCommunicator::device)
-      .def(
-          "run",
-          [](RankCommunicator& self, const std::string& algorithm, const std::string& codec,
-             const nb::dict& options, const std::string& dtype, std::size_t elements,
-             std::uint64_t seed, const std::string& sum, std::uintptr_t input,
-             std::uintptr_t output, std::uintptr_t stream) {
-            const auto request = request_of(algorithm, codec, options, dtype, elements, seed, sum);
-            require(without_python([&] {
-              return self.run(request, address(input), const_cast<void*>(address(output)),
-                              const_cast<void*>(address(stream)));
-            }));
-          },
-          nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"), nb::arg("dtype"),
-          nb::arg("elements"), nb::arg("seed"), nb::arg("sum"), nb::arg("input"), nb::arg("output"),
-          nb::arg("stream"))
+      .def("run",
+           [](RankCommunicator& self, const CollectiveRequest& request, std::uintptr_t input,
+              std::uintptr_t output, std::uintptr_t stream) {
+             require(without_python([&] {
+               return self.run(request, address(input), const_cast<void*>(address(output)),
+                               const_cast<void*>(address(stream)));
+             }));
+           })
+      .def("explain",
+           [](RankCommunicator& self, const CollectiveRequest& request) {
+             std::string why;
+             require(without_python([&]() -> Status {
+               Result<std::string> explained = self.explain(request);
+               if (explained.ok()) why = explained.value();
+               return explained.status();
+             }));
+             return why;
+           })
       .def("set_random_calls",
            [](RankCommunicator& self, std::uint32_t calls) {
              require(without_python([&] { return self.set_random_calls(calls); }));
@@ -282,9 +333,7 @@ void define_communicator(nb::module_& module) {
   module.def("in_process", in_process);
   module.def(
       "run_together",
-      [](const std::vector<RankCommunicator*>& ranks, const std::string& algorithm,
-         const std::string& codec, const nb::dict& options, const std::string& dtype,
-         std::size_t elements, std::uint64_t seed, const std::string& sum,
+      [](const std::vector<RankCommunicator*>& ranks, const CollectiveRequest& request,
          const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs,
          const std::vector<std::uintptr_t>& streams) {
         std::vector<RankCall> calls;
@@ -293,12 +342,8 @@ void define_communicator(nb::module_& module) {
                            const_cast<void*>(address(outputs[rank])),
                            const_cast<void*>(address(streams[rank]))});
         }
-        const auto request = request_of(algorithm, codec, options, dtype, elements, seed, sum);
         require(without_python([&] { return run_together(request, calls); }));
-      },
-      nb::arg("ranks"), nb::arg("algorithm"), nb::arg("codec"), nb::arg("options"),
-      nb::arg("dtype"), nb::arg("elements"), nb::arg("seed"), nb::arg("sum"), nb::arg("inputs"),
-      nb::arg("outputs"), nb::arg("streams"));
+      });
   module.def(
       "from_environment", [](const std::string& platform, int device, int blocks, int sms,
                              std::size_t slot_bytes, double timeout_s, double bootstrap_timeout_s) {
@@ -308,6 +353,25 @@ void define_communicator(nb::module_& module) {
         const nb::gil_scoped_release others_may_run;
         return join(platform, device, bootstrap_from_environment(milliseconds), options);
       });
+  // Ranks that were told the same (`agreed`) meet at a socket of this name.
+  module.def("from_meeting", [](const std::string& platform, int device, int blocks, int sms,
+                                std::size_t slot_bytes, double timeout_s, double meeting_timeout_s,
+                                int rank, int ranks, const std::string& name,
+                                const nb::bytes& agreed) {
+    const CommunicatorOptions options = options_of(blocks, sms, slot_bytes, timeout_s);
+    check_timeout("a meeting's timeout", meeting_timeout_s);
+    const auto milliseconds = static_cast<std::uint64_t>(std::ceil(meeting_timeout_s * 1000));
+    const std::string mine(agreed.c_str(), agreed.size());
+    const nb::gil_scoped_release others_may_run;
+    auto bootstrap = socket_bootstrap(rank, ranks, value_of(meeting_folder()), name, milliseconds);
+    require(bootstrap.status());
+    const std::vector<std::string> told = value_of(bootstrap.value()->all_gather(mine));
+    for (std::size_t other = 0; other < told.size(); ++other) {
+      if (told[other] == told[0]) continue;
+      require(Status::error(fmt::format("rank {} was given other handles than rank 0", other)));
+    }
+    return join(platform, device, std::move(bootstrap), options);
+  });
   module.def("from_gather", [](const std::string& platform, int device, int blocks, int sms,
                                std::size_t slot_bytes, double timeout_s, int rank, int ranks,
                                const nb::callable& gather) {
@@ -352,6 +416,7 @@ void define_kernels(nb::module_& module) {
     return value_of(value_of(find_platform(platform))->devices());
   });
   module.def("describe", describe);
+  define_table(module);
   define_communicator(module);
 }
 

@@ -244,6 +244,26 @@ def test_groups_of_some_ranks_and_functional_collectives(run):
         assert of_some in (None, {"all_reduce by arlab as int8-g128": 1})
 
 
+def by_a_table(rank, ranks, variable):
+    os.environ["ARLAB_ALL_REDUCE"] = variable
+    inputs = {elements: [inputs_of(each, elements, torch.float32) for each in range(ranks)] for elements in (100, 2000)}
+    wrong = []
+    for elements, codec in ((100, None), (2000, "int4-g32")):
+        tensor = inputs[elements][rank].clone()
+        distributed.all_reduce(tensor)
+        if bits(tensor) != bits(arlab.all_reduce(inputs[elements], codec=codec).outputs[rank]):
+            wrong.append(elements)
+    return wrong
+
+
+WORDS = "0-1K:one_shot/fp32,1K-:two_shot/int4-g32"
+
+
+@pytest.mark.parametrize("table, variable", [(WORDS, "0-:one_shot/fp32"), (None, WORDS)], ids=["option", "variable"])
+def test_a_table_says_what_calls_take(run, table, variable):
+    assert all_well(run(by_a_table, 2, variable, options=Options(table=table, blocks=BLOCKS))) == [[], []]
+
+
 def others(rank, ranks):
     """What arlab does not do goes to PyTorch's own backend."""
     own = torch.arange(6) + 10 * rank

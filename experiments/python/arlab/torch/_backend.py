@@ -1,5 +1,8 @@
 """The backend "arlab" of torch.distributed."""
 
+# Methods have one signature each, that of torch.distributed's own calls; stubs have overloads for others.
+# mypy: disable-error-code="override, assignment"
+
 from __future__ import annotations
 
 from datetime import timedelta
@@ -7,6 +10,7 @@ from typing import Any, Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, distributed
+from torch._C import _distributed_c10d as c10d_options
 from torch.distributed import PrefixStore, ProcessGroup
 from torch.distributed import distributed_c10d as c10d
 from torch.futures import Future
@@ -140,7 +144,7 @@ class Group(ProcessGroup):
     # ---- sums
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        opts = opts or distributed.AllreduceOptions()
+        opts = opts or c10d_options.AllreduceOptions()
         if not self._ours(*tensors, op=opts.reduceOp):
             return self._passed("allreduce", tensors, opts)
 
@@ -152,12 +156,12 @@ class Group(ProcessGroup):
         return self._enqueue(tensors, tensors, call)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        single = distributed.AllreduceOptions()
+        single = c10d_options.AllreduceOptions()
         single.reduceOp = opts.reduceOp if opts else single.reduceOp
         return _last([self.allreduce([tensor], single) for tensor in tensors])
 
     def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
-        opts = opts or distributed.ReduceScatterOptions()
+        opts = opts or c10d_options.ReduceScatterOptions()
         if not self._ours(output, tensor, op=opts.reduceOp):
             return self._passed(REDUCE_SCATTER, output, tensor, opts)
         how = self._sum(tensor.dtype, opts.reduceOp)
@@ -167,7 +171,7 @@ class Group(ProcessGroup):
         return _last([self.reduce_scatter_single(output, tensor, opts) for output, tensor in zip(outputs, inputs)])
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Any:
-        opts = opts or distributed.ReduceScatterOptions()
+        opts = opts or c10d_options.ReduceScatterOptions()
         if not _equal(*inputs) or not self._ours(*outputs, *inputs[0], op=opts.reduceOp):
             return self._passed("reduce_scatter", outputs, inputs, opts)
         whole = torch.cat([each.detach().reshape(-1) for each in inputs[0]])
@@ -177,7 +181,7 @@ class Group(ProcessGroup):
 
     def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         if not self._ours(output, tensor):
-            return self._passed(ALL_GATHER, output, tensor, opts or distributed.AllgatherOptions())
+            return self._passed(ALL_GATHER, output, tensor, opts or c10d_options.AllgatherOptions())
         codec = self._moved(tensor.dtype)
         return self._enqueue([output], [output, tensor], lambda: teams.all_gather(self.team, output, tensor, codec=codec))
 
@@ -186,7 +190,7 @@ class Group(ProcessGroup):
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
         if not _equal(*outputs) or not self._ours(*inputs, *outputs[0]):
-            return self._passed("allgather", outputs, inputs, opts or distributed.AllgatherOptions())
+            return self._passed("allgather", outputs, inputs, opts or c10d_options.AllgatherOptions())
         tensor = inputs[0]
 
         def call() -> None:
@@ -200,7 +204,7 @@ class Group(ProcessGroup):
     def all_to_all_single(
         self, output: Tensor, tensor: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
     ) -> Any:
-        opts = opts or distributed.AllToAllOptions()
+        opts = opts or c10d_options.AllToAllOptions()
         # A rank sees its own splits only: were they equal here, those of another rank might not be.
         if output_splits or input_splits or not self._ours(tensor, output):
             return self._passed("alltoall_base", output, tensor, output_splits, input_splits, opts)
@@ -208,7 +212,7 @@ class Group(ProcessGroup):
         return self._enqueue([output], [output, tensor], lambda: teams.all_to_all(self.team, output, tensor, codec=codec))
 
     def broadcast(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        opts = opts or distributed.BroadcastOptions()
+        opts = opts or c10d_options.BroadcastOptions()
         if opts.rootRank != 0 or not self._ours(*tensors):
             return self._passed("broadcast", tensors, opts)
 
@@ -224,7 +228,7 @@ class Group(ProcessGroup):
         self.team.synchronize()  # so that it says what has gone wrong before it
         device = "cuda" if "cuda:arlab" in distributed.get_backend_config(self) and "cuda" in self._others else "cpu"
         self.team.counts[f"barrier by {self._others[device].name()}"] += 1
-        return self._others[device].barrier(opts or distributed.BarrierOptions())
+        return self._others[device].barrier(opts or c10d_options.BarrierOptions())
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], *rest: Any) -> Any:
         return self._passed("alltoall", outputs, inputs, *rest)

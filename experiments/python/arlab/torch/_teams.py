@@ -168,6 +168,7 @@ class Team:
         self._store = store
         self._timeout_s = timeout_s if options.timeout_s is None else options.timeout_s
         self._communicators: dict[torch.device, Communicator] = {}
+        self._meetings = 0
         self._streams: dict[torch.device, Any] = {}
 
     def on(self, device: torch.device) -> Communicator:
@@ -184,7 +185,9 @@ class Team:
             raise ArgumentError(f"a process group of {self.ranks} ranks: allowed are 2 to {MOST_RANKS}")
         platform = platform_of(device)
         place = self.rank % devices(platform) if platform == "host" else device.index
-        meeting = _Meeting(self._store, f"arlab/{len(self._communicators)}", self.rank, self.ranks, self._timeout_s)
+        # What was said at one that failed is not to be heard again.
+        meeting = _Meeting(self._store, f"arlab/{self._meetings}", self.rank, self.ranks, self._timeout_s)
+        self._meetings += 1
         return Communicator.from_gather(
             meeting.gather, self.rank, self.ranks, place, platform=platform, timeout_s=self._timeout_s,
             **self.options.of_communicator(),

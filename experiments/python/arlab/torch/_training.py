@@ -99,7 +99,7 @@ def ddp_hook(state: HookState, bucket: distributed.GradBucket) -> Future[Tensor]
 
 
 class _Memory:
-    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 
 

@@ -8,6 +8,8 @@
 #   ./test.sh full                                and what only a release checks (tests/README.md)
 #   ./test.sh full lint release asan-ubsan tsan   and static analysis, and the same suite under
 #                                                 AddressSanitizer + UBSan and under ThreadSanitizer
+#   ./test.sh torch                               arlab in PyTorch, in an environment of its own (6 GB); exit code 75 where
+#                                                 that cannot be had
 #   ./test.sh --changed [COMMIT]                  what was changed since COMMIT (default: the last one) has tests for
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -60,6 +62,31 @@ configure() {  # PRESET
   cmake --preset "$1" -DARLAB_BUILD_TESTS=ON -DARLAB_FULL_TESTS="$full" "${as_error[@]}" >/dev/null
 }
 
+# The environment with PyTorch. ARLAB_INSTALL_SECONDS is the most that installing may take.
+torch_environment=.venv-torch
+install_torch() {
+  local stamp=$torch_environment/requirements.installed free_gb
+  cmp -s requirements-torch.txt "$stamp" && return
+  free_gb=$(df --output=avail -BG . | tail -n 1 | tr -dc 0-9)
+  if ((free_gb < 15)); then
+    say "PyTorch is not installed: $free_gb GB are free, 15 are needed"
+    return 1
+  fi
+  say "installing PyTorch into $torch_environment"
+  /usr/bin/python3 -m venv $torch_environment &&
+    timeout "${ARLAB_INSTALL_SECONDS:-3600}" $torch_environment/bin/python -m pip install --quiet --disable-pip-version-check \
+      -r requirements-torch.txt && cp requirements-torch.txt "$stamp"
+}
+
+test_torch() {
+  say "torch: building"
+  configure release
+  cmake --build --preset release --target arlab arlab_python arlab_python_stub
+  say "torch: testing"
+  PYTHONPATH=build/bin/python ARLAB_EXTENSION=1 ARLAB_BIN=build/bin PYTHONDONTWRITEBYTECODE=1 $torch_environment/bin/python \
+    -m pytest -q -rs -p no:cacheprovider tests/python/test_torch.py tests/python/test_torch_distributed.py
+}
+
 full=OFF
 if [[ ${1-} == --changed ]]; then
   test_changed "${2-HEAD}"
@@ -71,9 +98,9 @@ configurations=()
 for word in "$@"; do
   case $word in
     full) full=ON && uses+=(full) && export ARLAB_LONG_TESTS=1 ;;
-    lint | release | asan-ubsan | tsan) configurations+=("$word") ;;
+    lint | release | asan-ubsan | tsan | torch) configurations+=("$word") ;;
     *)
-      printf 'error: unknown configuration %s; allowed are full, lint, release, asan-ubsan, tsan, --changed\n' "$word" >&2
+      printf 'error: unknown configuration %s; allowed are full, lint, release, asan-ubsan, tsan, torch, --changed\n' "$word" >&2
       exit 2
       ;;
   esac
@@ -92,6 +119,11 @@ for configuration in "${configurations[@]}"; do
   if [[ $configuration == lint ]]; then
     say "lint: formatting and static analysis"
     cmake/lint.sh
+    continue
+  fi
+  if [[ $configuration == torch ]]; then
+    install_torch || exit 75
+    test_torch
     continue
   fi
   say "$configuration: building"

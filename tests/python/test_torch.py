@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-import arlab.torch as capturing
+from arlab.torch import _capture as capturing
 from arlab.torch import capture, partial_sums
 
 PROGRAM = Path(os.environ["ARLAB_BIN"]).resolve() / "arlab"

@@ -1,0 +1,332 @@
+"""Communicators of PyTorch's process groups: how their ranks meet, and collectives on tensors of PyTorch."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+import time
+import weakref
+from collections import Counter
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.distributed import distributed_c10d as c10d
+
+from arlab._errors import ArgumentError, Error
+
+if TYPE_CHECKING:
+    from arlab.collectives import Sum
+    from arlab.runtime import Communicator
+    from arlab.schedules import Algorithm
+
+MOST_RANKS = 8
+LEAVE_S = 5
+DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+_KEY_BYTES = 32
+_FAILED, _FINE = b"!", b"="
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a process group of arlab works: `pg_options` of init_process_group and new_group. All ranks give the same; a group that
+    is given none has those of the default group.
+
+    codec         how values travel in all_reduce and reduce_scatter [as they are, or as the table says]. Tensors of a dtype that
+                  it does not take travel as they are
+    gather_codec  likewise in all_gather and all_to_all, which only move values; broadcasts are always exact
+    algorithm     of all_reduce: a name, a schedule.json, or a value such as arlab.Ring(own="exact")
+    sum           how sums are made, an arlab.Sum or its text
+    table         what calls take for which no codec and no algorithm is named; as arlab.Communicator has it
+    timeout_s     how long a rank waits for another, inside a collective and until it comes [the process group's timeout]
+    blocks, sms, slot_bytes    as arlab.Communicator has them
+    """
+
+    codec: str | None = None
+    gather_codec: str | None = None
+    algorithm: str | Algorithm | None = None
+    sum: Sum | str | None = None
+    table: str | os.PathLike[str] | None = None
+    timeout_s: float | None = None
+    blocks: int = 0
+    sms: int = 0
+    slot_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for name in (self.codec, self.gather_codec):
+            takes(name, None)
+
+    def of_communicator(self) -> dict[str, Any]:
+        names = ("table", "blocks", "sms", "slot_bytes")
+        return {each.name: value for each in fields(self) if each.name in names and (value := getattr(self, each.name))}
+
+
+def takes(codec: str | None, dtype: torch.dtype | None) -> bool:
+    """Whether a codec takes the dtype. Raises ArgumentError for a name that is none."""
+    if codec is None:
+        return True
+    from arlab import codec_info
+
+    return DTYPES.get(dtype) in codec_info(codec)["dtypes"]  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- how ranks meet
+
+
+def _key() -> bytes:
+    """What only processes of this user on this host can read; the first of them makes it.
+
+    The store of a process group takes whatever anybody sends who reaches its port, so what ranks tell each other there is signed.
+    """
+    named = os.environ.get("ARLAB_BOOTSTRAP_DIR")
+    folder = Path(named or f"/tmp/arlab-{os.geteuid()}")
+    if named is None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    there = folder.lstat()
+    if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.geteuid() or there.st_mode & 0o077:
+        raise Error(f"{folder}: needed is a folder of this user's with mode 700; ARLAB_BOOTSTRAP_DIR names another one")
+    path = folder / "key"
+    if not path.exists():
+        own = folder / f"key-{secrets.token_hex(8)}"
+        own.touch(mode=0o600)
+        own.write_bytes(secrets.token_bytes(_KEY_BYTES))
+        try:
+            os.link(own, path)  # whole, and only if nobody was faster
+        except FileExistsError:
+            pass
+        own.unlink()
+    key = path.read_bytes()
+    if len(key) != _KEY_BYTES:
+        raise Error(f"{path}: needed are {_KEY_BYTES} bytes; remove it")
+    return key
+
+
+class _Meeting:
+    """All-gathers by a store of PyTorch. What a rank has to say is a place there, signed together with the place's name."""
+
+    def __init__(self, store: Any, name: str, rank: int, ranks: int, timeout_s: float):
+        self._store, self._name, self._rank, self._ranks, self._timeout_s = store, name, rank, ranks, timeout_s
+        self._round, self._key = 0, _key()
+
+    def _place(self, rank: int) -> str:
+        return f"{self._name}/{self._round}/{rank}"
+
+    def _signature(self, place: str, said: bytes) -> bytes:
+        # The number of ranks is signed, too: a stranger's rank 0 of another group is then none of this one.
+        return hmac.digest(self._key, f"{self._ranks} {place} ".encode() + said, hashlib.sha256)
+
+    def _say(self, said: bytes) -> None:
+        place = self._place(self._rank)
+        self._store.set(place, self._signature(place, said) + said)
+
+    def _hear(self, rank: int, until: float) -> bytes:
+        place = self._place(rank)
+        try:
+            self._store.wait([place], timedelta(seconds=max(until - time.monotonic(), 0.001)))
+            heard = bytes(self._store.get(place))
+        except RuntimeError as error:  # of the store, whose server may be gone with its rank
+            raise Error(f"rank {rank} did not come within {self._timeout_s:g} s") from error
+        signature, said = heard[: hashlib.sha256().digest_size], heard[hashlib.sha256().digest_size :]
+        if not hmac.compare_digest(signature, self._signature(place, said)):
+            raise Error(f"rank {rank}: what the store has from it was not written by this user on this host")
+        if said[:1] == _FAILED:
+            raise Error(said[1:].decode(errors="replace"))
+        return said[1:]
+
+    def gather(self, mine: bytes) -> Sequence[bytes]:
+        until = time.monotonic() + self._timeout_s
+        self._say(_FINE + mine)
+        try:
+            said = [self._hear(rank, until) for rank in range(self._ranks)]
+        except Error as error:
+            self.give_up(str(error))
+            raise
+        self._round += 1
+        return said
+
+    def give_up(self, why: str) -> None:
+        """Those who wait for this rank's next word hear why there is none."""
+        self._round += 1
+        try:
+            self._say(_FAILED + why.encode())
+        except RuntimeError:  # nobody is there any more
+            pass
+
+
+class Team:
+    """The communicators of a process group, one per device, made by the first calls that need them, and what went where."""
+
+    def __init__(self, store: Any, rank: int, ranks: int, timeout_s: float, options: Options):
+        self.rank, self.ranks, self.options = rank, ranks, options
+        self.counts: Counter[str] = Counter()
+        self._store = store
+        self._timeout_s = timeout_s if options.timeout_s is None else options.timeout_s
+        self._communicators: dict[torch.device, Communicator] = {}
+        self._meetings = 0
+        self._streams: dict[torch.device, Any] = {}
+
+    def on(self, device: torch.device) -> Communicator:
+        """All ranks call it in the same order. Raises Error, on all of them, if they cannot work together."""
+        found = self._communicators.get(device)
+        if found is None:
+            found = self._communicators[device] = self._meet(device)
+        return found
+
+    def _meet(self, device: torch.device) -> Communicator:
+        from arlab.runtime import Communicator, devices
+
+        if not 2 <= self.ranks <= MOST_RANKS:
+            raise ArgumentError(f"a process group of {self.ranks} ranks: allowed are 2 to {MOST_RANKS}")
+        platform = platform_of(device)
+        place = self.rank % devices(platform) if platform == "host" else device.index
+        # What was said at one that failed is not to be heard again.
+        meeting = _Meeting(self._store, f"arlab/{self._meetings}", self.rank, self.ranks, self._timeout_s)
+        self._meetings += 1
+        return Communicator.from_gather(
+            meeting.gather, self.rank, self.ranks, place, platform=platform, timeout_s=self._timeout_s,
+            **self.options.of_communicator(),
+        )  # fmt: skip
+
+    def stream(self, device: torch.device) -> Any:
+        """That of asynchronous collectives on a GPU, so that they run beside what comes after them."""
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)
+        return self._streams[device]
+
+    def synchronize(self) -> None:
+        """Waits for the streams' work. Raises Error where a rank did not arrive, or was in another call."""
+        for device, communicator in self._communicators.items():
+            streams = [] if device.type == "cpu" else [torch.cuda.current_stream(device), *filter(None, [self._streams.get(device)])]
+            for stream in streams:
+                communicator.synchronize(stream.cuda_stream)
+
+    def leave(self) -> None:
+        """Communicators go when all ranks leave. Where one does not soon, it may still write to their memory, which then stays
+        until the process ends."""
+        if self._communicators:
+            self._store.set(f"arlab/left/{self.rank}", b"")
+            try:
+                self._store.wait([f"arlab/left/{rank}" for rank in range(self.ranks)], timedelta(seconds=LEAVE_S))
+            except RuntimeError:
+                _kept.append(self._communicators)
+        self._communicators = {}
+
+    def begin(self, collective: str, tensor: Tensor, codec: str | None) -> None:
+        if not takes(codec, tensor.dtype):
+            raise ArgumentError(f"{collective}: codec {codec} does not take {_kind(tensor)}")
+        self.counts[f"{collective} by arlab" + (f" as {codec}" if codec else "")] += 1
+
+
+_kept: list[Any] = []
+_foreign: weakref.WeakKeyDictionary[Any, Team] = weakref.WeakKeyDictionary()
+
+
+def team_of(group: Any = None) -> Team:
+    """Of a process group of any backend; None is the default group. Others than arlab's keep their own collectives."""
+    if isinstance(group, str):
+        group = c10d._resolve_process_group(group) if group else None
+    group = c10d._get_default_group() if group is None else group
+    team = getattr(group, "team", None) or _foreign.get(group)
+    if team is None:
+        store, timeout = c10d._get_process_group_store(group), c10d.default_pg_timeout.total_seconds()
+        team = _foreign[group] = Team(store, group.rank(), group.size(), timeout, Options())
+        weakref.finalize(group, team.leave).atexit = False
+    return team
+
+
+def statistics(group: Any = None) -> dict[str, int]:
+    """How many collectives of a process group (the default one) went where, on this rank: "all_reduce by arlab as qr-q4",
+    "all_gather by arlab", "broadcast by gloo"."""
+    return dict(team_of(group).counts)
+
+
+def platform_of(device: torch.device) -> str:
+    return "host" if device.type == "cpu" else "rocm" if torch.version.hip else "cuda"
+
+
+# ---------------------------------------------------------------- collectives on tensors, on the current stream
+
+
+def _named(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _in_place(tensor: Tensor, call: Callable[[Tensor], Any]) -> None:
+    """On its memory where that is contiguous, else on a copy."""
+    memory = tensor.detach().contiguous()
+    if memory.numel() > 0:
+        call(memory)
+    if memory.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(memory)
+
+
+def all_reduce(
+    team: Team, tensor: Tensor, *, codec: str | None = None, algorithm: str | Algorithm | None = None,
+    sum: Sum | str | None = None, average: bool = False,
+) -> None:  # fmt: skip
+    """In place; `average` divides by the number of ranks afterwards."""
+    team.begin("all_reduce", tensor, codec)
+    how = _named(codec=codec, algorithm=algorithm, sum=sum)
+    _in_place(tensor, lambda memory: team.on(tensor.device).all_reduce(memory, **how))
+    if average:
+        tensor.detach().div_(team.ranks)
+
+
+def reduce_scatter(
+    team: Team, output: Tensor, tensor: Tensor, *, codec: str | None = None, sum: Sum | str | None = None, average: bool = False,
+) -> None:  # fmt: skip
+    """`tensor`: as many slots of the output's size as ranks. It is not changed."""
+    _check_slots("reduce_scatter", team, tensor, output)
+    team.begin("reduce_scatter", tensor, codec)
+    tensor, output = tensor.detach().contiguous(), output.detach()
+    if tensor.numel() > 0:
+        made = team.on(tensor.device).reduce_scatter(tensor, out=torch.empty_like(tensor), **_named(codec=codec, sum=sum))
+        output.copy_(made.view(team.ranks, -1)[team.rank].view(output.shape))
+    if average:
+        output.div_(team.ranks)
+
+
+def all_gather(team: Team, output: Tensor, tensor: Tensor, *, codec: str | None = None) -> None:
+    """`output`: as many slots of the tensor's size as ranks; the tensor may be its own slot there."""
+    _check_slots("all_gather", team, output, tensor)
+    team.begin("all_gather", tensor, codec)
+
+    def call(memory: Tensor) -> None:
+        own = memory.view(team.ranks, -1)[team.rank]
+        if own.data_ptr() != tensor.data_ptr():
+            own.copy_(tensor.detach().reshape(-1))
+        team.on(tensor.device).all_gather(memory, **_named(codec=codec))
+
+    _in_place(output, call)
+
+
+def all_to_all(team: Team, output: Tensor, tensor: Tensor, *, codec: str | None = None) -> None:
+    """As many equal slots as ranks, in both."""
+    if tensor.numel() % team.ranks or (output.numel(), output.dtype) != (tensor.numel(), tensor.dtype):
+        raise ArgumentError(f"all_to_all: {_kind(tensor)} into {_kind(output)}: needed are {team.ranks} equal slots in both")
+    team.begin("all_to_all", tensor, codec)
+    given = tensor.detach().contiguous()
+    _in_place(output, lambda memory: team.on(tensor.device).all_to_all(given, out=memory, **_named(codec=codec)))
+
+
+def broadcast(team: Team, tensor: Tensor) -> None:
+    """That of rank 0, exactly, in place."""
+    team.begin("broadcast", tensor, None)
+    _in_place(tensor, lambda memory: team.on(tensor.device).broadcast(memory, codec=DTYPES[tensor.dtype]))
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{tensor.numel()} elements of {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _check_slots(collective: str, team: Team, whole: Tensor, slot: Tensor) -> None:
+    if whole.numel() != team.ranks * slot.numel() or whole.dtype != slot.dtype:
+        raise ArgumentError(
+            f"{collective}: {_kind(whole)} beside {_kind(slot)}: needed are {team.ranks} slots of equal size"
+        )

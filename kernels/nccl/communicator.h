@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
+#include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,7 +78,7 @@ class Communicator {
   Took took(const Call& call) const;
 
   /// The calls of a group, of which the real library's are made at once. Those of other ranks must start before finish().
-  void start(const std::vector<Call>& calls);
+  void start(std::span<const Call> calls);
   void finish();
 
   /// Ranks with the same color meet in a new one, in the order of their keys; null for those with a negative color.
@@ -86,8 +87,6 @@ class Communicator {
   /// Throws what has gone wrong on the device.
   void check();
   void give_up();
-  /// The real library's part ends so; at most once.
-  void end_real(const RealFunction<int(Handle)>& function);
 
  private:
   struct Meeting;
@@ -109,6 +108,8 @@ class Communicator {
   void by_library(const Call& call);
   Work work_of(const Call& call, const kernels::TableRule* rule);
   Member& pair_with(int peer);
+  /// Of a rank to itself.
+  void copy(void* to, const void* from, std::size_t bytes, void* stream);
   std::string sample(const Call& call);
   void* scratch(void* stream, std::size_t bytes);
 
@@ -123,9 +124,9 @@ class Communicator {
   kernels::CallTable table_;
   std::unique_ptr<kernels::Bootstrap> bootstrap_;
   Handle real_ = nullptr;
-  bool ended_real_ = false;
   std::unique_ptr<Member> team_;
   std::shared_ptr<void> shared_;  // by the ranks of this process
+  std::mutex pairs_mutex_;        // check() is called by other threads
   std::map<int, std::unique_ptr<Member>> pairs_;
   std::unique_ptr<Recorder> recorder_;
   std::string why_no_team_;

@@ -19,6 +19,7 @@
 #include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/call_table.h"
 #include "kernels/runtime/platforms.h"
+#include "reference/codecs/codec.h"
 
 namespace arlab::nccl {
 
@@ -122,6 +123,7 @@ class Communicator {
   std::chrono::milliseconds timeout_{};
   bool says_counts_ = false;
   kernels::CallTable table_;
+  std::vector<CodecPtr> codecs_;  // of its rules; null: values as they are
   std::unique_ptr<kernels::Bootstrap> bootstrap_;
   Handle real_ = nullptr;
   std::unique_ptr<Member> team_;

@@ -256,10 +256,11 @@ using namespace arlab::nccl;
 extern "C" {
 
 int ncclGetVersion(int* version) {
-  return guarded(__func__, [&] {
+  return guarded(__func__, [&]() -> int {
+    ARLAB_PASS_INSIDE(GetVersion, version);
     require_pointer(version, "version");
     (void)platform();
-    const RealLibrary* const library = is_inside_real() ? nullptr : RealLibrary::find();
+    const RealLibrary* const library = RealLibrary::find();
     *version = kVersion;
     return library == nullptr ? kSuccess : library->GetVersion(version);
   });
@@ -385,7 +386,7 @@ int ncclCommGetAsyncError(Handle comm, int* error) {
     try {
       communicator->check();
     } catch (const Failure& failure) {
-      *error = failed(__func__, failure.code(), failure.what());
+      *error = failed("ncclCommGetAsyncError", failure.code(), failure.what());
     }
     return kSuccess;
   });

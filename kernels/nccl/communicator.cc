@@ -29,6 +29,18 @@ using kernels::Result;
 using kernels::Status;
 using kernels::TableRule;
 
+/// What ranks tell each other first. All text ends with a 0.
+struct Hello {
+  std::array<unsigned char, 16> secret;
+  std::array<unsigned char, 16>
+      process;  // random: numbers of processes are the same in several containers
+  std::uint64_t table;
+  std::int32_t device;
+  std::int32_t has_library;
+  char place[104];
+  char error[512];
+};
+
 namespace {
 
 template <class T>
@@ -108,17 +120,6 @@ std::string hex(const std::array<unsigned char, 16>& bytes) {
   for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
   return text;
 }
-
-/// What ranks tell each other first. All text ends with a 0.
-struct Hello {
-  std::array<unsigned char, 16> secret;
-  std::array<unsigned char, 16> process;  // random: numbers of processes are the same in several containers
-  std::uint64_t table;
-  std::int32_t device;
-  std::int32_t has_library;
-  char place[104];
-  char error[512];
-};
 
 /// Another one after a fork.
 std::array<unsigned char, 16> this_process() {
@@ -211,7 +212,9 @@ const Platform& find_platform() {
   if (!found.ok()) {
     throw Failure(kInvalidArgument, "ARLAB_NCCL_PLATFORM: " + found.status().message());
   }
-  RealLibrary::set_name(name == "cuda" ? "libnccl.so.2" : name == "rocm" ? "librccl.so.1" : nullptr);
+  RealLibrary::set_name(name == "cuda"   ? "libnccl.so.2"
+                        : name == "rocm" ? "librccl.so.1"
+                                         : nullptr);
   return *found.value();
 }
 
@@ -228,10 +231,11 @@ UniqueId make_unique_id() {
   if (here < number_in("WORLD_SIZE", 1, 1 << 20)) {
     const RealLibrary* const library = RealLibrary::find();
     if (library == nullptr) {
-      throw Failure(kInvalidUsage,
-                    "the launcher has ranks on several hosts (LOCAL_WORLD_SIZE), which need the real "
-                    "library: " +
-                        RealLibrary::missing());
+      throw Failure(
+          kInvalidUsage,
+          "the launcher has ranks on several hosts (LOCAL_WORLD_SIZE), which need the real "
+          "library: " +
+              RealLibrary::missing());
     }
     UniqueId id = {};
     require(*library, "ncclGetUniqueId", library->GetUniqueId(&id));
@@ -274,14 +278,15 @@ Communicator::Communicator(int ranks, const UniqueId& id, int rank, int device, 
   } else if (RealLibrary::find() != nullptr) {
     open_real(id, config);
   } else {
-    throw Failure(kInvalidArgument,
-                  "the unique id is not of arlab's ncclGetUniqueId, and there is no other library: " +
-                      RealLibrary::missing());
+    throw Failure(
+        kInvalidArgument,
+        "the unique id is not of arlab's ncclGetUniqueId, and there is no other library: " +
+            RealLibrary::missing());
   }
   const std::string folder(variable("ARLAB_NCCL_RECORD"));
   if (!folder.empty()) {
-    recorder_ = std::make_unique<Recorder>(
-        folder, name_.empty() ? "library" : name_.substr(0, 8), rank_, ranks_);
+    recorder_ = std::make_unique<Recorder>(folder, name_.empty() ? "library" : name_.substr(0, 8),
+                                           rank_, ranks_);
   }
 }
 
@@ -325,9 +330,9 @@ void Communicator::meet(const UniqueId& unique, void* config) {
   Meeting meeting;
   try {
     Result<std::string> folder = kernels::meeting_folder();
-    auto bootstrap = kernels::socket_bootstrap(rank_, ranks_, value_of(folder, kSystemError),
-                                               "nccl-" + name_,
-                                               static_cast<std::uint64_t>(timeout_.count()));
+    auto bootstrap =
+        kernels::socket_bootstrap(rank_, ranks_, value_of(folder, kSystemError), "nccl-" + name_,
+                                  static_cast<std::uint64_t>(timeout_.count()));
     bootstrap_ = std::move(value_of(bootstrap, kRemoteError));
     meeting.hellos = exchange(*bootstrap_, hello);
   } catch (const Failure&) {
@@ -371,9 +376,10 @@ void Communicator::meet(const UniqueId& unique, void* config) {
     require(*RealLibrary::find(), "ncclGetUniqueId", theirs.code);
     open_real(theirs.id, config);
   }
-  why_no_team_ = share               ? "ranks share a device, which the real library refuses"
-                 : !all_have_library ? "not all ranks have the real library: " + RealLibrary::missing()
-                                     : "the real library makes all calls";
+  why_no_team_ = share ? "ranks share a device, which the real library refuses"
+                 : !all_have_library
+                     ? "not all ranks have the real library: " + RealLibrary::missing()
+                     : "the real library makes all calls";
   const bool has_rules = std::ranges::any_of(
       table_.rules(), [](const TableRule& rule) { return rule.algorithm != kernels::kByLibrary; });
   if (ranks_ > 1 && (has_rules || real_ == nullptr)) make_team(meeting);
@@ -455,11 +461,10 @@ Member& Communicator::pair_with(int peer) {
   std::unique_ptr<Member> member;
   if (shared_ == nullptr) {
     Result<std::string> folder = kernels::meeting_folder();
-    auto bootstrap = kernels::socket_bootstrap(
-        place, 2, value_of(folder, kSystemError), fmt::format("nccl-{}-{}-{}", name_, low, high),
-        static_cast<std::uint64_t>(timeout_.count()));
-    auto rank =
-        platform_.create_communicator(device_, *value_of(bootstrap, kRemoteError), options);
+    auto bootstrap = kernels::socket_bootstrap(place, 2, value_of(folder, kSystemError),
+                                               fmt::format("nccl-{}-{}-{}", name_, low, high),
+                                               static_cast<std::uint64_t>(timeout_.count()));
+    auto rank = platform_.create_communicator(device_, *value_of(bootstrap, kRemoteError), options);
     member = member_of_process(calls_, std::move(value_of(rank, kRemoteError)));
   } else {
     auto& shared = *static_cast<Shared*>(shared_.get());
@@ -469,7 +474,8 @@ Member& Communicator::pair_with(int peer) {
       const int devices[] = {shared.devices[static_cast<std::size_t>(low)],
                              shared.devices[static_cast<std::size_t>(high)]};
       auto ranks = platform_.make_communicators(devices, options);
-      pair = std::make_shared<LocalTeam>(calls_, std::move(value_of(ranks, kDeviceError)), timeout_);
+      pair =
+          std::make_shared<LocalTeam>(calls_, std::move(value_of(ranks, kDeviceError)), timeout_);
     }
     member = LocalTeam::member(pair, place);
   }
@@ -515,11 +521,12 @@ const TableRule* Communicator::rule_of(const Call& call) const {
 }
 
 std::string Communicator::refusal(const Call& call) const {
-  const std::string what = fmt::format("{} of type {}", kKindNames[static_cast<std::size_t>(call.kind)],
-                                       call.type);
+  const std::string what =
+      fmt::format("{} of type {}", kKindNames[static_cast<std::size_t>(call.kind)], call.type);
   if (element_bytes(call.type) == 0) return what + ": there is no such type";
   if (!adds(call.kind)) return {};
-  if (call.op != kSum) return fmt::format("{} with operation {}: arlab makes sums only", what, call.op);
+  if (call.op != kSum)
+    return fmt::format("{} with operation {}: arlab makes sums only", what, call.op);
   if (!has_dtype(call.type)) return what + ": arlab adds up half, float and bfloat16 only";
   return {};
 }
@@ -531,13 +538,16 @@ Took Communicator::took(const Call& call) const {
       throw Failure(kInvalidUsage, why + "; " + why_no_team_);
     }
   }
-  const bool has_root = is_pairwise(call.kind) || call.kind == Kind::broadcast || call.kind == Kind::reduce;
+  const bool has_root =
+      is_pairwise(call.kind) || call.kind == Kind::broadcast || call.kind == Kind::reduce;
   if (has_root && (call.root < 0 || call.root >= ranks_)) {
     throw Failure(kInvalidArgument,
                   fmt::format("rank {}: allowed are 0 to {}", call.root, ranks_ - 1));
   }
-  const bool sends = call.kind != Kind::recv && (call.kind != Kind::broadcast || call.root == rank_);
-  const bool receives = call.kind != Kind::send && (call.kind != Kind::reduce || call.root == rank_);
+  const bool sends =
+      call.kind != Kind::recv && (call.kind != Kind::broadcast || call.root == rank_);
+  const bool receives =
+      call.kind != Kind::send && (call.kind != Kind::reduce || call.root == rank_);
   if (call.count != 0 && ((sends && call.send == nullptr) || (receives && call.recv == nullptr))) {
     throw Failure(kInvalidArgument, fmt::format("{}: a buffer is null",
                                                 kKindNames[static_cast<std::size_t>(call.kind)]));
@@ -586,8 +596,8 @@ Work Communicator::work_of(const Call& call, const TableRule* rule) {
   } else if (element_bytes(call.type) == 1) {
     dtype = DType::fp16;
     slot = (bytes + 1) / 2 * 2;
-    const auto places = reinterpret_cast<std::uintptr_t>(call.send) |
-                        reinterpret_cast<std::uintptr_t>(call.recv);
+    const auto places =
+        reinterpret_cast<std::uintptr_t>(call.send) | reinterpret_cast<std::uintptr_t>(call.recv);
     is_staged = slot != bytes || places % 2 != 0;
   }
 
@@ -611,7 +621,7 @@ Work Communicator::work_of(const Call& call, const TableRule* rule) {
       work.input = call.send;
       work.output = call.kind == Kind::reduce && call.root != rank_ ? staging() : recv;
       break;
-    case Kind::reduce_scatter:
+    case Kind::reduce_scatter: {
       // Slots of other ranks are left as they are in the output, which so is the input, or all of another tensor.
       take(Collective::reduce_scatter);
       work.input = call.send;
@@ -619,9 +629,11 @@ Work Communicator::work_of(const Call& call, const TableRule* rule) {
         work.output = const_cast<void*>(call.send);
       } else {
         work.output = staging();
-        work.behind = {{recv, static_cast<std::byte*>(work.output) + rank * bytes, bytes}};
+        const std::byte* const sum = static_cast<std::byte*>(work.output) + rank * bytes;
+        work.behind = {{recv, sum, bytes}};
       }
       break;
+    }
     case Kind::all_gather: {
       take(Collective::all_gather);
       std::byte* const all = is_staged ? staging() : recv;
@@ -730,9 +742,8 @@ void Communicator::start_pairs(std::vector<Call> calls) {
     const Call& send = to_itself[i];
     const Call& recv = to_itself[i + sends];
     if (send.count * element_bytes(send.type) != recv.count * element_bytes(recv.type)) {
-      throw Failure(kInvalidUsage,
-                    fmt::format("rank {} sends itself {} elements and receives {}", rank_, send.count,
-                                recv.count));
+      throw Failure(kInvalidUsage, fmt::format("rank {} sends itself {} elements and receives {}",
+                                               rank_, send.count, recv.count));
     }
     copy(recv.recv, send.send, send.count * element_bytes(send.type), recv.stream);
   }
@@ -767,7 +778,8 @@ void Communicator::by_library(const Call& call) {
   const auto& [kind, send, recv, count, type, op, root, stream] = call;
   switch (kind) {
     case Kind::all_reduce:
-      require(library, "ncclAllReduce", library.AllReduce(send, recv, count, type, op, real_, stream));
+      require(library, "ncclAllReduce",
+              library.AllReduce(send, recv, count, type, op, real_, stream));
       break;
     case Kind::reduce_scatter:
       require(library, "ncclReduceScatter",

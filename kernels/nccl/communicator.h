@@ -32,9 +32,8 @@ enum class Kind : std::uint8_t {
   send,
   recv
 };
-inline constexpr const char* kKindNames[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                             "broadcast",  "reduce",         "send",
-                                             "recv"};
+inline constexpr const char* kKindNames[] = {
+    "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "send", "recv"};
 inline constexpr std::size_t kKinds = std::size(kKindNames);
 
 /// A collective, as a rank calls it.
@@ -133,7 +132,8 @@ class Communicator {
   std::unique_ptr<Recorder> recorder_;
   std::string why_no_team_;
   std::vector<Started> started_;
-  std::map<void*, std::vector<std::pair<void*, std::size_t>>> scratch_;  // by stream, the largest last
+  std::map<void*, std::vector<std::pair<void*, std::size_t>>>
+      scratch_;  // by stream, the largest last
   std::atomic<std::uint64_t> counts_[kKinds][3] = {};
 };
 

@@ -36,36 +36,36 @@ extern "C" __attribute__((visibility("hidden"), used)) void* arlab_nccl_real_fun
 
 // A place for the function's address, and a jump there; at first to find it, with all registers that may hold arguments kept.
 #if defined(__x86_64__)
-#define ARLAB_JUMP                                                                       \
-  "  movq arlab_slot_\\name(%rip), %r11\n"                                               \
-  "  testq %r11, %r11\n"                                                                 \
-  "  jnz 1f\n"                                                                           \
-  "  pushq %rdi\n  pushq %rsi\n  pushq %rdx\n  pushq %rcx\n  pushq %r8\n  pushq %r9\n"   \
-  "  subq $8, %rsp\n"                                                                    \
-  "  leaq arlab_name_\\name(%rip), %rdi\n"                                               \
-  "  call arlab_nccl_real_function\n"                                                    \
-  "  movq %rax, %r11\n"                                                                  \
-  "  movq %r11, arlab_slot_\\name(%rip)\n"                                               \
-  "  addq $8, %rsp\n"                                                                    \
-  "  popq %r9\n  popq %r8\n  popq %rcx\n  popq %rdx\n  popq %rsi\n  popq %rdi\n"         \
+#define ARLAB_JUMP                                                                     \
+  "  movq arlab_slot_\\name(%rip), %r11\n"                                             \
+  "  testq %r11, %r11\n"                                                               \
+  "  jnz 1f\n"                                                                         \
+  "  pushq %rdi\n  pushq %rsi\n  pushq %rdx\n  pushq %rcx\n  pushq %r8\n  pushq %r9\n" \
+  "  subq $8, %rsp\n"                                                                  \
+  "  leaq arlab_name_\\name(%rip), %rdi\n"                                             \
+  "  call arlab_nccl_real_function\n"                                                  \
+  "  movq %rax, %r11\n"                                                                \
+  "  movq %r11, arlab_slot_\\name(%rip)\n"                                             \
+  "  addq $8, %rsp\n"                                                                  \
+  "  popq %r9\n  popq %r8\n  popq %rcx\n  popq %rdx\n  popq %rsi\n  popq %rdi\n"       \
   "1: jmp *%r11\n"
 #elif defined(__aarch64__)
-#define ARLAB_JUMP                                                                       \
-  "  adrp x16, arlab_slot_\\name\n"                                                      \
-  "  ldr x16, [x16, :lo12:arlab_slot_\\name]\n"                                          \
-  "  cbnz x16, 1f\n"                                                                     \
-  "  stp x29, x30, [sp, #-80]!\n"                                                        \
-  "  stp x0, x1, [sp, #16]\n  stp x2, x3, [sp, #32]\n"                                   \
-  "  stp x4, x5, [sp, #48]\n  stp x6, x7, [sp, #64]\n"                                   \
-  "  adrp x0, arlab_name_\\name\n"                                                       \
-  "  add x0, x0, :lo12:arlab_name_\\name\n"                                              \
-  "  bl arlab_nccl_real_function\n"                                                      \
-  "  mov x16, x0\n"                                                                      \
-  "  adrp x17, arlab_slot_\\name\n"                                                      \
-  "  str x16, [x17, :lo12:arlab_slot_\\name]\n"                                          \
-  "  ldp x0, x1, [sp, #16]\n  ldp x2, x3, [sp, #32]\n"                                   \
-  "  ldp x4, x5, [sp, #48]\n  ldp x6, x7, [sp, #64]\n"                                   \
-  "  ldp x29, x30, [sp], #80\n"                                                          \
+#define ARLAB_JUMP                                     \
+  "  adrp x16, arlab_slot_\\name\n"                    \
+  "  ldr x16, [x16, :lo12:arlab_slot_\\name]\n"        \
+  "  cbnz x16, 1f\n"                                   \
+  "  stp x29, x30, [sp, #-80]!\n"                      \
+  "  stp x0, x1, [sp, #16]\n  stp x2, x3, [sp, #32]\n" \
+  "  stp x4, x5, [sp, #48]\n  stp x6, x7, [sp, #64]\n" \
+  "  adrp x0, arlab_name_\\name\n"                     \
+  "  add x0, x0, :lo12:arlab_name_\\name\n"            \
+  "  bl arlab_nccl_real_function\n"                    \
+  "  mov x16, x0\n"                                    \
+  "  adrp x17, arlab_slot_\\name\n"                    \
+  "  str x16, [x17, :lo12:arlab_slot_\\name]\n"        \
+  "  ldp x0, x1, [sp, #16]\n  ldp x2, x3, [sp, #32]\n" \
+  "  ldp x4, x5, [sp, #48]\n  ldp x6, x7, [sp, #64]\n" \
+  "  ldp x29, x30, [sp], #80\n"                        \
   "1: br x16\n"
 #else
 #error "no jump is written for this processor"

@@ -232,8 +232,9 @@ int end_group() {
 }
 
 /// What a call of the real library finds here, it is meant for.
-#define ARLAB_PASS_INSIDE(Name, ...) \
-  if (is_inside_real() && RealLibrary::found() != nullptr) return RealLibrary::found()->Name(__VA_ARGS__)
+#define ARLAB_PASS_INSIDE(Name, ...)                       \
+  if (is_inside_real() && RealLibrary::found() != nullptr) \
+  return RealLibrary::found()->Name(__VA_ARGS__)
 
 int init_rank(const char* function, Handle* comm, int ranks, const UniqueId& id, int rank,
               void* config) {
@@ -241,9 +242,8 @@ int init_rank(const char* function, Handle* comm, int ranks, const UniqueId& id,
     ARLAB_PASS_INSIDE(CommInitRankConfig, comm, ranks, id, rank, config);
     require_pointer(comm, "comm");
     const int device = current_device();
-    return join({comm, device, [=] {
-                   return std::make_shared<Communicator>(ranks, id, rank, device, config);
-                 }});
+    return join({comm, device,
+                 [=] { return std::make_shared<Communicator>(ranks, id, rank, device, config); }});
   });
 }
 
@@ -393,10 +393,14 @@ int ncclCommGetAsyncError(Handle comm, int* error) {
 }
 
 const char* ncclGetErrorString(int code) {
-  constexpr const char* kTexts[] = {"no error",       "a call of a device failed",
-                                    "a call of the system failed", "internal error",
-                                    "invalid argument", "invalid usage",
-                                    "another rank failed, or did not arrive", "in progress"};
+  constexpr const char* kTexts[] = {"no error",
+                                    "a call of a device failed",
+                                    "a call of the system failed",
+                                    "internal error",
+                                    "invalid argument",
+                                    "invalid usage",
+                                    "another rank failed, or did not arrive",
+                                    "in progress"};
   return code >= 0 && code < static_cast<int>(std::size(kTexts)) ? kTexts[code] : "unknown error";
 }
 

@@ -35,7 +35,8 @@ void* open_library() {
   void* const library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const reason = dlerror();
-    why_missing = fmt::format("{} cannot be loaded ({})", file, reason ? reason : "no reason given");
+    why_missing =
+        fmt::format("{} cannot be loaded ({})", file, reason ? reason : "no reason given");
     return nullptr;
   }
   if (is_ours(library)) {

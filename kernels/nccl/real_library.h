@@ -59,33 +59,33 @@ class RealLibrary {
   void* symbol(const char* name) const;
   std::string error_string(int code) const;
 
-#define ARLAB_REAL_FUNCTIONS(X)                                                                   \
-  X(GetVersion, int(int*))                                                                        \
-  X(GetUniqueId, int(UniqueId*))                                                                  \
-  X(CommInitRank, int(Handle*, int, UniqueId, int))                                               \
-  X(CommInitRankConfig, int(Handle*, int, UniqueId, int, void*))                                  \
-  X(CommFinalize, int(Handle))                                                                    \
-  X(CommDestroy, int(Handle))                                                                     \
-  X(CommAbort, int(Handle))                                                                       \
-  X(CommSplit, int(Handle, int, int, Handle*, void*))                                             \
-  X(CommCount, int(Handle, int*))                                                                 \
-  X(CommCuDevice, int(Handle, int*))                                                              \
-  X(CommUserRank, int(Handle, int*))                                                              \
-  X(CommGetAsyncError, int(Handle, int*))                                                         \
-  X(CommRegister, int(Handle, void*, std::size_t, void**))                                        \
-  X(CommDeregister, int(Handle, void*))                                                           \
-  X(MemAlloc, int(void**, std::size_t))                                                           \
-  X(MemFree, int(void*))                                                                          \
-  X(RedOpCreatePreMulSum, int(int*, void*, int, int, Handle))                                     \
-  X(RedOpDestroy, int(int, Handle))                                                               \
-  X(AllReduce, int(const void*, void*, std::size_t, int, int, Handle, void*))                     \
-  X(Reduce, int(const void*, void*, std::size_t, int, int, int, Handle, void*))                   \
-  X(ReduceScatter, int(const void*, void*, std::size_t, int, int, Handle, void*))                 \
-  X(AllGather, int(const void*, void*, std::size_t, int, Handle, void*))                          \
-  X(Broadcast, int(const void*, void*, std::size_t, int, int, Handle, void*))                     \
-  X(Send, int(const void*, std::size_t, int, int, Handle, void*))                                 \
-  X(Recv, int(void*, std::size_t, int, int, Handle, void*))                                       \
-  X(GroupStart, int())                                                                            \
+#define ARLAB_REAL_FUNCTIONS(X)                                                   \
+  X(GetVersion, int(int*))                                                        \
+  X(GetUniqueId, int(UniqueId*))                                                  \
+  X(CommInitRank, int(Handle*, int, UniqueId, int))                               \
+  X(CommInitRankConfig, int(Handle*, int, UniqueId, int, void*))                  \
+  X(CommFinalize, int(Handle))                                                    \
+  X(CommDestroy, int(Handle))                                                     \
+  X(CommAbort, int(Handle))                                                       \
+  X(CommSplit, int(Handle, int, int, Handle*, void*))                             \
+  X(CommCount, int(Handle, int*))                                                 \
+  X(CommCuDevice, int(Handle, int*))                                              \
+  X(CommUserRank, int(Handle, int*))                                              \
+  X(CommGetAsyncError, int(Handle, int*))                                         \
+  X(CommRegister, int(Handle, void*, std::size_t, void**))                        \
+  X(CommDeregister, int(Handle, void*))                                           \
+  X(MemAlloc, int(void**, std::size_t))                                           \
+  X(MemFree, int(void*))                                                          \
+  X(RedOpCreatePreMulSum, int(int*, void*, int, int, Handle))                     \
+  X(RedOpDestroy, int(int, Handle))                                               \
+  X(AllReduce, int(const void*, void*, std::size_t, int, int, Handle, void*))     \
+  X(Reduce, int(const void*, void*, std::size_t, int, int, int, Handle, void*))   \
+  X(ReduceScatter, int(const void*, void*, std::size_t, int, int, Handle, void*)) \
+  X(AllGather, int(const void*, void*, std::size_t, int, Handle, void*))          \
+  X(Broadcast, int(const void*, void*, std::size_t, int, int, Handle, void*))     \
+  X(Send, int(const void*, std::size_t, int, int, Handle, void*))                 \
+  X(Recv, int(void*, std::size_t, int, int, Handle, void*))                       \
+  X(GroupStart, int())                                                            \
   X(GroupEnd, int())
 
 #define ARLAB_REAL_FUNCTION(Name, ...) RealFunction<__VA_ARGS__> Name{"nccl" #Name};

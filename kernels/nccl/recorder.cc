@@ -23,9 +23,9 @@ constexpr std::string_view kHeader =
     "communicator,ranks,call,collective,dtype,elements,bytes,took,host_us,payload\n";
 
 std::string_view type_name(int type) {
-  constexpr std::string_view kNames[] = {"int8",    "uint8", "int32", "uint32",
-                                         "int64",   "uint64", "fp16",  "fp32",
-                                         "fp64",    "bf16",  "fp8-e4m3", "fp8-e5m2"};
+  constexpr std::string_view kNames[] = {"int8",  "uint8",  "int32",    "uint32",
+                                         "int64", "uint64", "fp16",     "fp32",
+                                         "fp64",  "bf16",   "fp8-e4m3", "fp8-e5m2"};
   return element_bytes(type) == 0 ? "unknown" : kNames[type];
 }
 
@@ -94,10 +94,12 @@ std::string Recorder::keep(DType dtype, const std::string& payload) {
   const std::string name = fmt::format("all_reduce-{}-{}.safetensors", communicator_, calls_ + 1);
   const std::string path = folder_ + "/" + name;
   const std::size_t ranks = static_cast<std::size_t>(ranks_);
-  std::string header = fmt::format(
-      R"({{"payload":{{"dtype":"{}","shape":[{},{}],"data_offsets":[0,{}]}}}})",
-      dtype == DType::fp16 ? "F16" : dtype == DType::bf16 ? "BF16" : "F32", ranks,
-      payload.size() / size_of(dtype), ranks * payload.size());
+  std::string header =
+      fmt::format(R"({{"payload":{{"dtype":"{}","shape":[{},{}],"data_offsets":[0,{}]}}}})",
+                  dtype == DType::fp16   ? "F16"
+                  : dtype == DType::bf16 ? "BF16"
+                                         : "F32",
+                  ranks, payload.size() / size_of(dtype), ranks * payload.size());
   header.resize((header.size() + 7) / 8 * 8, ' ');
   const std::uint64_t header_bytes = header.size();
   header.insert(0, reinterpret_cast<const char*>(&header_bytes), sizeof(header_bytes));

@@ -107,8 +107,7 @@ class LocalMember final : public Member {
   std::deque<LocalTeam::PostedPtr> started_;
 };
 
-LocalTeam::LocalTeam(const DeviceCalls& calls,
-                     std::vector<std::unique_ptr<RankCommunicator>> ranks,
+LocalTeam::LocalTeam(const DeviceCalls& calls, std::vector<std::unique_ptr<RankCommunicator>> ranks,
                      std::chrono::milliseconds timeout)
     : calls_(calls), ranks_(std::move(ranks)), timeout_(timeout), queues_(ranks_.size()) {}
 

@@ -223,8 +223,8 @@ Status Communicator::check() {
       team_.status, reinterpret_cast<const std::uint32_t*>(team_.buffer[team_.rank])};
   constexpr const char* kWhat = "the state of a communicator cannot be read";
   for (int i = 0; i < 2; ++i) {
-    ARLAB_RETURN_IF_ERROR(status_of(
-        hipMemcpyAsync(&words[i], sources[i], 4, hipMemcpyDeviceToHost, beside_), kWhat));
+    ARLAB_RETURN_IF_ERROR(
+        status_of(hipMemcpyAsync(&words[i], sources[i], 4, hipMemcpyDeviceToHost, beside_), kWhat));
   }
   ARLAB_RETURN_IF_ERROR(status_of(hipStreamSynchronize(beside_), kWhat));
   for (const Prepared& prepared : prepared_) {

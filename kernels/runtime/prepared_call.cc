@@ -136,9 +136,7 @@ bool has_fp32_sums(const CollectiveRequest& request) {
 
 /// One rank does what the schedule has for the other.
 void swap_ranks(Schedule& schedule, Rank one, Rank other) {
-  const auto swapped = [=](Rank& rank) {
-    rank = rank == one ? other : rank == other ? one : rank;
-  };
+  const auto swapped = [=](Rank& rank) { rank = rank == one ? other : rank == other ? one : rank; };
   for (Op& op : schedule.ops) {
     swapped(op.rank);
     swapped(op.peer);

@@ -37,7 +37,8 @@ struct Wrong {
 
 void require(ncclResult_t result, const char* call) {
   if (result != ncclSuccess) {
-    throw Wrong{fmt::format("{}: {} ({})", call, static_cast<int>(result), ncclGetLastError(nullptr))};
+    throw Wrong{
+        fmt::format("{}: {} ({})", call, static_cast<int>(result), ncclGetLastError(nullptr))};
   }
 }
 #define REQUIRE(call) require(call, #call)
@@ -150,13 +151,15 @@ struct Type {
   ncclDataType_t nccl;
   DType dtype;
 };
-constexpr Type kTypes[] = {{ncclFloat16, DType::fp16}, {ncclBfloat16, DType::bf16}, {ncclFloat32, DType::fp32}};
+constexpr Type kTypes[] = {
+    {ncclFloat16, DType::fp16}, {ncclBfloat16, DType::bf16}, {ncclFloat32, DType::fp32}};
 
 /// Different values on every rank, and all that is difficult: NaNs, infinities, subnormal numbers.
 Tensor inputs_of(int ranks, DType dtype, std::size_t elements, int seed) {
   const auto count = static_cast<std::size_t>(ranks);
-  return make_synthetic(fmt::format("{}:seed={}", seed % 2 == 0 ? "adversarial" : "gaussian", seed + 1),
-                        dtype, count, std::max<std::size_t>(elements, 1));
+  return make_synthetic(
+      fmt::format("{}:seed={}", seed % 2 == 0 ? "adversarial" : "gaussian", seed + 1), dtype, count,
+      std::max<std::size_t>(elements, 1));
 }
 
 /// The outputs of all ranks.
@@ -171,7 +174,8 @@ Bytes expected(const char* algorithm, std::string codec_name, const Tensor& inpu
   return outputs;
 }
 
-void require_same(const void* got, const std::byte* want, std::size_t bytes, const std::string& what) {
+void require_same(const void* got, const std::byte* want, std::size_t bytes,
+                  const std::string& what) {
   if (std::memcmp(got, want, bytes) != 0) throw Wrong{what + " has other bits than the reference"};
 }
 
@@ -186,7 +190,8 @@ struct Rules {
 };
 
 /// Every collective of a rank, in place and not, compared with the reference.
-void compare_all(int rank, int ranks, ncclComm_t comm, const Rules& rules, std::size_t count, int seed) {
+void compare_all(int rank, int ranks, ncclComm_t comm, const Rules& rules, std::size_t count,
+                 int seed) {
   const auto me = static_cast<std::size_t>(rank);
   const auto all = static_cast<std::size_t>(ranks);
   for (const Type& type : kTypes) {
@@ -201,7 +206,8 @@ void compare_all(int rank, int ranks, ncclComm_t comm, const Rules& rules, std::
       Bytes all_out = unset(bytes * all);
 
       if (in_place) std::memcpy(out.data(), mine, bytes);
-      REQUIRE(ncclAllReduce(in_place ? out.data() : mine, out.data(), count, type.nccl, ncclSum, comm, nullptr));
+      REQUIRE(ncclAllReduce(in_place ? out.data() : mine, out.data(), count, type.nccl, ncclSum,
+                            comm, nullptr));
       if (count != 0) {
         const Bytes want = expected(rules.all_reduce, rules.all_reduce_codec, one);
         require_same(out.data(), &want[me * bytes], bytes, "all_reduce of " + what);
@@ -211,20 +217,25 @@ void compare_all(int rank, int ranks, ncclComm_t comm, const Rules& rules, std::
       Bytes scattered = unset(bytes * all);
       if (in_place) std::memcpy(scattered.data(), my_slots, bytes * all);
       std::byte* const slot = in_place ? scattered.data() + me * bytes : scattered.data();
-      REQUIRE(ncclReduceScatter(in_place ? scattered.data() : my_slots, slot, count, type.nccl, ncclSum, comm, nullptr));
+      REQUIRE(ncclReduceScatter(in_place ? scattered.data() : my_slots, slot, count, type.nccl,
+                                ncclSum, comm, nullptr));
       if (count != 0) {
         const Bytes want = expected("reduce_scatter", rules.slots_codec, slots);
-        require_same(slot, &want[me * bytes * all + me * bytes], bytes, "reduce_scatter of " + what);
+        require_same(slot, &want[me * bytes * all + me * bytes], bytes,
+                     "reduce_scatter of " + what);
       }
-      if (!in_place && bytes != 0 && scattered.back() != std::byte{0xDB}) throw Wrong{"wrote too much"};
+      if (!in_place && bytes != 0 && scattered.back() != std::byte{0xDB})
+        throw Wrong{"wrote too much"};
 
       std::byte* const own = all_out.data() + me * bytes;
       if (in_place) std::memcpy(own, mine, bytes);
-      REQUIRE(ncclAllGather(in_place ? own : mine, all_out.data(), count, type.nccl, comm, nullptr));
+      REQUIRE(
+          ncclAllGather(in_place ? own : mine, all_out.data(), count, type.nccl, comm, nullptr));
       if (count != 0) {
         Tensor gathered = make_tensor(type.dtype, {all, count * all});
         for (std::size_t from = 0; from < all; ++from) {
-          std::memcpy(&gathered.bytes()[(from * all + from) * bytes], one.rank_bytes(from).data(), bytes);
+          std::memcpy(&gathered.bytes()[(from * all + from) * bytes], one.rank_bytes(from).data(),
+                      bytes);
         }
         const Bytes want = expected("all_gather", rules.slots_codec, gathered);
         require_same(all_out.data(), want.data(), bytes * all, "all_gather of " + what);
@@ -236,19 +247,22 @@ void compare_all(int rank, int ranks, ncclComm_t comm, const Rules& rules, std::
       if (in_place) {
         REQUIRE(ncclBcast(out.data(), count, type.nccl, root, comm, nullptr));
       } else {
-        REQUIRE(ncclBroadcast(rank == root ? mine : nullptr, out.data(), count, type.nccl, root, comm, nullptr));
+        REQUIRE(ncclBroadcast(rank == root ? mine : nullptr, out.data(), count, type.nccl, root,
+                              comm, nullptr));
       }
       if (count != 0) {
         Tensor first = one;  // the root's tensor where the reference looks for it
-        std::memcpy(first.bytes().data(), one.rank_bytes(static_cast<std::size_t>(root)).data(), bytes);
+        std::memcpy(first.bytes().data(), one.rank_bytes(static_cast<std::size_t>(root)).data(),
+                    bytes);
         const Bytes want = expected("broadcast", rules.slots_codec, first);
-        require_same(out.data(), want.data(), bytes, fmt::format("broadcast from {} of {}", root, what));
+        require_same(out.data(), want.data(), bytes,
+                     fmt::format("broadcast from {} of {}", root, what));
       }
 
       out = unset(bytes);
       if (in_place) std::memcpy(out.data(), mine, bytes);
-      REQUIRE(ncclReduce(in_place ? out.data() : mine, rank == root ? out.data() : nullptr, count, type.nccl, ncclSum,
-                         root, comm, nullptr));
+      REQUIRE(ncclReduce(in_place ? out.data() : mine, rank == root ? out.data() : nullptr, count,
+                         type.nccl, ncclSum, root, comm, nullptr));
       if (count != 0 && rank == root) {
         const Bytes want = expected("two_shot", "", one);
         require_same(out.data(), want.data(), bytes, "reduce of " + what);
@@ -262,10 +276,12 @@ constexpr std::size_t kCounts[] = {0, 1, 7, 1000, 4103};
 TEST(Nccl, ProcessesHaveTheReferencesBits) {
   const Environment environment{};
   for (const int ranks : {2, 3, 4}) {
-    EXPECT_EQ(as_processes(ranks, [&](int rank, ncclComm_t comm) {
-                int seed = 0;
-                for (const std::size_t count : kCounts) compare_all(rank, ranks, comm, {}, count, ++seed);
-              }),
+    EXPECT_EQ(as_processes(ranks,
+                           [&](int rank, ncclComm_t comm) {
+                             int seed = 0;
+                             for (const std::size_t count : kCounts)
+                               compare_all(rank, ranks, comm, {}, count, ++seed);
+                           }),
               all_right(ranks));
   }
 }
@@ -273,13 +289,15 @@ TEST(Nccl, ProcessesHaveTheReferencesBits) {
 TEST(Nccl, ThreadsHaveTheReferencesBits) {
   const Environment environment{};
   for (const int devices : {1, 3}) {
-    EXPECT_EQ(as_threads(3, devices, [&](int rank, ncclComm_t comm) {
-                int seed = 10;
-                for (const std::size_t count : kCounts) {
-                  if (seed % 3 == rank) std::this_thread::sleep_for(5ms);  // late, in turn
-                  compare_all(rank, 3, comm, {}, count, ++seed);
-                }
-              }),
+    EXPECT_EQ(as_threads(3, devices,
+                         [&](int rank, ncclComm_t comm) {
+                           int seed = 10;
+                           for (const std::size_t count : kCounts) {
+                             if (seed % 3 == rank)
+                               std::this_thread::sleep_for(5ms);  // late, in turn
+                             compare_all(rank, 3, comm, {}, count, ++seed);
+                           }
+                         }),
               all_right(3));
   }
 }
@@ -294,7 +312,8 @@ TEST(Nccl, ATableSaysHowCallsTravel) {
            << "\"\ncodec = \"int8-g32\"\n";
     }
   }
-  const Environment environment{{"ARLAB_TABLE", table}, {"ARLAB_ALL_REDUCE", "0-:one_shot/int8-g32"}};
+  const Environment environment{{"ARLAB_TABLE", table},
+                                {"ARLAB_ALL_REDUCE", "0-:one_shot/int8-g32"}};
   const Body body = [&](int rank, ncclComm_t comm) {
     compare_all(rank, 2, comm, {"one_shot", "int8-g32", "int8-g32"}, 1500, 21);
   };
@@ -304,21 +323,25 @@ TEST(Nccl, ATableSaysHowCallsTravel) {
 
 TEST(Nccl, SizesChooseTheRule) {
   const Environment environment{{"ARLAB_ALL_REDUCE", "1K-8K:one_shot/qr-q8,8K-:two_shot/qr-q4"}};
-  EXPECT_EQ(as_processes(2, [&](int rank, ncclComm_t comm) {
-              const auto me = static_cast<std::size_t>(rank);
-              int seed = 30;
-              const auto compare = [&](const char* algorithm, const char* codec, std::size_t count) {
-                const Tensor inputs = inputs_of(2, DType::fp16, count, seed += 2);
-                Bytes out = unset(2 * count);
-                REQUIRE(ncclAllReduce(inputs.rank_bytes(me).data(), out.data(), count, ncclFloat16, ncclSum, comm, nullptr));
-                const Bytes want = expected(algorithm, codec, inputs);
-                require_same(out.data(), &want[me * 2 * count], 2 * count, fmt::format("{} {}", algorithm, codec));
-              };
-              compare("two_shot", "", 511);  // no rule
-              compare("one_shot", "qr-q8", 512);
-              compare("one_shot", "qr-q8", 4095);
-              compare("two_shot", "qr-q4", 4096);
-            }),
+  EXPECT_EQ(as_processes(2,
+                         [&](int rank, ncclComm_t comm) {
+                           const auto me = static_cast<std::size_t>(rank);
+                           int seed = 30;
+                           const auto compare = [&](const char* algorithm, const char* codec,
+                                                    std::size_t count) {
+                             const Tensor inputs = inputs_of(2, DType::fp16, count, seed += 2);
+                             Bytes out = unset(2 * count);
+                             REQUIRE(ncclAllReduce(inputs.rank_bytes(me).data(), out.data(), count,
+                                                   ncclFloat16, ncclSum, comm, nullptr));
+                             const Bytes want = expected(algorithm, codec, inputs);
+                             require_same(out.data(), &want[me * 2 * count], 2 * count,
+                                          fmt::format("{} {}", algorithm, codec));
+                           };
+                           compare("two_shot", "", 511);  // no rule
+                           compare("one_shot", "qr-q8", 512);
+                           compare("one_shot", "qr-q8", 4095);
+                           compare("two_shot", "qr-q4", 4096);
+                         }),
             all_right(2));
 }
 
@@ -338,7 +361,8 @@ TEST(Nccl, WhatOnlyMovesMayBeOfAnyType) {
         Bytes all(3 * bytes + shift + 1, std::byte{0xDB});
         REQUIRE(ncclAllGather(&mine[shift], &all[shift], count, type, comm, nullptr));
         for (std::size_t i = 0; i < 3 * bytes; ++i) {
-          if (all[shift + i] != value(static_cast<int>(i / bytes), i % bytes)) throw Wrong{"all_gather"};
+          if (all[shift + i] != value(static_cast<int>(i / bytes), i % bytes))
+            throw Wrong{"all_gather"};
         }
         if (all.back() != std::byte{0xDB}) throw Wrong{"all_gather wrote too much"};
         Bytes out(bytes + shift + 1, std::byte{0xDB});
@@ -391,47 +415,50 @@ TEST(Nccl, SendAndRecvInGroups) {
 TEST(Nccl, OneThreadHasSeveralRanks) {
   const Environment environment{{"ARLAB_ALL_REDUCE", "0-:two_shot/qr-q4"}};
   for (const bool init_all : {true, false}) {
-    EXPECT_EQ(in_processes({0}, [&](int) {
-                return said_by([&] {
-                  ncclComm_t comms[2] = {};
-                  const int devices[] = {0, 3};
-                  if (init_all) {
-                    REQUIRE(ncclCommInitAll(comms, 2, devices));
-                  } else {
-                    ncclUniqueId id;
-                    REQUIRE(ncclGetUniqueId(&id));
-                    REQUIRE(ncclGroupStart());
-                    for (int rank = 0; rank < 2; ++rank) {
-                      (void)hipSetDevice(devices[rank]);
-                      REQUIRE(ncclCommInitRank(&comms[rank], 2, id, rank));
-                    }
-                    REQUIRE(ncclGroupEnd());
-                  }
-                  const Tensor inputs = inputs_of(2, DType::bf16, 3000, 3);
-                  const Bytes want = expected("two_shot", "qr-q4", inputs);
-                  Bytes out = unset(2 * 6000);
-                  (void)hipSetDevice(5);
-                  REQUIRE(ncclGroupStart());
-                  for (std::size_t rank = 0; rank < 2; ++rank) {
-                    REQUIRE(ncclAllReduce(inputs.rank_bytes(rank).data(), &out[rank * 6000], 3000, ncclBfloat16, ncclSum,
-                                          comms[rank], nullptr));
-                  }
-                  REQUIRE(ncclGroupEnd());
-                  require_same(out.data(), want.data(), want.size(), "a group");
-                  int device = -1;
-                  (void)hipGetDevice(&device);
-                  if (device != 5) throw Wrong{"the current device has changed"};
-                  for (int rank = 0; rank < 2; ++rank) {
-                    int is[3] = {-1, -1, -1};
-                    REQUIRE(ncclCommUserRank(comms[rank], &is[0]));
-                    REQUIRE(ncclCommCount(comms[rank], &is[1]));
-                    REQUIRE(ncclCommCuDevice(comms[rank], &is[2]));
-                    if (is[0] != rank || is[1] != 2 || is[2] != devices[rank]) throw Wrong{"who it is"};
-                    REQUIRE(ncclCommFinalize(comms[rank]));
-                    REQUIRE(ncclCommDestroy(comms[rank]));
-                  }
-                });
-              }),
+    EXPECT_EQ(in_processes({0},
+                           [&](int) {
+                             return said_by([&] {
+                               ncclComm_t comms[2] = {};
+                               const int devices[] = {0, 3};
+                               if (init_all) {
+                                 REQUIRE(ncclCommInitAll(comms, 2, devices));
+                               } else {
+                                 ncclUniqueId id;
+                                 REQUIRE(ncclGetUniqueId(&id));
+                                 REQUIRE(ncclGroupStart());
+                                 for (int rank = 0; rank < 2; ++rank) {
+                                   (void)hipSetDevice(devices[rank]);
+                                   REQUIRE(ncclCommInitRank(&comms[rank], 2, id, rank));
+                                 }
+                                 REQUIRE(ncclGroupEnd());
+                               }
+                               const Tensor inputs = inputs_of(2, DType::bf16, 3000, 3);
+                               const Bytes want = expected("two_shot", "qr-q4", inputs);
+                               Bytes out = unset(2 * 6000);
+                               (void)hipSetDevice(5);
+                               REQUIRE(ncclGroupStart());
+                               for (std::size_t rank = 0; rank < 2; ++rank) {
+                                 REQUIRE(ncclAllReduce(inputs.rank_bytes(rank).data(),
+                                                       &out[rank * 6000], 3000, ncclBfloat16,
+                                                       ncclSum, comms[rank], nullptr));
+                               }
+                               REQUIRE(ncclGroupEnd());
+                               require_same(out.data(), want.data(), want.size(), "a group");
+                               int device = -1;
+                               (void)hipGetDevice(&device);
+                               if (device != 5) throw Wrong{"the current device has changed"};
+                               for (int rank = 0; rank < 2; ++rank) {
+                                 int is[3] = {-1, -1, -1};
+                                 REQUIRE(ncclCommUserRank(comms[rank], &is[0]));
+                                 REQUIRE(ncclCommCount(comms[rank], &is[1]));
+                                 REQUIRE(ncclCommCuDevice(comms[rank], &is[2]));
+                                 if (is[0] != rank || is[1] != 2 || is[2] != devices[rank])
+                                   throw Wrong{"who it is"};
+                                 REQUIRE(ncclCommFinalize(comms[rank]));
+                                 REQUIRE(ncclCommDestroy(comms[rank]));
+                               }
+                             });
+                           }),
               all_right(1));
   }
 }
@@ -452,7 +479,8 @@ TEST(Nccl, StreamsAndGraphs) {
     (void)hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal);
     REQUIRE(ncclAllReduce(in.data(), out.data(), kCount, ncclFloat16, ncclSum, comm, stream));
     REQUIRE(ncclAllGather(in.data(), gathered.data(), kCount, ncclFloat16, comm, stream));
-    REQUIRE(ncclReduceScatter(in.data(), slot.data(), kCount / 2, ncclFloat16, ncclSum, comm, stream));
+    REQUIRE(
+        ncclReduceScatter(in.data(), slot.data(), kCount / 2, ncclFloat16, ncclSum, comm, stream));
     if (hipStreamEndCapture(stream, &graph) != hipSuccess) throw Wrong{"no capture"};
     (void)hipGraphInstantiateWithFlags(&executable, graph, 0);
     if (out != unset(2 * kCount)) throw Wrong{"ran while it was captured"};
@@ -524,7 +552,8 @@ TEST(Nccl, ATableThatCannotBeReadIsOneLine) {
       const ncclResult_t result = ncclCommInitRank(&comm, 2, id, rank);
       const std::string printed = ::testing::internal::GetCapturedStderr();
       const std::string line = ncclGetLastError(nullptr);
-      if (result != ncclInvalidArgument) return fmt::format("{}: {}", static_cast<int>(result), line);
+      if (result != ncclInvalidArgument)
+        return fmt::format("{}: {}", static_cast<int>(result), line);
       if (comm != nullptr) return std::string("a communicator");
       return printed == "arlab: " + line + "\n" ? line : "printed: " + printed;
     });
@@ -549,8 +578,9 @@ TEST(Nccl, OneRanksWrongTableIsToldToAll) {
   const auto wrong = told("", "1:x");
   EXPECT_EQ(wrong[0].find("4 ncclCommInitRank: rank 1: ARLAB_ALL_REDUCE"), 0U) << wrong[0];
   EXPECT_EQ(wrong[1].find("4 ncclCommInitRank: ARLAB_ALL_REDUCE"), 0U) << wrong[1];
-  EXPECT_EQ(told("", "1K-:two_shot/qr-q4"),
-            std::vector<std::string>(2, "4 ncclCommInitRank: rank 1 has another table than rank 0"));
+  EXPECT_EQ(
+      told("", "1K-:two_shot/qr-q4"),
+      std::vector<std::string>(2, "4 ncclCommInitRank: rank 1 has another table than rank 0"));
 }
 
 TEST(Nccl, ARankThatDiesIsNamedOnAllOthers) {
@@ -561,7 +591,8 @@ TEST(Nccl, ARankThatDiesIsNamedOnAllOthers) {
     float value = 1;
     REQUIRE(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr));
     if (rank == 1) kill(getpid(), SIGKILL);
-    const ncclResult_t result = ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr);
+    const ncclResult_t result =
+        ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr);
     ncclResult_t later = ncclSuccess;
     REQUIRE(ncclCommGetAsyncError(comm, &later));
     if (result != ncclRemoteError || later != ncclRemoteError) throw Wrong{"no error"};
@@ -571,8 +602,9 @@ TEST(Nccl, ARankThatDiesIsNamedOnAllOthers) {
   });
   for (const int rank : {0, 2}) {
     const std::string& line = said[static_cast<std::size_t>(rank)];
-    EXPECT_NE(line.find(fmt::format("rank 1 did not arrive within 3000 ms (seen by rank {})", rank)),
-              std::string::npos)
+    EXPECT_NE(
+        line.find(fmt::format("rank 1 did not arrive within 3000 ms (seen by rank {})", rank)),
+        std::string::npos)
         << line;
   }
   EXPECT_EQ(said[1], "signal 9");
@@ -587,12 +619,14 @@ TEST(Nccl, AThreadThatDoesNotComeIsNamed) {
       return;
     }
     float value = 1;
-    const ncclResult_t result = ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr);
+    const ncclResult_t result =
+        ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr);
     throw Wrong{result == ncclRemoteError ? ncclGetLastError(comm) : "no error"};
   });
   ASSERT_EQ(said.size(), 3U);
   for (const std::size_t rank : {0U, 1U}) {
-    EXPECT_NE(said[rank].find("rank 2 did not arrive within 1000 ms"), std::string::npos) << said[rank];
+    EXPECT_NE(said[rank].find("rank 2 did not arrive within 1000 ms"), std::string::npos)
+        << said[rank];
   }
 }
 
@@ -645,7 +679,8 @@ TEST(Nccl, DifferentSizesAreNamedOnAll) {
     throw Wrong{line};
   };
   const std::string wanted =
-      "the ranks' calls differ: rank 0 called two_shot of 1000 fp16 elements with codec fp16, rank 1 called two_shot of "
+      "the ranks' calls differ: rank 0 called two_shot of 1000 fp16 elements with codec fp16, rank "
+      "1 called two_shot of "
       "999 fp16 elements with codec fp16";
   for (const auto& said : {as_processes(2, body), as_threads(2, 2, body)}) {
     ASSERT_EQ(said.size(), 2U);
@@ -666,13 +701,19 @@ TEST(Nccl, WhatComesFromOutsideIsChecked) {
     Bytes buffer(64);
     void* const b = buffer.data();
     ncclComm_t nobodys = reinterpret_cast<ncclComm_t>(b);
-    refuses(ncclAllReduce(b, b, 1, ncclFloat16, ncclSum, nullptr, nullptr), 4, "ncclAllReduce: the communicator is null");
-    refuses(ncclAllReduce(b, b, 1, ncclFloat16, ncclSum, nobodys, nullptr), 4, "this is no communicator");
+    refuses(ncclAllReduce(b, b, 1, ncclFloat16, ncclSum, nullptr, nullptr), 4,
+            "ncclAllReduce: the communicator is null");
+    refuses(ncclAllReduce(b, b, 1, ncclFloat16, ncclSum, nobodys, nullptr), 4,
+            "this is no communicator");
     refuses(ncclCommDestroy(nobodys), 4, "ncclCommDestroy: this is no communicator");
-    refuses(ncclAllReduce(nullptr, b, 1, ncclFloat16, ncclSum, comm, nullptr), 4, "a buffer is null");
-    refuses(ncclAllReduce(b, b, std::size_t{1} << 50, ncclFloat16, ncclSum, comm, nullptr), 4, "allowed are up to 2^40");
-    refuses(ncclAllReduce(b, b, 1, static_cast<ncclDataType_t>(15), ncclSum, comm, nullptr), 5, "there is no such type");
-    refuses(ncclAllReduce(b, b, 1, ncclInt32, ncclSum, comm, nullptr), 5, "adds up half, float and bfloat16 only");
+    refuses(ncclAllReduce(nullptr, b, 1, ncclFloat16, ncclSum, comm, nullptr), 4,
+            "a buffer is null");
+    refuses(ncclAllReduce(b, b, std::size_t{1} << 50, ncclFloat16, ncclSum, comm, nullptr), 4,
+            "allowed are up to 2^40");
+    refuses(ncclAllReduce(b, b, 1, static_cast<ncclDataType_t>(15), ncclSum, comm, nullptr), 5,
+            "there is no such type");
+    refuses(ncclAllReduce(b, b, 1, ncclInt32, ncclSum, comm, nullptr), 5,
+            "adds up half, float and bfloat16 only");
     refuses(ncclAllReduce(b, b, 1, ncclFloat16, ncclMax, comm, nullptr), 5, "makes sums only");
     refuses(ncclBroadcast(b, b, 1, ncclFloat16, 2, comm, nullptr), 4, "rank 2: allowed are 0 to 1");
     refuses(ncclSend(b, 1, ncclFloat16, -1, comm, nullptr), 4, "rank -1: allowed are 0 to 1");
@@ -704,14 +745,17 @@ int fake_calls(const char* name) {
 }
 
 TEST(Nccl, WhatTheTableDoesNotTakePassesOn) {
-  const Environment environment{{"ARLAB_NCCL_LIBRARY", FAKE_LIBRARY}, {"ARLAB_ALL_REDUCE", "1K-:two_shot/qr-q4"}, {"ARLAB_NCCL_DEBUG", "1"}};
+  const Environment environment{{"ARLAB_NCCL_LIBRARY", FAKE_LIBRARY},
+                                {"ARLAB_ALL_REDUCE", "1K-:two_shot/qr-q4"},
+                                {"ARLAB_NCCL_DEBUG", "1"}};
   const auto said = as_processes(
       2,
       [](int rank, ncclComm_t comm) {
         const auto me = static_cast<std::size_t>(rank);
         const auto marked = [](const Bytes& bytes) { return bytes[0] == std::byte{0x5A}; };
         const auto passes = [&](const char* name, int calls, const Bytes& out) {
-          if (fake_calls(name) != calls) throw Wrong{fmt::format("{} times {}", fake_calls(name), name)};
+          if (fake_calls(name) != calls)
+            throw Wrong{fmt::format("{} times {}", fake_calls(name), name)};
           if (!marked(out)) throw Wrong{std::string(name) + " does not come back"};
         };
         int version = 0;
@@ -719,15 +763,19 @@ TEST(Nccl, WhatTheTableDoesNotTakePassesOn) {
         if (version != 20001) throw Wrong{"another version"};
         const Tensor inputs = inputs_of(2, DType::fp16, 1000, 7);
         Bytes out = unset(2000);
-        REQUIRE(ncclAllReduce(inputs.rank_bytes(me).data(), out.data(), 1000, ncclFloat16, ncclSum, comm, nullptr));
+        REQUIRE(ncclAllReduce(inputs.rank_bytes(me).data(), out.data(), 1000, ncclFloat16, ncclSum,
+                              comm, nullptr));
         const Bytes want = expected("two_shot", "qr-q4", inputs);
         require_same(out.data(), &want[me * 2000], 2000, "a rule's call");
         if (fake_calls("ncclAllReduce") != 0) throw Wrong{"a rule's call was passed on"};
         const void* in = inputs.bytes().data();
         int calls = 0;
-        for (const auto& [count, type, op] : {std::tuple(500, ncclFloat16, ncclSum), {1000, ncclFloat16, ncclAvg}, {1000, ncclInt32, ncclSum}}) {
+        for (const auto& [count, type, op] : {std::tuple(500, ncclFloat16, ncclSum),
+                                              {1000, ncclFloat16, ncclAvg},
+                                              {1000, ncclInt32, ncclSum}}) {
           out = unset(4000);
-          REQUIRE(ncclAllReduce(in, out.data(), static_cast<std::size_t>(count), type, op, comm, nullptr));
+          REQUIRE(ncclAllReduce(in, out.data(), static_cast<std::size_t>(count), type, op, comm,
+                                nullptr));
           passes("ncclAllReduce", ++calls, out);
         }
         out = unset(4000);
@@ -741,18 +789,22 @@ TEST(Nccl, WhatTheTableDoesNotTakePassesOn) {
         out = unset(4000);
         Bytes ours = unset(2000);
         REQUIRE(ncclGroupStart());
-        REQUIRE(ncclAllReduce(inputs.rank_bytes(me).data(), ours.data(), 1000, ncclFloat16, ncclSum, comm, nullptr));
+        REQUIRE(ncclAllReduce(inputs.rank_bytes(me).data(), ours.data(), 1000, ncclFloat16, ncclSum,
+                              comm, nullptr));
         REQUIRE(ncclRecv(out.data(), 10, ncclFloat16, 1 - rank, comm, nullptr));
         REQUIRE(ncclGroupEnd());
         passes("ncclRecv", 1, out);
         require_same(ours.data(), &want[me * 2000], 2000, "a rule's call in a group");
-        if (fake_calls("ncclGroupStart") != groups + 1 || fake_calls("ncclGroupEnd") != groups + 1) throw Wrong{"no group"};
+        if (fake_calls("ncclGroupStart") != groups + 1 || fake_calls("ncclGroupEnd") != groups + 1)
+          throw Wrong{"no group"};
         ::testing::internal::CaptureStderr();
         REQUIRE(ncclCommDestroy(comm));
         const std::string counts = ::testing::internal::GetCapturedStderr();
-        if (counts != fmt::format("arlab: rank {} of 2: all_reduce 2 by rules, 3 by the library, 0 plain; all_gather 0 by rules, "
-                                  "1 by the library, 0 plain; recv 0 by rules, 1 by the library, 0 plain\n",
-                                  rank)) {
+        if (counts !=
+            fmt::format("arlab: rank {} of 2: all_reduce 2 by rules, 3 by the library, 0 plain; "
+                        "all_gather 0 by rules, "
+                        "1 by the library, 0 plain; recv 0 by rules, 1 by the library, 0 plain\n",
+                        rank)) {
           throw Wrong{counts};
         }
         if (fake_calls("ncclCommDestroy") != 1) throw Wrong{"not destroyed"};
@@ -764,18 +816,21 @@ TEST(Nccl, WhatTheTableDoesNotTakePassesOn) {
 TEST(Nccl, RanksThatShareADeviceAreNotPassedOn) {
   const Environment environment{{"ARLAB_NCCL_LIBRARY", FAKE_LIBRARY}};
   for (const int devices : {1, 2}) {
-    EXPECT_EQ(as_threads(2, devices, [&](int, ncclComm_t comm) {
-                float value = 1;
-                REQUIRE(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr));
-                if ((value == 2) != (devices == 1)) throw Wrong{"made by another"};
-              }),
-              all_right(2));
+    EXPECT_EQ(
+        as_threads(2, devices,
+                   [&](int, ncclComm_t comm) {
+                     float value = 1;
+                     REQUIRE(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr));
+                     if ((value == 2) != (devices == 1)) throw Wrong{"made by another"};
+                   }),
+        all_right(2));
   }
 }
 
 TEST(Nccl, MoreRanksThanATeamHasPassOn) {
   for (const bool has_library : {true, false}) {
-    const Environment environment{{"ARLAB_NCCL_LIBRARY", has_library ? FAKE_LIBRARY : ""}, {"ARLAB_ALL_REDUCE", "0-:two_shot/qr-q4"}};
+    const Environment environment{{"ARLAB_NCCL_LIBRARY", has_library ? FAKE_LIBRARY : ""},
+                                  {"ARLAB_ALL_REDUCE", "0-:two_shot/qr-q4"}};
     const auto said = as_processes(9, [](int, ncclComm_t comm) {
       float value = 1;
       REQUIRE(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr));
@@ -793,7 +848,10 @@ TEST(Nccl, MoreRanksThanATeamHasPassOn) {
 
 TEST(Nccl, AnIdOfTheRealLibraryIsForTheRealLibrary) {
   // As where a launcher has ranks on several hosts.
-  const Environment environment{{"ARLAB_NCCL_LIBRARY", FAKE_LIBRARY}, {"WORLD_SIZE", "16"}, {"LOCAL_WORLD_SIZE", "8"}, {"ARLAB_ALL_REDUCE", "0-:two_shot/qr-q4"}};
+  const Environment environment{{"ARLAB_NCCL_LIBRARY", FAKE_LIBRARY},
+                                {"WORLD_SIZE", "16"},
+                                {"LOCAL_WORLD_SIZE", "8"},
+                                {"ARLAB_ALL_REDUCE", "0-:two_shot/qr-q4"}};
   const auto said = in_processes({0}, [](int) {
     return said_by([] {
       ncclUniqueId id;
@@ -818,29 +876,36 @@ TEST(Nccl, ThisLibraryIsNotTheRealOne) {
     throw Wrong{ncclGetLastError(comm)};
   });
   for (const std::string& line : said) {
-    EXPECT_NE(line.find("is this library itself; name the real one in ARLAB_NCCL_LIBRARY"), std::string::npos) << line;
+    EXPECT_NE(line.find("is this library itself; name the real one in ARLAB_NCCL_LIBRARY"),
+              std::string::npos)
+        << line;
   }
 }
 
 TEST(Nccl, RecordsWhatIsCalled) {
   const kernels::Meeting folder;
   const std::string recorded = folder.folder() + "/recorded";
-  const Environment environment{{"ARLAB_NCCL_RECORD", recorded}, {"ARLAB_ALL_REDUCE", "1K-:two_shot/qr-q4"}};
+  const Environment environment{{"ARLAB_NCCL_RECORD", recorded},
+                                {"ARLAB_ALL_REDUCE", "1K-:two_shot/qr-q4"}};
   const Tensor inputs = inputs_of(2, DType::bf16, 1001, 8);
-  EXPECT_EQ(as_processes(2, [&](int rank, ncclComm_t comm) {
-              Bytes out(2002 * 2);
-              const void* const mine = inputs.rank_bytes(static_cast<std::size_t>(rank)).data();
-              REQUIRE(ncclAllReduce(mine, out.data(), 1001, ncclBfloat16, ncclSum, comm, nullptr));
-              REQUIRE(ncclAllReduce(mine, out.data(), 10, ncclFloat16, ncclSum, comm, nullptr));
-              REQUIRE(ncclAllReduce(mine, out.data(), 10, ncclFloat16, ncclSum, comm, nullptr));
-              REQUIRE(ncclAllGather(mine, out.data(), 1000, ncclInt8, comm, nullptr));
-            }),
-            all_right(2));
+  EXPECT_EQ(
+      as_processes(
+          2,
+          [&](int rank, ncclComm_t comm) {
+            Bytes out(2002 * 2);
+            const void* const mine = inputs.rank_bytes(static_cast<std::size_t>(rank)).data();
+            REQUIRE(ncclAllReduce(mine, out.data(), 1001, ncclBfloat16, ncclSum, comm, nullptr));
+            REQUIRE(ncclAllReduce(mine, out.data(), 10, ncclFloat16, ncclSum, comm, nullptr));
+            REQUIRE(ncclAllReduce(mine, out.data(), 10, ncclFloat16, ncclSum, comm, nullptr));
+            REQUIRE(ncclAllGather(mine, out.data(), 1000, ncclInt8, comm, nullptr));
+          }),
+      all_right(2));
   std::ifstream file(recorded + "/calls.csv");
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   ASSERT_EQ(lines.size(), 5U);
-  EXPECT_EQ(lines[0], "communicator,ranks,call,collective,dtype,elements,bytes,took,host_us,payload");
+  EXPECT_EQ(lines[0],
+            "communicator,ranks,call,collective,dtype,elements,bytes,took,host_us,payload");
   const auto has = [&](std::size_t line, const std::string& what) {
     EXPECT_NE(lines[line].find(what), std::string::npos) << lines[line];
   };

@@ -243,8 +243,9 @@ hipError_t hipMemcpy(void* to, const void* from, std::size_t bytes, hipMemcpyKin
 hipError_t hipMemcpyAsync(void* to, const void* from, std::size_t bytes, hipMemcpyKind,
                           hipStream_t stream) {
   if (bytes == 0) return hipSuccess;
-  enqueue(reinterpret_cast<const void*>(&hipMemcpyAsync),
-          [=] { std::memcpy(to, from, bytes); }, dim3(1), dim3(1), stream);
+  enqueue(
+      reinterpret_cast<const void*>(&hipMemcpyAsync), [=] { std::memcpy(to, from, bytes); },
+      dim3(1), dim3(1), stream);
   return hipGetLastError();
 }
 

@@ -44,7 +44,7 @@ template <class Body>
 int guarded(const char* function, Body body) {
   std::optional<int> device;
   const auto restore = [&] {
-    if (device) (void)platform().device_calls().use_device(*device);
+    if (device.has_value()) (void)platform().device_calls().use_device(*device);
   };
   try {
     const kernels::Result<int> current = platform().device_calls().current_device();

@@ -246,9 +246,11 @@ Status Communicator::give_up() {
   constexpr const char* kWhat = "a communicator cannot be given up";
   const std::uint32_t reason = GiveUpReason::did_not_arrive(team_.rank);
   ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), kWhat));
-  ARLAB_RETURN_IF_ERROR(status_of(hipMemcpyAsync(team_.buffer[team_.rank], &reason, sizeof(reason),
-                                                 hipMemcpyHostToDevice, beside_),
-                                  kWhat));
+  for (int rank = 0; rank < team_.layout.ranks; ++rank) {
+    ARLAB_RETURN_IF_ERROR(status_of(hipMemcpyAsync(team_.buffer[rank], &reason, sizeof(reason),
+                                                   hipMemcpyDefault, beside_),
+                                    kWhat));
+  }
   return status_of(hipStreamSynchronize(beside_), kWhat);
 }
 

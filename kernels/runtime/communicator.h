@@ -70,8 +70,8 @@ class Communicator {
   /// can only be destroyed. Waits for no kernel.
   Status check();
 
-  /// From now on this rank's kernels wait for nobody, those that run included; for other ranks it is
-  /// one that does not arrive.
+  /// From now on no rank's kernels wait, those that run included: for all, this rank is one that did
+  /// not arrive.
   Status give_up();
 
  private:

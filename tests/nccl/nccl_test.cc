@@ -98,6 +98,16 @@ std::string said_by(const std::function<void()>& body) {
   return "right";
 }
 
+/// Nobody waits for a rank that has found something wrong.
+void run(const Body& body, int rank, ncclComm_t comm) {
+  try {
+    body(rank, comm);
+  } catch (...) {
+    (void)ncclCommAbort(comm);
+    throw;
+  }
+}
+
 /// What ranks say that have each a process, and call `body` with their communicator.
 std::vector<std::string> as_processes(int ranks, const Body& body, bool destroys = true) {
   const ncclUniqueId id = new_id();
@@ -106,7 +116,7 @@ std::vector<std::string> as_processes(int ranks, const Body& body, bool destroys
       ncclComm_t comm = nullptr;
       (void)hipSetDevice(rank % 8);
       REQUIRE(ncclCommInitRank(&comm, ranks, id, rank));
-      body(rank, comm);
+      run(body, rank, comm);
       if (destroys) REQUIRE(ncclCommDestroy(comm));
     });
   });
@@ -125,7 +135,7 @@ std::vector<std::string> as_threads(int ranks, int devices, const Body& body) {
           ncclComm_t comm = nullptr;
           (void)hipSetDevice(rank % devices);
           REQUIRE(ncclCommInitRank(&comm, ranks, id, rank));
-          body(rank, comm);
+          run(body, rank, comm);
           REQUIRE(ncclCommDestroy(comm));
         });
       });

@@ -531,8 +531,8 @@ std::string Communicator::refusal(const Call& call) const {
   return {};
 }
 
-Took Communicator::took(const Call& call) const {
-  if (rule_of(call) == nullptr) {
+Took Communicator::took(const Call& call, const TableRule* rule) const {
+  if (rule == nullptr) {
     if (real_ != nullptr) return Took::library;
     if (const std::string why = refusal(call); !why.empty()) {
       throw Failure(kInvalidUsage, why + "; " + why_no_team_);
@@ -552,7 +552,7 @@ Took Communicator::took(const Call& call) const {
     throw Failure(kInvalidArgument, fmt::format("{}: a buffer is null",
                                                 kKindNames[static_cast<std::size_t>(call.kind)]));
   }
-  return rule_of(call) != nullptr ? Took::rule : Took::plain;
+  return rule != nullptr ? Took::rule : Took::plain;
 }
 
 // ---------------------------------------------------------------- calls
@@ -667,7 +667,7 @@ Work Communicator::work_of(const Call& call, const TableRule* rule) {
 }
 
 std::string Communicator::sample(const Call& call) {
-  if (recorder_ == nullptr || call.kind != Kind::all_reduce || !has_dtype(call.type)) return {};
+  if (call.kind != Kind::all_reduce || !has_dtype(call.type)) return {};
   require(calls_.use_device(device_), kDeviceError);
   Result<bool> captured = calls_.is_captured(call.stream);
   if (value_of(captured, kDeviceError)) return {};
@@ -693,17 +693,20 @@ void Communicator::start(std::span<const Call> calls) {
 }
 
 void Communicator::start_one(const Call& call) {
-  const Took by = took(call);
-  const auto begin = std::chrono::steady_clock::now();
-  Started started = {.call = call, .took = by, .begin = begin};
-  started.payload = sample(call);
+  const TableRule* const rule = rule_of(call);
+  const Took by = took(call, rule);
+  Started started = {.call = call, .took = by};
+  if (recorder_ != nullptr) {
+    started.begin = std::chrono::steady_clock::now();
+    started.payload = sample(call);
+  }
   if (by == Took::library) {
     by_library(call);
   } else if (call.count != 0 && ranks_ == 1) {
     const std::size_t bytes = call.count * element_bytes(call.type);
     copy(call.recv, call.send, bytes, call.stream);
   } else if (call.count != 0) {
-    team_->start(work_of(call, rule_of(call)));
+    team_->start(work_of(call, rule));
     started.member = team_.get();
   }
   started_.push_back(std::move(started));
@@ -719,8 +722,8 @@ void Communicator::start_pairs(std::vector<Call> calls) {
   std::ranges::stable_sort(calls, {}, key);
   std::vector<Call> to_itself;
   for (const Call& call : calls) {
-    const auto begin = std::chrono::steady_clock::now();
-    Started started = {.call = call, .took = took(call), .begin = begin};
+    Started started = {.call = call, .took = took(call, nullptr)};
+    if (recorder_ != nullptr) started.begin = std::chrono::steady_clock::now();
     if (call.root == rank_) {
       to_itself.push_back(call);
     } else if (call.count != 0) {
@@ -751,7 +754,7 @@ void Communicator::start_pairs(std::vector<Call> calls) {
 
 void Communicator::finish() {
   std::optional<Failure> failure;
-  for (Started& each : std::exchange(started_, {})) {
+  for (Started& each : started_) {
     try {
       if (each.member != nullptr) each.member->wait();
     } catch (const Failure& why) {
@@ -770,6 +773,7 @@ void Communicator::finish() {
                     .host_us = time.count(),
                     .payload = std::move(each.payload)});
   }
+  started_.clear();
   if (failure) throw *failure;
 }
 

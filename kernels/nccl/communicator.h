@@ -75,7 +75,7 @@ class Communicator {
   Handle handle() { return real_ != nullptr ? real_ : this; }
 
   /// Who will make the call. Throws a Failure when nobody can.
-  Took took(const Call& call) const;
+  Took took(const Call& call) const { return took(call, rule_of(call)); }
 
   /// The calls of a group, of which the real library's are made at once. Those of other ranks must start before finish().
   void start(std::span<const Call> calls);
@@ -93,7 +93,7 @@ class Communicator {
   struct Started {
     Call call;
     Took took;
-    std::chrono::steady_clock::time_point begin;
+    std::chrono::steady_clock::time_point begin = {};
     std::string payload = {};
     Member* member = nullptr;  // which it must wait for
   };
@@ -102,6 +102,7 @@ class Communicator {
   void make_team(const Meeting& meeting);
   void open_real(const UniqueId& id, void* config);
   const kernels::TableRule* rule_of(const Call& call) const;
+  Took took(const Call& call, const kernels::TableRule* rule) const;
   std::string refusal(const Call& call) const;
   void start_one(const Call& call);
   void start_pairs(std::vector<Call> calls);

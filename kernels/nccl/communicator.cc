@@ -227,15 +227,19 @@ const Platform& platform() {
 
 UniqueId make_unique_id() {
   (void)platform();
-  const int here = number_in("LOCAL_WORLD_SIZE", 1 << 20, 1 << 20);
-  if (here < number_in("WORLD_SIZE", 1, 1 << 20)) {
+  constexpr int kMost = 1 << 20;
+  const bool elsewhere =
+      number_in("LOCAL_WORLD_SIZE", kMost, kMost) < number_in("WORLD_SIZE", 1, kMost) ||
+      number_in("OMPI_COMM_WORLD_LOCAL_SIZE", kMost, kMost) <
+          number_in("OMPI_COMM_WORLD_SIZE", 1, kMost);
+  if (elsewhere) {
     const RealLibrary* const library = RealLibrary::find();
     if (library == nullptr) {
-      throw Failure(
-          kInvalidUsage,
-          "the launcher has ranks on several hosts (LOCAL_WORLD_SIZE), which need the real "
-          "library: " +
-              RealLibrary::missing());
+      throw Failure(kInvalidUsage,
+                    "the launcher has ranks on several hosts (LOCAL_WORLD_SIZE, "
+                    "OMPI_COMM_WORLD_LOCAL_SIZE), which need the real "
+                    "library: " +
+                        RealLibrary::missing());
     }
     UniqueId id = {};
     require(*library, "ncclGetUniqueId", library->GetUniqueId(&id));
@@ -483,19 +487,21 @@ Member& Communicator::pair_with(int peer) {
   return *pairs_.emplace(peer, std::move(member)).first->second;
 }
 
-Communicator::~Communicator() {
+void Communicator::say_what_was_called() {
   recorder_.reset();
-  if (says_counts_) {
-    std::string text;
-    for (std::size_t kind = 0; kind < kKinds; ++kind) {
-      const auto& of = counts_[kind];
-      if (of[0] + of[1] + of[2] == 0) continue;
-      text += fmt::format("{} {} {} by rules, {} by the library, {} plain", text.empty() ? "" : ";",
-                          kKindNames[kind], of[0].load(), of[1].load(), of[2].load());
-    }
-    fmt::print(stderr, "arlab: rank {} of {}:{}\n", rank_, ranks_,
-               text.empty() ? " no calls" : text);
+  if (!std::exchange(says_counts_, false)) return;
+  std::string text;
+  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+    const auto& of = counts_[kind];
+    if (of[0] + of[1] + of[2] == 0) continue;
+    text += fmt::format("{} {} {} by rules, {} by the library, {} plain", text.empty() ? "" : ";",
+                        kKindNames[kind], of[0].load(), of[1].load(), of[2].load());
   }
+  fmt::print(stderr, "arlab: rank {} of {}:{}\n", rank_, ranks_, text.empty() ? " no calls" : text);
+}
+
+Communicator::~Communicator() {
+  say_what_was_called();
   pairs_.clear();
   team_.reset();
   if (!scratch_.empty()) (void)calls_.use_device(device_);

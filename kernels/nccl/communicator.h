@@ -84,6 +84,9 @@ class Communicator {
   /// Ranks with the same color meet in a new one, in the order of their keys; null for those with a negative color.
   std::shared_ptr<Communicator> split(int color, int key, void* config);
 
+  /// The counts, and what is still to be recorded; the last that it does.
+  void say_what_was_called();
+
   /// Throws what has gone wrong on the device.
   void check();
   void give_up();

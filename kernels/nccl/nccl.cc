@@ -82,6 +82,13 @@ std::unordered_map<Handle, CommunicatorPtr>& registry() {
   return all;
 }
 
+/// Programs end without ncclCommDestroy, too.
+struct AtTheEnd {
+  ~AtTheEnd() {
+    for (const auto& [handle, communicator] : registry()) communicator->say_what_was_called();
+  }
+} const at_the_end;
+
 void add(const CommunicatorPtr& made, Handle* to) {
   const std::unique_lock lock(registry_mutex);
   *to = made->handle();

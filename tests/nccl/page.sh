@@ -15,6 +15,10 @@ done
 for rank in 0 1; do
   grep -q "arlab: rank $rank of 2: all_reduce 1 by rules, 0 by the library, 0 plain" errors || { cat errors; exit 1; }
 done
+# A program that does not destroy its communicators has its calls written down, too.
+ARLAB_BOOTSTRAP_DIR=$folder ARLAB_NCCL_RECORD=left ARLAB_NCCL_DEBUG=1 LD_PRELOAD=$PWD/build/lib/libarlab_nccl.so ./your_program leaves >said 2>errors
+grep -q ',2,1,all_reduce,bf16,524288,1048576,plain,' left/calls.csv || { cat said errors left/calls.csv; exit 1; }
+[[ $(grep -c 'of 2: all_reduce 0 by rules, 0 by the library, 1 plain' errors) == 2 ]] || { cat errors; exit 1; }
 # Without this library, the program has another one's results.
 if ./your_program; then echo 'the program needs no library'; exit 1; fi
 # What no rule takes goes to the one that the program is linked with, found by its name, though that calls us by ours.

@@ -266,7 +266,7 @@ CallTable CallTable::read(const std::string& path) {
 }
 
 CallTable CallTable::from_environment() {
-  const auto set = [](const char* variable) -> std::string {
+  const auto from_environment = [](const char* variable) -> std::string {
     const char* const value = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe)
     return value == nullptr ? "" : value;
   };
@@ -274,14 +274,14 @@ CallTable CallTable::from_environment() {
   const auto take = [&](const CallTable& table) {
     rules.insert(rules.end(), table.rules_.begin(), table.rules_.end());
   };
-  if (const std::string path = set("ARLAB_TABLE"); !path.empty()) {
+  if (const std::string path = from_environment("ARLAB_TABLE"); !path.empty()) {
     try {
       take(read(path));
     } catch (const InvalidInput& wrong) {
       fail("ARLAB_TABLE: {}", wrong.what());
     }
   }
-  const std::string words = set("ARLAB_ALL_REDUCE");
+  const std::string words = from_environment("ARLAB_ALL_REDUCE");
   if (!words.empty()) take(parse_words(words, "ARLAB_ALL_REDUCE"));
   return CallTable(std::move(rules));
 }

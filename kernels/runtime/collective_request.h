@@ -54,6 +54,8 @@ struct CollectiveRequest {
   std::shared_ptr<const Schedule> schedule = nullptr;
   std::uint64_t seed = 0;  ///< of codecs with random numbers
   Sum sum = {};            ///< native or fp32; its `own` is an option of the algorithm
+  int root =
+      0;  ///< of a broadcast: whose tensor all get; it takes rank 0's part, and rank 0 the root's
 
   bool operator==(const CollectiveRequest&) const = default;
 };

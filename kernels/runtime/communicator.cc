@@ -84,6 +84,10 @@ Status Communicator::make_streams() {
   (void)hipSetDevice(device_);
   Status status = status_of(hipEventCreateWithFlags(&last_call_, hipEventDisableTiming),
                             "an event cannot be made");
+  if (status.ok()) {
+    status = status_of(hipStreamCreateWithFlags(&beside_, hipStreamNonBlocking),
+                       "a stream cannot be made");
+  }
   if (status.ok() && options_.multiprocessors != 0) {
     std::vector<std::uint32_t> mask(static_cast<std::size_t>(multiprocessors_ + 31) / 32);
     for (int i = 0; i < multiprocessors_; ++i)
@@ -120,7 +124,8 @@ Communicator::Communicator(Communicator&& other) noexcept
       called_(other.called_),
       limited_(std::exchange(other.limited_, nullptr)),
       before_(std::exchange(other.before_, nullptr)),
-      behind_(std::exchange(other.behind_, nullptr)) {}
+      behind_(std::exchange(other.behind_, nullptr)),
+      beside_(std::exchange(other.beside_, nullptr)) {}
 
 Communicator::~Communicator() {
   if (!memory_) return;
@@ -129,7 +134,9 @@ Communicator::~Communicator() {
   for (hipEvent_t event : {last_call_, before_, behind_}) {
     if (event != nullptr) (void)hipEventDestroy(event);
   }
-  if (limited_ != nullptr) (void)hipStreamDestroy(limited_);
+  for (hipStream_t stream : {limited_, beside_}) {
+    if (stream != nullptr) (void)hipStreamDestroy(stream);
+  }
 }
 
 Status Communicator::order_after_last_call(hipStream_t stream, bool& capturing) {
@@ -214,10 +221,12 @@ Status Communicator::check() {
   (void)hipSetDevice(device_);
   const std::uint32_t* sources[2] = {
       team_.status, reinterpret_cast<const std::uint32_t*>(team_.buffer[team_.rank])};
+  constexpr const char* kWhat = "the state of a communicator cannot be read";
   for (int i = 0; i < 2; ++i) {
-    ARLAB_RETURN_IF_ERROR(status_of(hipMemcpy(&words[i], sources[i], 4, hipMemcpyDeviceToHost),
-                                    "the state of a communicator cannot be read"));
+    ARLAB_RETURN_IF_ERROR(
+        status_of(hipMemcpyAsync(&words[i], sources[i], 4, hipMemcpyDeviceToHost, beside_), kWhat));
   }
+  ARLAB_RETURN_IF_ERROR(status_of(hipStreamSynchronize(beside_), kWhat));
   for (const Prepared& prepared : prepared_) {
     const std::string failure = prepared.call->failure();
     if (!failure.empty()) return Status::error(failure);
@@ -231,6 +240,18 @@ Status Communicator::check() {
   }
   return Status::error(fmt::format("rank {} did not arrive within {} ms (seen by rank {})", rank,
                                    options_.timeout_nanoseconds / 1'000'000, team_.rank));
+}
+
+Status Communicator::give_up() {
+  constexpr const char* kWhat = "a communicator cannot be given up";
+  const std::uint32_t reason = GiveUpReason::did_not_arrive(team_.rank);
+  ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), kWhat));
+  for (int rank = 0; rank < team_.layout.ranks; ++rank) {
+    ARLAB_RETURN_IF_ERROR(status_of(hipMemcpyAsync(team_.buffer[rank], &reason, sizeof(reason),
+                                                   hipMemcpyDefault, beside_),
+                                    kWhat));
+  }
+  return status_of(hipStreamSynchronize(beside_), kWhat);
 }
 
 /// Kernels that end for this reason have waited for what both ranks tell of their calls, but its

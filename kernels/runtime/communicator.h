@@ -36,8 +36,9 @@ class Communicator {
   /// same options. Memory is shared through HIP's IPC handles, which the bootstrap carries; it is
   /// not needed afterwards. What goes wrong on a rank is the error of all.
   ///
-  /// The destructor waits for those of the other ranks, as long as for a rank in a kernel. If one
-  /// does not come, this rank's buffer, to which it may still write, stays until the process ends.
+  /// The destructor waits for those of the other ranks, as long as for a rank in a kernel, but 10 s
+  /// at most. If one does not come, this rank's buffer, to which it may still write, stays until
+  /// the process ends.
   static Result<Communicator> create(int device, Bootstrap& bootstrap,
                                      const CommunicatorOptions& options = {});
 
@@ -66,8 +67,12 @@ class Communicator {
 
   /// Once kernels have ended: an error naming the rank that did not arrive, if one did not, or two
   /// ranks whose calls differ, and those calls. From then on no call does anything, and the team
-  /// can only be destroyed.
+  /// can only be destroyed. Waits for no kernel.
   Status check();
+
+  /// From now on no rank's kernels wait, those that run included: for all, this rank is one that did
+  /// not arrive.
+  Status give_up();
 
  private:
   Communicator(Team team, int device, int multiprocessors, const CommunicatorOptions& options,
@@ -101,6 +106,7 @@ class Communicator {
   hipStream_t limited_ = nullptr;
   hipEvent_t before_ = nullptr;
   hipEvent_t behind_ = nullptr;
+  hipStream_t beside_ = nullptr;  ///< on which the state of kernels is looked at while they run
 };
 
 }  // namespace ARLAB_PLATFORM

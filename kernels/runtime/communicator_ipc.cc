@@ -224,7 +224,10 @@ Result<int> multiprocessors_of_each(const std::vector<Hello>& hellos) {
 class IpcTeamMemory final : public TeamMemory {
  public:
   IpcTeamMemory(int rank, int device, std::uint64_t timeout_nanoseconds)
-      : rank_(rank), device_(device), timeout_(std::chrono::nanoseconds(timeout_nanoseconds)) {}
+      : rank_(rank),
+        device_(device),
+        timeout_(std::min<std::chrono::nanoseconds>(std::chrono::nanoseconds(timeout_nanoseconds),
+                                                    std::chrono::seconds(10))) {}
 
   /// Others may write to our buffer until they have said that they are done with it.
   ~IpcTeamMemory() override {

@@ -35,6 +35,25 @@ struct Turn {
 };
 #endif
 
+/// While it lives, this thread may make calls that have nothing to do with streams which are captured; else they would end a
+/// capture, of any thread.
+#if defined(__HIP_PLATFORM_HOST__)
+struct OthersCapture {
+  OthersCapture() {}
+};
+#else
+class OthersCapture {
+ public:
+  OthersCapture() { (void)hipThreadExchangeStreamCaptureMode(&mode_); }
+  ~OthersCapture() { (void)hipThreadExchangeStreamCaptureMode(&mode_); }
+  OthersCapture(const OthersCapture&) = delete;
+  OthersCapture& operator=(const OthersCapture&) = delete;
+
+ private:
+  hipStreamCaptureMode mode_ = hipStreamCaptureModeRelaxed;
+};
+#endif
+
 /// Memory of the current device.
 class DeviceMemory {
  public:
@@ -423,7 +442,9 @@ class RankOnDevice final : public RankCommunicator {
   ~RankOnDevice() override {
     (void)hipSetDevice(device());
     if (own_ != nullptr) (void)hipStreamDestroy(own_);
-    if (before_ != nullptr) (void)hipEventDestroy(before_);
+    for (hipEvent_t event : {before_, behind_}) {
+      if (event != nullptr) (void)hipEventDestroy(event);
+    }
   }
   RankOnDevice(const RankOnDevice&) = delete;
   RankOnDevice& operator=(const RankOnDevice&) = delete;
@@ -432,8 +453,11 @@ class RankOnDevice final : public RankCommunicator {
     (void)hipSetDevice(device());
     ARLAB_RETURN_IF_ERROR(status_of(hipStreamCreateWithFlags(&own_, hipStreamNonBlocking),
                                     "a stream cannot be made"));
-    return status_of(hipEventCreateWithFlags(&before_, hipEventDisableTiming),
-                     "an event cannot be made");
+    for (hipEvent_t* event : {&before_, &behind_}) {
+      ARLAB_RETURN_IF_ERROR(status_of(hipEventCreateWithFlags(event, hipEventDisableTiming),
+                                      "an event cannot be made"));
+    }
+    return {};
   }
 
   int rank() const override { return communicator_.rank(); }
@@ -461,18 +485,89 @@ class RankOnDevice final : public RankCommunicator {
     const auto worked_on = own_ != nullptr ? own_ : static_cast<hipStream_t>(stream);
     return status_of(hipStreamSynchronize(worked_on), "a kernel failed");
   }
-  Status check() override { return communicator_.check(); }
+  Status check() override {
+    const OthersCapture allowed;
+    return communicator_.check();
+  }
+  Status give_up() override {
+    const OthersCapture allowed;
+    return communicator_.give_up();
+  }
+  Status join(void* stream) override {
+    if (own_ == nullptr) return {};
+    constexpr const char* kWhat = "streams cannot be ordered";
+    ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device()), "a device cannot be used"));
+    ARLAB_RETURN_IF_ERROR(status_of(hipEventRecord(behind_, own_), kWhat));
+    return status_of(hipStreamWaitEvent(static_cast<hipStream_t>(stream), behind_, 0), kWhat);
+  }
   std::shared_ptr<void> hold_other_threads() const override { return std::make_shared<Turn>(); }
 
  private:
   Communicator communicator_;
   hipStream_t own_ = nullptr;    // null: the caller's
   hipEvent_t before_ = nullptr;  // all that was on the caller's stream
+  hipEvent_t behind_ = nullptr;  // all that is on ours
+};
+
+class CallsOfDevice final : public DeviceCalls {
+ public:
+  bool is_emulated() const override {
+#if defined(__HIP_PLATFORM_HOST__)
+    return true;
+#else
+    return false;
+#endif
+  }
+  Result<int> current_device() const override {
+    int device = 0;
+    ARLAB_RETURN_IF_ERROR(status_of(hipGetDevice(&device), "no device can be used"));
+    return device;
+  }
+  Status use_device(int device) const override {
+    return status_of(hipSetDevice(device), "a device cannot be used");
+  }
+  Result<std::string> place(int device) const override {
+    char text[100] = {};
+    ARLAB_RETURN_IF_ERROR(
+        status_of(hipDeviceGetPCIBusId(text, static_cast<int>(sizeof(text)), device),
+                  "a device cannot be used"));
+    return std::string(text);
+  }
+  Result<void*> allocate(std::size_t bytes) const override {
+    const OthersCapture allowed;
+    void* memory = nullptr;
+    ARLAB_RETURN_IF_ERROR(status_of(hipMalloc(&memory, bytes), "no memory on the device"));
+    return memory;
+  }
+  void release(void* memory) const override {
+    const OthersCapture allowed;
+    (void)hipFree(memory);
+  }
+  Status copy(void* to, const void* from, std::size_t bytes, void* stream) const override {
+    return status_of(
+        hipMemcpyAsync(to, from, bytes, hipMemcpyDefault, static_cast<hipStream_t>(stream)),
+        "a copy failed");
+  }
+  Status wait(void* stream) const override {
+    return status_of(hipStreamSynchronize(static_cast<hipStream_t>(stream)), "a kernel failed");
+  }
+  Result<bool> is_captured(void* stream) const override {
+    hipStreamCaptureStatus capture = hipStreamCaptureStatusNone;
+    ARLAB_RETURN_IF_ERROR(
+        status_of(hipStreamIsCapturing(static_cast<hipStream_t>(stream), &capture),
+                  "the stream cannot be used"));
+    return capture != hipStreamCaptureStatusNone;
+  }
 };
 
 class DevicePlatform final : public Platform {
  public:
   std::string_view name() const override { return ARLAB_NAME_OF(ARLAB_PLATFORM); }
+
+  const DeviceCalls& device_calls() const override {
+    static const CallsOfDevice calls;
+    return calls;
+  }
 
   Result<int> devices() const override {
     int count = 0;

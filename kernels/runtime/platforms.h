@@ -83,6 +83,10 @@ class RankCommunicator {
   virtual Status set_random_calls(std::uint32_t calls) = 0;
   /// As Communicator::check.
   virtual Status check() = 0;
+  /// As Communicator::give_up.
+  virtual Status give_up() = 0;
+  /// What comes next on the stream waits for this rank's work, wherever that runs.
+  virtual Status join(void* stream) = 0;
   Status synchronize(void* stream) {
     Status status = wait(stream);
     return status.ok() ? check() : status;
@@ -105,6 +109,26 @@ struct RankCall {
 /// A call of all ranks of a team in this process, which has ended when it returns, whatever happens.
 Status run_together(const CollectiveRequest& request, std::span<const RankCall> ranks);
 
+/// Calls of the platform's own API, for who takes the place of a library that programs call with memory and streams of theirs
+/// (kernels/nccl). Memory and copies are of the calling thread's current device.
+class DeviceCalls {
+ public:
+  virtual ~DeviceCalls() = default;
+  /// Whether kernels run only while the host waits for them.
+  virtual bool is_emulated() const = 0;
+  virtual Result<int> current_device() const = 0;
+  virtual Status use_device(int device) const = 0;
+  /// Where it is in the machine: ranks with the same place share a device.
+  virtual Result<std::string> place(int device) const = 0;
+  /// Also while a stream of this thread is captured.
+  virtual Result<void*> allocate(std::size_t bytes) const = 0;
+  virtual void release(void* memory) const = 0;
+  /// Enqueues a copy between memory of devices, or of the host.
+  virtual Status copy(void* to, const void* from, std::size_t bytes, void* stream) const = 0;
+  virtual Status wait(void* stream) const = 0;
+  virtual Result<bool> is_captured(void* stream) const = 0;
+};
+
 class Platform {
  public:
   virtual ~Platform() = default;
@@ -113,6 +137,8 @@ class Platform {
 
   /// How many devices there are; the error says why none can be used.
   virtual Result<int> devices() const = 0;
+
+  virtual const DeviceCalls& device_calls() const = 0;
 
   /// True when there are kernels for the codec.
   virtual bool has_codec(const std::string& codec) const = 0;

@@ -134,16 +134,32 @@ bool has_fp32_sums(const CollectiveRequest& request) {
   return request.sum.add == Accumulate::fp32 && request.dtype != DType::fp32;
 }
 
+/// One rank does what the schedule has for the other.
+void swap_ranks(Schedule& schedule, Rank one, Rank other) {
+  const auto swapped = [=](Rank& rank) { rank = rank == one ? other : rank == other ? one : rank; };
+  for (Op& op : schedule.ops) {
+    swapped(op.rank);
+    swapped(op.peer);
+  }
+  for (Output& output : schedule.outputs) swapped(output.rank);
+}
+
 /// The schedule of the request, checked against team and codec. Throws InvalidInput.
 Schedule schedule_of(const CollectiveRequest& request, const Codecs& codecs, int ranks) {
   for (const Codec* codec : {&codecs.outer(), &codecs.inner()}) {
     (void)codec->wire_bytes(request.dtype, request.elements);  // throws for other dtypes
   }
   if (!request.schedule) {
-    return make_schedule(request.algorithm, {.world_size = static_cast<Rank>(ranks),
-                                             .elements = request.elements,
-                                             .alignment = codecs.alignment(),
-                                             .options = request.options});
+    Schedule made = make_schedule(request.algorithm, {.world_size = static_cast<Rank>(ranks),
+                                                      .elements = request.elements,
+                                                      .alignment = codecs.alignment(),
+                                                      .options = request.options});
+    if (request.root == 0) return made;
+    if (made.collective != Collective::broadcast || request.root < 0 || request.root >= ranks) {
+      fail("root {}: allowed are the ranks 0 to {}, of a broadcast", request.root, ranks - 1);
+    }
+    swap_ranks(made, 0, static_cast<Rank>(request.root));
+    return made;
   }
   const Schedule& schedule = *request.schedule;
   if (schedule.world_size != static_cast<Rank>(ranks) || schedule.elements != request.elements) {

@@ -323,6 +323,8 @@ def test_every_variable_of_the_environment_is_on_the_page():
                 text = path.read_text(errors="replace")
                 read |= set(re.findall(r'(?:getenv|from_environment)\(\s*"([A-Z_]+)"', text))
                 read |= set(re.findall(r'environ(?:\.get\(|\[)"([A-Z_]+)"', text))
+                for launcher in re.findall(r"constexpr Launcher \w+ = \{(.*?)\};", text, re.DOTALL):
+                    read |= set(re.findall(r'"([A-Z_]+)"', launcher))
     assert {"ARLAB_PYTHON", "RANK", "WORLD_SIZE"} <= read
     assert read <= documented, read - documented
 

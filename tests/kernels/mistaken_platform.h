@@ -23,6 +23,7 @@ class MistakenPlatform : public kernels::Platform {
   kernels::Result<int> devices() const override { return right_.devices(); }
   kernels::Result<std::string> device_name() const override { return right_.device_name(); }
   std::optional<kernels::ConformanceRecord> record() const override { return right_.record(); }
+  const kernels::DeviceCalls& device_calls() const override { return right_.device_calls(); }
   bool has_codec(const std::string& codec) const override { return right_.has_codec(codec); }
 
   kernels::Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,

@@ -33,8 +33,10 @@ inline constexpr hipError_t hipErrorPeerAccessAlreadyEnabled = cudaErrorPeerAcce
 inline constexpr hipMemcpyKind hipMemcpyHostToDevice = cudaMemcpyHostToDevice;
 inline constexpr hipMemcpyKind hipMemcpyDeviceToHost = cudaMemcpyDeviceToHost;
 inline constexpr hipMemcpyKind hipMemcpyDeviceToDevice = cudaMemcpyDeviceToDevice;
+inline constexpr hipMemcpyKind hipMemcpyDefault = cudaMemcpyDefault;
 inline constexpr hipStreamCaptureMode hipStreamCaptureModeThreadLocal =
     cudaStreamCaptureModeThreadLocal;
+inline constexpr hipStreamCaptureMode hipStreamCaptureModeRelaxed = cudaStreamCaptureModeRelaxed;
 inline constexpr hipStreamCaptureStatus hipStreamCaptureStatusNone = cudaStreamCaptureStatusNone;
 inline constexpr unsigned hipStreamNonBlocking = cudaStreamNonBlocking;
 inline constexpr cudaDeviceAttr hipDeviceAttributeMultiprocessorCount =
@@ -66,11 +68,13 @@ ARLAB_HIP_IS_CUDA(hipIpcOpenMemHandle, cudaIpcOpenMemHandle)
 ARLAB_HIP_IS_CUDA(hipIpcCloseMemHandle, cudaIpcCloseMemHandle)
 ARLAB_HIP_IS_CUDA(hipMemset, cudaMemset)
 ARLAB_HIP_IS_CUDA(hipMemcpy, cudaMemcpy)
+ARLAB_HIP_IS_CUDA(hipMemcpyAsync, cudaMemcpyAsync)
 ARLAB_HIP_IS_CUDA(hipStreamCreateWithFlags, cudaStreamCreateWithFlags)
 ARLAB_HIP_IS_CUDA(hipStreamDestroy, cudaStreamDestroy)
 ARLAB_HIP_IS_CUDA(hipStreamSynchronize, cudaStreamSynchronize)
 ARLAB_HIP_IS_CUDA(hipStreamWaitEvent, cudaStreamWaitEvent)
 ARLAB_HIP_IS_CUDA(hipStreamIsCapturing, cudaStreamIsCapturing)
+ARLAB_HIP_IS_CUDA(hipThreadExchangeStreamCaptureMode, cudaThreadExchangeStreamCaptureMode)
 ARLAB_HIP_IS_CUDA(hipStreamBeginCapture, cudaStreamBeginCapture)
 ARLAB_HIP_IS_CUDA(hipStreamEndCapture, cudaStreamEndCapture)
 ARLAB_HIP_IS_CUDA(hipEventCreateWithFlags, cudaEventCreateWithFlags)

@@ -86,6 +86,9 @@ hipError_t hipFree(void* pointer);
 hipError_t hipExtMallocWithFlags(void** pointer, std::size_t bytes, unsigned flags);
 hipError_t hipMemset(void* pointer, int value, std::size_t bytes);
 hipError_t hipMemcpy(void* to, const void* from, std::size_t bytes, hipMemcpyKind kind);
+/// A kernel of one thread.
+hipError_t hipMemcpyAsync(void* to, const void* from, std::size_t bytes, hipMemcpyKind kind,
+                          hipStream_t stream);
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags);
 /// Emulated blocks are on no multiprocessor: as hipStreamCreateWithFlags.
 inline hipError_t hipExtStreamCreateWithCUMask(hipStream_t* stream, std::uint32_t,

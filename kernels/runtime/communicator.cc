@@ -246,10 +246,15 @@ Status Communicator::give_up() {
   constexpr const char* kWhat = "a communicator cannot be given up";
   const std::uint32_t reason = GiveUpReason::did_not_arrive(team_.rank);
   ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), kWhat));
-  for (int rank = 0; rank < team_.layout.ranks; ++rank) {
-    ARLAB_RETURN_IF_ERROR(status_of(hipMemcpyAsync(team_.buffer[rank], &reason, sizeof(reason),
-                                                   hipMemcpyDefault, beside_),
-                                    kWhat));
+  std::uint32_t known = 0;  // all have a reason already, and keep it
+  ARLAB_RETURN_IF_ERROR(status_of(
+      hipMemcpyAsync(&known, team_.buffer[team_.rank], sizeof(known), hipMemcpyDefault, beside_),
+      kWhat));
+  ARLAB_RETURN_IF_ERROR(status_of(hipStreamSynchronize(beside_), kWhat));
+  for (int rank = 0; known == 0 && rank < team_.layout.ranks; ++rank) {
+    ARLAB_RETURN_IF_ERROR(status_of(
+        hipMemcpyAsync(team_.buffer[rank], &reason, sizeof(reason), hipMemcpyDefault, beside_),
+        kWhat));
   }
   return status_of(hipStreamSynchronize(beside_), kWhat);
 }

@@ -437,6 +437,31 @@ hipError_t error_in_child() {
   return static_cast<hipError_t>(WEXITSTATUS(status));
 }
 
+TEST_F(Emulator, ThreadsShareAStream) {
+  // One waits for it while others put behind it what they have on streams of their own.
+  const auto copy = [](int* sum) {
+    hipStream_t own = nullptr;
+    hipEvent_t event = nullptr;
+    EXPECT_EQ(hipStreamCreateWithFlags(&own, hipStreamNonBlocking), hipSuccess);
+    EXPECT_EQ(hipEventCreateWithFlags(&event, hipEventDisableTiming), hipSuccess);
+    for (int i = 1; i <= 3000; ++i) {
+      int to = 0;
+      EXPECT_EQ(hipMemcpyAsync(&to, &i, sizeof(i), hipMemcpyDefault, own), hipSuccess);
+      EXPECT_EQ(hipEventRecord(event, own), hipSuccess);
+      EXPECT_EQ(hipStreamWaitEvent(nullptr, event, 0), hipSuccess);
+      EXPECT_EQ(hipStreamSynchronize(nullptr), hipSuccess);
+      *sum += to == i;
+    }
+    EXPECT_EQ(hipEventDestroy(event), hipSuccess);
+    EXPECT_EQ(hipStreamDestroy(own), hipSuccess);
+  };
+  int sums[8] = {};
+  std::vector<std::thread> threads;
+  for (int& sum : sums) threads.emplace_back(copy, &sum);
+  for (std::thread& thread : threads) thread.join();
+  for (const int sum : sums) EXPECT_EQ(sum, 3000);
+}
+
 TEST_F(Emulator, AForkOfAProcessThatUsesDevicesCannot) {
   std::uint32_t out = 0;
   hipLaunchKernelGGL(number_kernel, dim3(1), dim3(1), 0, nullptr, &out);

@@ -856,6 +856,40 @@ TEST(Nccl, MoreRanksThanATeamHasPassOn) {
   }
 }
 
+TEST(Nccl, ProcessesWithSeveralThreadsEachPassOn) {
+  for (const bool has_library : {true, false}) {
+    const Environment environment{{"ARLAB_NCCL_LIBRARY", has_library ? FAKE_LIBRARY : ""},
+                                  {"ARLAB_ALL_REDUCE", "0-:two_shot/qr-q4"}};
+    const ncclUniqueId id = new_id();
+    const auto said = in_processes({0, 1}, [&](int process) {
+      std::string lines[2];
+      std::thread threads[2];
+      for (int thread = 0; thread < 2; ++thread) {
+        threads[thread] = std::thread([&, thread] {
+          lines[thread] = said_by([&] {
+            ncclComm_t comm = nullptr;
+            (void)hipSetDevice(thread);
+            REQUIRE(ncclCommInitRankConfig(&comm, 4, id, 2 * process + thread, nullptr));
+            float value = 1;
+            REQUIRE(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr));
+            if (fake_calls("ncclAllReduce") == 0) throw Wrong{"not passed on"};
+          });
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      return lines[0] + "; " + lines[1];
+    });
+    for (const std::string& line : said) {
+      if (has_library) {
+        EXPECT_EQ(line, "right; right");
+      } else {
+        EXPECT_NE(line.find("some ranks share a process and some do not"), std::string::npos)
+            << line;
+      }
+    }
+  }
+}
+
 TEST(Nccl, AnIdOfTheRealLibraryIsForTheRealLibrary) {
   // As where a launcher has ranks on several hosts.
   const Environment environment{{"ARLAB_NCCL_LIBRARY", FAKE_LIBRARY},

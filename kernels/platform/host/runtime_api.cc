@@ -269,12 +269,14 @@ hipError_t hipStreamSynchronize(hipStream_t stream) {
   return in_turn([&] {
     Stream& s = stream_or_default(stream);
     if (s.capture != nullptr) return hipErrorStreamCaptureUnsupported;
-    const hipError_t error = wait_for(s.after);
+    // A copy: meanwhile other threads may go on with the stream.
+    const std::vector<CompletionPtr> waited_for = s.after;
+    const hipError_t error = wait_for(waited_for);
     // One is enough from now on; else a stream that waits for events only would keep them all.
     const auto last =
-        std::max_element(s.after.begin(), s.after.end(),
+        std::max_element(waited_for.begin(), waited_for.end(),
                          [](const auto& x, const auto& y) { return x->done_at < y->done_at; });
-    if (error == hipSuccess && last != s.after.end()) s.after = {CompletionPtr(*last)};
+    if (error == hipSuccess && last != waited_for.end() && s.after == waited_for) s.after = {*last};
     return failure_of(s.device) != hipSuccess ? failure_of(s.device) : error;
   });
 }

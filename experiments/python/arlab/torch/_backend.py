@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import timedelta
 from typing import Any, Callable, Iterator, Sequence
 
@@ -60,9 +61,12 @@ class Work(distributed.Work):
         return future
 
 
-def enqueue(team: Team, device: torch.device, result: Any, tensors: Sequence[Tensor], call: Callable[[], None]) -> Work:
-    """Calls it behind the current stream's work and beside what comes after it; on a CPU it has ended."""
-    if device.type == "cpu":
+def enqueue(
+    team: Team, device: torch.device, result: Any, tensors: Sequence[Tensor], call: Callable[[], None], opts: Any = None
+) -> Work:
+    """Calls it behind the current stream's work, and beside what comes after it unless `opts` say that nobody wants that; on a
+    CPU it has ended."""
+    if device.type == "cpu" or not getattr(opts, "asyncOp", True):
         call()
         return Work(result, device)
     stream = team.stream(device)
@@ -116,8 +120,14 @@ class Group(ProcessGroup):
             and (op == distributed.ReduceOp.SUM or op == distributed.ReduceOp.AVG)
             and first.dtype in DTYPES
             and all((each.dtype, each.device, each.layout) == (first.dtype, first.device, torch.strided) for each in tensors)
-            and f"{first.device.type}:arlab" in distributed.get_backend_config(self)
+            and first.device.type in self._devices
         )
+
+    @functools.cached_property
+    def _devices(self) -> list[str]:
+        """Kinds of devices whose collectives are arlab's."""
+        config = distributed.get_backend_config(self)
+        return [kind for kind in ("cpu", "cuda") if f"{kind}:arlab" in config]
 
     def _passed(self, method: str, *arguments: Any) -> Any:
         """To PyTorch's backend."""
@@ -128,8 +138,8 @@ class Group(ProcessGroup):
         self.team.counts[f"{NAMES.get(method, method)} by {other.name()}"] += 1
         return getattr(other, method)(*arguments)
 
-    def _enqueue(self, result: Any, tensors: Sequence[Tensor], call: Callable[[], None]) -> Work:
-        return enqueue(self.team, tensors[0].device, result, tensors, call)
+    def _enqueue(self, result: Any, tensors: Sequence[Tensor], call: Callable[[], None], opts: Any = None) -> Work:
+        return enqueue(self.team, tensors[0].device, result, tensors, call, opts)
 
     def _sum(self, dtype: torch.dtype, op: Any) -> dict[str, Any]:
         """How sums are made: as the group's options say, and as they are where the codec does not take the dtype."""
@@ -153,7 +163,7 @@ class Group(ProcessGroup):
                 how = self._sum(tensor.dtype, opts.reduceOp)
                 teams.all_reduce(self.team, tensor, algorithm=self.team.options.algorithm, **how)
 
-        return self._enqueue(tensors, tensors, call)
+        return self._enqueue(tensors, tensors, call, opts)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Any:
         single = c10d_options.AllreduceOptions()
@@ -165,7 +175,7 @@ class Group(ProcessGroup):
         if not self._ours(output, tensor, op=opts.reduceOp):
             return self._passed(REDUCE_SCATTER, output, tensor, opts)
         how = self._sum(tensor.dtype, opts.reduceOp)
-        return self._enqueue([output], [output, tensor], lambda: teams.reduce_scatter(self.team, output, tensor, **how))
+        return self._enqueue([output], [output, tensor], lambda: teams.reduce_scatter(self.team, output, tensor, **how), opts)
 
     def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         return _last([self.reduce_scatter_single(output, tensor, opts) for output, tensor in zip(outputs, inputs)])
@@ -183,7 +193,7 @@ class Group(ProcessGroup):
         if not self._ours(output, tensor):
             return self._passed(ALL_GATHER, output, tensor, opts or c10d_options.AllgatherOptions())
         codec = self._moved(tensor.dtype)
-        return self._enqueue([output], [output, tensor], lambda: teams.all_gather(self.team, output, tensor, codec=codec))
+        return self._enqueue([output], [output, tensor], lambda: teams.all_gather(self.team, output, tensor, codec=codec), opts)
 
     def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         return _last([self.all_gather_single(output, tensor, opts) for output, tensor in zip(outputs, inputs)])
@@ -199,7 +209,7 @@ class Group(ProcessGroup):
             for slot, part in zip(outputs[0], whole.view(self.team.ranks, -1)):
                 slot.detach().copy_(part.view(slot.shape))
 
-        return self._enqueue(outputs, [*outputs[0], tensor], call)
+        return self._enqueue(outputs, [*outputs[0], tensor], call, opts)
 
     def all_to_all_single(
         self, output: Tensor, tensor: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
@@ -209,7 +219,7 @@ class Group(ProcessGroup):
         if output_splits or input_splits or not self._ours(tensor, output):
             return self._passed("alltoall_base", output, tensor, output_splits, input_splits, opts)
         codec = self._moved(tensor.dtype)
-        return self._enqueue([output], [output, tensor], lambda: teams.all_to_all(self.team, output, tensor, codec=codec))
+        return self._enqueue([output], [output, tensor], lambda: teams.all_to_all(self.team, output, tensor, codec=codec), opts)
 
     def broadcast(self, tensors: list[Tensor], opts: Any = None) -> Any:
         opts = opts or c10d_options.BroadcastOptions()
@@ -220,13 +230,13 @@ class Group(ProcessGroup):
             for tensor in tensors:
                 teams.broadcast(self.team, tensor)
 
-        return self._enqueue(tensors, tensors, call)
+        return self._enqueue(tensors, tensors, call, opts)
 
     # ---- what arlab has not
 
     def barrier(self, opts: Any = None) -> Any:
         self.team.synchronize()  # so that it says what has gone wrong before it
-        device = "cuda" if "cuda:arlab" in distributed.get_backend_config(self) and "cuda" in self._others else "cpu"
+        device = "cuda" if "cuda" in self._devices and "cuda" in self._others else "cpu"
         self.team.counts[f"barrier by {self._others[device].name()}"] += 1
         return self._others[device].barrier(opts or c10d_options.BarrierOptions())
 

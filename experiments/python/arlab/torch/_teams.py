@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import os
@@ -69,11 +70,14 @@ class Options:
 
 def takes(codec: str | None, dtype: torch.dtype | None) -> bool:
     """Whether a codec takes the dtype. Raises ArgumentError for a name that is none."""
-    if codec is None:
-        return True
+    return codec is None or DTYPES.get(dtype) in _dtypes_of(codec)  # type: ignore[arg-type]
+
+
+@functools.cache
+def _dtypes_of(codec: str) -> frozenset[str]:
     from arlab import codec_info
 
-    return DTYPES.get(dtype) in codec_info(codec)["dtypes"]  # type: ignore[arg-type]
+    return frozenset(codec_info(codec)["dtypes"])
 
 
 # ---------------------------------------------------------------- how ranks meet

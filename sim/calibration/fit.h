@@ -52,7 +52,7 @@ class CellSimulator {
   std::vector<Measurement> cells_;
   std::vector<TableQuantity> quantities_;  ///< by cell
   std::vector<std::string> commits_;
-  std::vector<std::vector<Flow>> flows_;   ///< of cells that are flows
+  std::vector<std::vector<Flow>> flows_;  ///< of cells that are flows
   std::vector<std::shared_ptr<const Plan>> plans_;
   Machines machines_;
 };

@@ -174,7 +174,8 @@ struct FittedTo {
   std::uint64_t most_bytes = 0;  ///< payloads of one rank
   std::vector<std::string> algorithms = {};
   std::vector<std::string> codecs = {};
-  std::string commit = {};  ///< whose kernels were measured; empty where those are not this repository's
+  std::string commit =
+      {};  ///< whose kernels were measured; empty where those are not this repository's
   bool operator==(const FittedTo&) const = default;
 };
 

@@ -42,7 +42,13 @@ AllReduceModel model_of(AllReduceWay way, DType dtype) {
 }
 
 AllReduceWay way_of(const std::string& algorithm, const CodecPtr& codec, const Sum& sum = {}) {
-  return {.parts = {.algorithm = algorithm, .codec = codec->name(), .sum = sum}, .codec = codec};
+  // Member by member: of an aggregate GCC 12 frees texts twice where memory runs out.
+  AllReduceWay way;
+  way.parts.algorithm = algorithm;
+  way.parts.codec = codec->name();
+  way.parts.sum = sum;
+  way.codec = codec;
+  return way;
 }
 
 AllReduceWay way_of(const NamedAllReduce& named, const AllReduceCheckRequest& request) {
@@ -466,7 +472,9 @@ std::vector<AllReduceModel> models_of(const AllReduceCheckRequest& request) {
     }
     for (const std::string& algorithm : algorithms_of(codec, request.ranks)) {
       for (const Accumulate add : {Accumulate::native, Accumulate::fp32}) {
-        AllReduceModel model = model_of(way_of(algorithm, codec, {.add = add}), request.dtype);
+        Sum sum;
+        sum.add = add;
+        AllReduceModel model = model_of(way_of(algorithm, codec, sum), request.dtype);
         if (!has(model.candidate.name)) models.push_back(std::move(model));
       }
     }

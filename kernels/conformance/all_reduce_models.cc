@@ -52,8 +52,11 @@ AllReduceWay way_of(const std::string& algorithm, const CodecPtr& codec, const S
 }
 
 AllReduceWay way_of(const NamedAllReduce& named, const AllReduceCheckRequest& request) {
-  return {.named = &named,
-          .request = {.ranks = static_cast<Rank>(request.ranks), .dtype = request.dtype}};
+  AllReduceWay way;
+  way.named = &named;
+  way.request.ranks = static_cast<Rank>(request.ranks);
+  way.request.dtype = request.dtype;
+  return way;
 }
 
 /// Not every algorithm has every world size.
@@ -246,7 +249,9 @@ std::vector<Sum> all_sums() {
   for (const Accumulate add : {Accumulate::native, Accumulate::fp32, Accumulate::fma}) {
     for (const char* own : {"", "encoded", "exact"}) {
       for (unsigned k = 0; k < 16; ++k) {
-        Sum sum{.add = add, .own = own};
+        Sum sum;
+        sum.add = add;
+        sum.own = own;
         sum.decodes_to_fp32 = (k & 1) != 0;
         sum.begins_with_own = (k & 2) != 0;
         sum.rounds = (k & 4) == 0;

@@ -188,57 +188,58 @@ void add_orders_of_summation(const AllReduceCheckRequest& request,
                              std::vector<AllReduceModel>& models) {
   const auto ranks = static_cast<std::size_t>(request.ranks);
   const DType dtype = request.dtype;
+  // Member by member, as way_of() does it.
+  const auto add = [&](std::string name, std::string summary, auto run) {
+    AllReduceModel& model = models.emplace_back();
+    model.candidate.name = std::move(name);
+    model.candidate.summary = std::move(summary);
+    model.run = std::move(run);
+  };
   for (const bool native : {true, false}) {
     const char* const how = native ? "rounded after every addition" : "kept in fp32";
     const char* const suffix = native ? "native" : "fp32";
-    models.push_back(
-        {{.name = fmt::format("ring_order/{}", suffix),
-          .summary =
-              fmt::format("every element summed around the ring of ranks from some rank, {}", how)},
-         [=](const AllReduceCase& c, std::vector<Bytes>& allowed) {
-           const Orders orders = ring_orders(ranks);
-           allowed.resize(orders.size());
-           for (std::size_t k = 0; k < orders.size(); ++k) {
-             allowed[k].resize(c.elements * size_of(dtype));
-             with_arithmetic(dtype, false, [&]<class A>(A) {
-               sum_in_order<A>(c, orders[k], native, allowed[k]);
-             });
-             repeat_for_ranks(allowed[k], ranks);
-           }
-         }});
+    add(fmt::format("ring_order/{}", suffix),
+        fmt::format("every element summed around the ring of ranks from some rank, {}", how),
+        [=](const AllReduceCase& c, std::vector<Bytes>& allowed) {
+          const Orders orders = ring_orders(ranks);
+          allowed.resize(orders.size());
+          for (std::size_t k = 0; k < orders.size(); ++k) {
+            allowed[k].resize(c.elements * size_of(dtype));
+            with_arithmetic(dtype, false,
+                            [&]<class A>(A) { sum_in_order<A>(c, orders[k], native, allowed[k]); });
+            repeat_for_ranks(allowed[k], ranks);
+          }
+        });
     models.back().is_loose = true;
-    models.push_back({{.name = fmt::format("tree_order/{}", suffix),
-                       .summary = fmt::format("neighbours first, then pairs of pairs, {}", how)},
-                      [=](const AllReduceCase& c, std::vector<Bytes>& allowed) {
-                        allowed.assign(1, Bytes(c.elements * size_of(dtype)));
-                        with_arithmetic(dtype, false, [&]<class A>(A) {
-                          sum_as_tree<A>(c, ranks, native, allowed[0]);
-                        });
-                        repeat_for_ranks(allowed[0], ranks);
-                      }});
+    add(fmt::format("tree_order/{}", suffix),
+        fmt::format("neighbours first, then pairs of pairs, {}", how),
+        [=](const AllReduceCase& c, std::vector<Bytes>& allowed) {
+          allowed.assign(1, Bytes(c.elements * size_of(dtype)));
+          with_arithmetic(dtype, false,
+                          [&]<class A>(A) { sum_as_tree<A>(c, ranks, native, allowed[0]); });
+          repeat_for_ranks(allowed[0], ranks);
+        });
   }
-  models.push_back(
-      {{.name = "exact_sum", .summary = "the sum in float64, rounded once; zeros of any sign"},
-       [=](const AllReduceCase& c, std::vector<Bytes>& allowed) {
-         const ExactSum sum = exact_sum(dtype, ranks, c.inputs.bytes());
-         allowed.assign(1, Bytes(c.elements * size_of(dtype)));
-         with_arithmetic(dtype, false, [&]<class A>(A) {
-           const auto out = elements_of<typename A::Bits>(std::span(allowed[0]));
-           for (std::size_t i = 0; i < c.elements; ++i) {
-             out[i] = A::from_float(rounded_for(dtype, sum.values[i]));
-           }
-         });
-         repeat_for_ranks(allowed[0], ranks);
-         allowed.push_back(allowed[0]);
-         const std::size_t unit = size_of(dtype);
-         for (std::size_t at = 0; at < allowed[1].size(); at += unit) {
-           std::byte* const element = &allowed[1][at];
-           if (std::all_of(element, element + unit,
-                           [](std::byte b) { return b == std::byte{0}; })) {
-             element[unit - 1] = std::byte{0x80};
-           }
-         }
-       }});
+  add("exact_sum", "the sum in float64, rounded once; zeros of any sign",
+      [=](const AllReduceCase& c, std::vector<Bytes>& allowed) {
+        const ExactSum sum = exact_sum(dtype, ranks, c.inputs.bytes());
+        allowed.assign(1, Bytes(c.elements * size_of(dtype)));
+        with_arithmetic(dtype, false, [&]<class A>(A) {
+          const auto out = elements_of<typename A::Bits>(std::span(allowed[0]));
+          for (std::size_t i = 0; i < c.elements; ++i) {
+            out[i] = A::from_float(rounded_for(dtype, sum.values[i]));
+          }
+        });
+        repeat_for_ranks(allowed[0], ranks);
+        allowed.push_back(allowed[0]);
+        const std::size_t unit = size_of(dtype);
+        for (std::size_t at = 0; at < allowed[1].size(); at += unit) {
+          std::byte* const element = &allowed[1][at];
+          if (std::all_of(element, element + unit, [](std::byte b) { return b == std::byte{0}; })) {
+            element[unit - 1] = std::byte{0x80};
+          }
+        }
+      });
 }
 
 // ---------------------------------------------------------------- the search

@@ -14,7 +14,6 @@
 #include <thread>
 #include <utility>
 
-#include "reference/codecs/registry.h"
 #include "reference/error.h"
 
 namespace arlab::nccl {
@@ -317,9 +316,6 @@ void Communicator::meet(const UniqueId& unique, void* config) {
     constexpr int kDay = 86400;
     const int seconds = number_in("ARLAB_NCCL_TIMEOUT_S", 600, kDay);
     table_ = CallTable::from_environment();
-    for (const TableRule& rule : table_.rules()) {
-      codecs_.push_back(rule.codec.empty() ? nullptr : find_codec(rule.codec));
-    }
     hello.table = hash_of(to_toml(table_));
     Result<std::string> place = calls_.place(device_);
     set_text(hello.place, value_of(place, kDeviceError));
@@ -520,10 +516,7 @@ const TableRule* Communicator::rule_of(const Call& call) const {
   if (adds(call.kind) && call.op != kSum) return nullptr;
   const TableRule* const rule =
       table_.find(kCollective[kind], dtype_of(call.type), checked_bytes(call, ranks_));
-  if (rule == nullptr || rule->algorithm == kernels::kByLibrary) return nullptr;
-  // A program has calls of several dtypes: one that the codec does not take is no reason to fail.
-  const CodecPtr& codec = codecs_[static_cast<std::size_t>(rule - table_.rules().data())];
-  return codec == nullptr || codec->takes(dtype_of(call.type)) ? rule : nullptr;
+  return rule != nullptr && rule->algorithm != kernels::kByLibrary ? rule : nullptr;
 }
 
 std::string Communicator::refusal(const Call& call) const {

@@ -19,7 +19,6 @@
 #include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/call_table.h"
 #include "kernels/runtime/platforms.h"
-#include "reference/codecs/codec.h"
 
 namespace arlab::nccl {
 
@@ -126,7 +125,6 @@ class Communicator {
   std::chrono::milliseconds timeout_{};
   bool says_counts_ = false;
   kernels::CallTable table_;
-  std::vector<CodecPtr> codecs_;  // of its rules; null: values as they are
   std::unique_ptr<kernels::Bootstrap> bootstrap_;
   Handle real_ = nullptr;
   std::unique_ptr<Member> team_;

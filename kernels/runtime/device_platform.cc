@@ -14,6 +14,7 @@
 #include "kernels/runtime/team_memory.h"
 #include "kernels/runtime/timing.h"
 #include "kernels/runtime/vendor_library.h"
+#include "reference/codecs/registry.h"
 
 #if defined(__HIP_PLATFORM_HOST__)
 #include "kernels/platform/host/host_turn.h"
@@ -436,6 +437,8 @@ class VendorGroup final : public GroupOnDevices {
   std::unique_ptr<VendorLibrary> library_;
 };
 
+Status started(hipError_t error) { return status_of(error, "a kernel cannot be started"); }
+
 class RankOnDevice final : public RankCommunicator {
  public:
   explicit RankOnDevice(Communicator communicator) : communicator_(std::move(communicator)) {}
@@ -480,6 +483,25 @@ class RankOnDevice final : public RankCommunicator {
   Status set_random_calls(std::uint32_t calls) override {
     return communicator_.set_random_calls(calls);
   }
+  Result<std::size_t> room_of_as_sent(const std::string& codec, DType dtype,
+                                      std::size_t elements) const override {
+    const Result<Room> room = room_of(codec, dtype, elements);
+    if (!room.ok()) return room.status();
+    return room.value().bytes;
+  }
+  Status as_sent(const std::string& codec, DType dtype, std::size_t elements, const void* input,
+                 void* room, void* output, void* stream) override {
+    const Result<Room> found = room_of(codec, dtype, elements);
+    if (!found.ok()) return found.status();
+    const auto& [choice, statistics_at, bytes] = found.value();
+    auto* const wire = static_cast<std::uint8_t*>(room);
+    auto* const statistics = reinterpret_cast<Statistics*>(wire + statistics_at);
+    const auto callers = static_cast<hipStream_t>(stream);
+    ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device()), "a device cannot be used"));
+    ARLAB_RETURN_IF_ERROR(
+        started(launch_encode(choice, dtype, input, elements, wire, {}, statistics, callers)));
+    return started(launch_decode(choice, dtype, wire, elements, output, callers));
+  }
   Status wait(void* stream) override {
     ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device()), "a device cannot be used"));
     const auto worked_on = own_ != nullptr ? own_ : static_cast<hipStream_t>(stream);
@@ -503,6 +525,20 @@ class RankOnDevice final : public RankCommunicator {
   std::shared_ptr<void> hold_other_threads() const override { return std::make_shared<Turn>(); }
 
  private:
+  struct Room {
+    CodecChoice choice;
+    std::size_t statistics_at;  // behind the wire
+    std::size_t bytes;
+  };
+  static Result<Room> room_of(const std::string& codec, DType dtype, std::size_t elements) {
+    const Result<CodecChoice> choice = choose_codec(codec);
+    if (!choice.ok()) return choice.status();
+    const std::size_t wire = (find_codec(codec)->wire_bytes(dtype, elements) + 15) / 16 * 16;
+    const std::size_t statistics =
+        statistics_of(choice.value(), elements, groups_of_message(choice.value(), elements));
+    return Room{choice.value(), wire, wire + statistics * sizeof(Statistics)};
+  }
+
   Communicator communicator_;
   hipStream_t own_ = nullptr;    // null: the caller's
   hipEvent_t before_ = nullptr;  // all that was on the caller's stream
@@ -732,8 +768,6 @@ class DevicePlatform final : public Platform {
   }
 
  private:
-  static Status started(hipError_t error) { return status_of(error, "a kernel cannot be started"); }
-
   /// Copies `from` and `to` to device 0, launches, and copies `to` back.
   template <class Launch>
   static Status on_device(const std::string& codec, std::span<const std::byte> from,

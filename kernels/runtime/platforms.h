@@ -77,6 +77,12 @@ class RankCommunicator {
                      void* stream) = 0;
   /// As Communicator::explain.
   virtual Result<std::string> explain(const CollectiveRequest& request) = 0;
+  /// Bytes of memory that as_sent() takes beside its tensors.
+  virtual Result<std::size_t> room_of_as_sent(const std::string& codec, DType dtype,
+                                              std::size_t elements) const = 0;
+  /// Enqueues: output becomes what others decode of the input. `room` is aligned to 16 bytes.
+  virtual Status as_sent(const std::string& codec, DType dtype, std::size_t elements,
+                         const void* input, void* room, void* output, void* stream) = 0;
   /// Waits for this rank's work on the stream.
   virtual Status wait(void* stream) = 0;
   /// As Communicator::set_random_calls.

@@ -574,14 +574,14 @@ def mistaken(name):
         team.rank = (team.rank + 1) % team.ranks
         return meet(team, device)
 
-    def error_with_its_sign_lost(tensor, error, codec, dtype):
+    def error_with_its_sign_lost(team, tensor, error, codec, dtype):
         sent = (tensor.float() - error).to(dtype)
-        error.copy_(sent.float() - _training._as_sent(sent, codec).float())
+        error.copy_(sent.float() - _teams.as_sent(team, sent, codec).float())
         return sent
 
-    def error_of_the_gradient_alone(tensor, error, codec, dtype):
+    def error_of_the_gradient_alone(team, tensor, error, codec, dtype):
         sent = (tensor.float() + error).to(dtype)
-        error.copy_(tensor.float() - _training._as_sent(sent, codec).float())
+        error.copy_(tensor.float() - _teams.as_sent(team, sent, codec).float())
         return sent
 
     owner, attribute = MISTAKES[name]

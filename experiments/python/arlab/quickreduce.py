@@ -43,6 +43,7 @@ PROFILES = {1: None, 2: "qr-fp8", 3: "qr-q8", 4: "qr-q6", 5: "qr-q4"}
 
 #: vLLM's levels, by the name that its variable has; their numbers are their places.
 LEVELS = {"FP": None, "INT8": "qr-q8", "INT6": "qr-q6", "INT4": "qr-q4"}
+_CODECS = tuple(LEVELS.values())
 
 _MAX_BYTES = 1 << 31
 _MIB = 1 << 20
@@ -242,9 +243,9 @@ def qr_open_handles(fa: int, handles: Sequence[Any]) -> None:
 
 def qr_all_reduce(fa: int, inp: Any, out: Any, quant_level: int, cast_bf2half: bool = False) -> None:
     """The sum over ranks of `inp` into `out`. `quant_level`: 0 (as it is), 1 (INT8), 2 (INT6), 3 (INT4)."""
-    if quant_level not in range(len(LEVELS)):
+    if quant_level not in range(len(_CODECS)):
         raise ArgumentError(f"quant_level {quant_level!r}: allowed are 0 (FP), 1 (INT8), 2 (INT6), 3 (INT4)")
-    _numbered(fa).all_reduce(inp, list(LEVELS.values())[quant_level], out=out, cast_to_fp16=cast_bf2half)
+    _numbered(fa).all_reduce(inp, _CODECS[quant_level], out=out, cast_to_fp16=cast_bf2half)
 
 
 def qr_max_size() -> int:

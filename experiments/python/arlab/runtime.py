@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
 from arlab import _arlab
 from arlab._errors import ArgumentError, Error
 from arlab._arlab import Communicator as _Rank
-from arlab._arrays import Memory, memory_of
+from arlab._arrays import SIZES, Memory, memory_of
 from arlab.schedules import Algorithm, asked
 
 if TYPE_CHECKING:
@@ -40,18 +40,21 @@ def devices(platform: str = "host") -> int:
     return _arlab.devices(platform)
 
 
-def _check_call(communicator: _Rank, platform: str, memory: Memory, output: Memory, rank: int) -> None:
+def _memories(rank: int, device: int, platform: str, tensor: Any, output: Any) -> tuple[Memory, Memory]:
+    """Where a rank's tensor is, and where its result goes: one and the same in place."""
+    memory = target = memory_of(tensor, "rank {}'s {}", writable=output is tensor, of=(rank, "tensor"))
     if memory.platform != platform:
         raise ArgumentError(f"rank {rank}'s tensor is on platform {memory.platform}, the communicator on {platform}")
-    if platform != "host" and memory.device != communicator.device:
-        raise ArgumentError(f"rank {rank}'s tensor is on device {memory.device}, the communicator on {communicator.device}")
-    if output is not memory and (memory.elements, memory.dtype, memory.platform, memory.device) != (
-        output.elements, output.dtype, output.platform, output.device,
-    ):  # fmt: skip
-        raise ArgumentError(
-            f"rank {rank}'s output has {output.elements} elements of {output.dtype}, its tensor {memory.elements} of"
-            f" {memory.dtype}; both must be on one device"
-        )
+    if platform != "host" and memory.device != device:
+        raise ArgumentError(f"rank {rank}'s tensor is on device {memory.device}, the communicator on {device}")
+    if output is not tensor:
+        target = memory_of(output, "rank {}'s {}", writable=True, of=(rank, "output"))
+        if (memory.elements, *memory[2:5]) != (target.elements, *target[2:5]):
+            raise ArgumentError(
+                f"rank {rank}'s output has {target.elements} elements of {target.dtype}, its tensor {memory.elements} of"
+                f" {memory.dtype}; both must be on one device"
+            )
+    return memory, target
 
 
 def _check_overlaps(memories: dict[int, Memory], outputs: dict[int, Memory]) -> None:
@@ -130,32 +133,6 @@ def _explained(rank: _Rank, method: _Method, tensor: Any, calls: _Calls) -> str:
     return f"{why}\n{rank.explain(calls.request(method, memory))}"
 
 
-def _checked(
-    communicators: Sequence[_Rank], platform: str, tensors: Sequence[Any], outputs: Sequence[Any], method: _Method, calls: _Calls,
-) -> tuple[_arlab.Request, list[int], list[int]]:  # fmt: skip
-    """What the compiled part takes for these ranks: the call, then addresses of inputs and of outputs.
-
-    A mistake in one tensor must not leave the other ranks' kernels waiting, so all are checked before any is used.
-    """
-    memories, targets = {}, {}
-    for communicator, tensor, output in zip(communicators, tensors, outputs):
-        rank = communicator.rank
-        in_place = output is tensor
-        memory = memory_of(tensor, "rank {}'s {}", writable=in_place, of=(rank, "tensor"))
-        memories[rank] = memory
-        targets[rank] = memory if in_place else memory_of(output, "rank {}'s {}", writable=True, of=(rank, "output"))
-        _check_call(communicator, platform, memory, targets[rank], rank)
-        first = next(iter(memories.values()))
-        if (memory.elements, memory.dtype) != (first.elements, first.dtype):
-            raise ArgumentError(
-                f"rank {rank}'s tensor has {memory.elements} elements of {memory.dtype}, rank 0's {first.elements} of {first.dtype}"
-            )
-    if len(memories) > 1 or memories[rank] is not targets[rank]:
-        _check_overlaps(memories, targets)
-    inputs, into = ([each.address for each in ranks.values()] for ranks in (memories, targets))
-    return calls.request(method, first), inputs, into
-
-
 def _set_rounding(ranks: Sequence[_Rank], seed: int, call: int) -> int:
     try:
         if not (0 <= operator.index(seed) < 2**64 and 0 <= operator.index(call) < 2**32):
@@ -177,7 +154,7 @@ class Communicator:
     """
 
     def __init__(self, rank: _Rank, platform: str, table: _arlab.CallTable | None = None):
-        self._rank, self._platform = rank, platform
+        self._rank, self._platform, self._place = rank, platform, (rank.rank, rank.device)
         self._calls = _Calls(_arlab.CallTable.from_environment() if table is None else table)
 
     @classmethod
@@ -303,8 +280,23 @@ class Communicator:
 
     def _call(self, tensor: Any, method: _Method, out: Any, stream: int | None) -> Any:
         stream, output = _stream_of(tensor, stream), tensor if out is None else out
-        request, inputs, outputs = _checked([self._rank], self._platform, [tensor], [output], method, self._calls)
-        self._rank.run(request, *inputs, *outputs, stream)
+        rank, device = self._place
+        memory, target = _memories(rank, device, self._platform, tensor, output)
+        if target is not memory:
+            _check_overlaps({rank: memory}, {rank: target})
+        self._rank.run(self._calls.request(method, memory), memory.address, target.address, stream)
+        if self._platform == "host":
+            self._rank.synchronize(stream)
+        return output
+
+    def _as_sent(self, tensor: Any, codec: str) -> Any:
+        """What the other ranks decode of a tensor of PyTorch, enqueued as calls are."""
+        memory, stream, output = memory_of(tensor, "the tensor"), _stream_of(tensor, None), tensor.new_empty(tensor.shape)
+        # In elements of the tensor, since only its own kind can be made without PyTorch.
+        room = tensor.new_empty(-(-self._rank.room_of_as_sent(codec, memory.dtype, memory.elements) // SIZES[memory.dtype]))
+        self._rank.as_sent(
+            codec, memory.dtype, memory.elements, memory.address, room.data_ptr(), output.data_ptr(), stream
+        )  # fmt: skip
         if self._platform == "host":
             self._rank.synchronize(stream)
         return output
@@ -389,6 +381,17 @@ class Group:
         outputs = list(tensors if out is None else out)
         if len(tensors) != self.world_size or len(outputs) != self.world_size:
             raise ArgumentError(f"{len(tensors)} tensors and {len(outputs)} outputs for {self.world_size} ranks")
-        call = _checked(self._ranks, self._platform, tensors, outputs, method, self._calls)
-        _arlab.run_together(self._ranks, *call, [_stream_of(tensor, None) for tensor in tensors])
+        # A mistake in one tensor must not leave the other ranks' kernels waiting, so all are checked before any is used.
+        memories, targets = {}, {}
+        for rank, (each, tensor, output) in enumerate(zip(self._ranks, tensors, outputs)):
+            memories[rank], targets[rank] = memory, _ = _memories(rank, each.device, self._platform, tensor, output)
+            first = memories[0]
+            if (memory.elements, memory.dtype) != (first.elements, first.dtype):
+                raise ArgumentError(
+                    f"rank {rank}'s tensor has {memory.elements} elements of {memory.dtype}, rank 0's {first.elements} of {first.dtype}"
+                )
+        _check_overlaps(memories, targets)
+        where = ([each.address for each in ranks.values()] for ranks in (memories, targets))
+        request = self._calls.request(method, first)
+        _arlab.run_together(self._ranks, request, *where, [_stream_of(tensor, None) for tensor in tensors])
         return outputs

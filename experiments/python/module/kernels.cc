@@ -321,6 +321,22 @@ void define_communicator(nb::module_& module) {
              }));
              return why;
            })
+      .def("room_of_as_sent",
+           [](const RankCommunicator& self, const std::string& codec, const std::string& dtype,
+              std::size_t elements) {
+             return value_of(self.room_of_as_sent(codec, parse_dtype(dtype), elements));
+           })
+      .def("as_sent",
+           [](RankCommunicator& self, const std::string& codec, const std::string& dtype,
+              std::size_t elements, std::uintptr_t input, std::uintptr_t room,
+              std::uintptr_t output, std::uintptr_t stream) {
+             require(without_python([&] {
+               return self.as_sent(codec, parse_dtype(dtype), elements, address(input),
+                                   const_cast<void*>(address(room)),
+                                   const_cast<void*>(address(output)),
+                                   const_cast<void*>(address(stream)));
+             }));
+           })
       .def("set_random_calls",
            [](RankCommunicator& self, std::uint32_t calls) {
              require(without_python([&] { return self.set_random_calls(calls); }));

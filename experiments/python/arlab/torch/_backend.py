@@ -119,7 +119,8 @@ class Group(ProcessGroup):
             2 <= self.team.ranks <= MOST_RANKS
             and (op == distributed.ReduceOp.SUM or op == distributed.ReduceOp.AVG)
             and first.dtype in DTYPES
-            and all((each.dtype, each.device, each.layout) == (first.dtype, first.device, torch.strided) for each in tensors)
+            and first.layout is torch.strided
+            and all((each.dtype, each.device, each.layout) == (first.dtype, first.device, torch.strided) for each in tensors[1:])
             and first.device.type in self._devices
         )
 

@@ -224,7 +224,12 @@ class Team:
     def begin(self, collective: str, tensor: Tensor, codec: str | None) -> None:
         if not takes(codec, tensor.dtype):
             raise ArgumentError(f"{collective}: codec {codec} does not take {_kind(tensor)}")
-        self.counts[f"{collective} by arlab" + (f" as {codec}" if codec else "")] += 1
+        self.counts[_label(collective, codec)] += 1
+
+
+@functools.cache
+def _label(collective: str, codec: str | None) -> str:
+    return f"{collective} by arlab" + (f" as {codec}" if codec else "")
 
 
 _kept: list[Any] = []
@@ -257,17 +262,21 @@ def platform_of(device: torch.device) -> str:
 # ---------------------------------------------------------------- collectives on tensors, on the current stream
 
 
-def _named(**given: Any) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
-
-
 def _in_place(tensor: Tensor, call: Callable[[Tensor], Any]) -> None:
     """On its memory where that is contiguous, else on a copy."""
+    if tensor.is_contiguous() and not tensor.requires_grad and tensor.numel() > 0:
+        call(tensor)
+        return
     memory = tensor.detach().contiguous()
     if memory.numel() > 0:
         call(memory)
     if memory.data_ptr() != tensor.data_ptr():
         tensor.detach().copy_(memory)
+
+
+def as_sent(team: Team, tensor: Tensor, codec: str) -> Tensor:
+    """What the other ranks decode of a contiguous tensor."""
+    return team.on(tensor.device)._as_sent(tensor, codec)
 
 
 def all_reduce(
@@ -276,7 +285,7 @@ def all_reduce(
 ) -> None:  # fmt: skip
     """In place; `average` divides by the number of ranks afterwards."""
     team.begin("all_reduce", tensor, codec)
-    how = _named(codec=codec, algorithm=algorithm, sum=sum)
+    how = {"codec": codec, "algorithm": algorithm, "sum": sum}
     _in_place(tensor, lambda memory: team.on(tensor.device).all_reduce(memory, **how))
     if average:
         tensor.detach().div_(team.ranks)
@@ -290,7 +299,7 @@ def reduce_scatter(
     team.begin("reduce_scatter", tensor, codec)
     tensor, output = tensor.detach().contiguous(), output.detach()
     if tensor.numel() > 0:
-        made = team.on(tensor.device).reduce_scatter(tensor, out=torch.empty_like(tensor), **_named(codec=codec, sum=sum))
+        made = team.on(tensor.device).reduce_scatter(tensor, out=torch.empty_like(tensor), codec=codec, sum=sum)
         output.copy_(made.view(team.ranks, -1)[team.rank].view(output.shape))
     if average:
         output.div_(team.ranks)
@@ -305,7 +314,7 @@ def all_gather(team: Team, output: Tensor, tensor: Tensor, *, codec: str | None 
         own = memory.view(team.ranks, -1)[team.rank]
         if own.data_ptr() != tensor.data_ptr():
             own.copy_(tensor.detach().reshape(-1))
-        team.on(tensor.device).all_gather(memory, **_named(codec=codec))
+        team.on(tensor.device).all_gather(memory, codec=codec)
 
     _in_place(output, call)
 
@@ -316,7 +325,7 @@ def all_to_all(team: Team, output: Tensor, tensor: Tensor, *, codec: str | None 
         raise ArgumentError(f"all_to_all: {_kind(tensor)} into {_kind(output)}: needed are {team.ranks} equal slots in both")
     team.begin("all_to_all", tensor, codec)
     given = tensor.detach().contiguous()
-    _in_place(output, lambda memory: team.on(tensor.device).all_to_all(given, out=memory, **_named(codec=codec)))
+    _in_place(output, lambda memory: team.on(tensor.device).all_to_all(given, out=memory, codec=codec))
 
 
 def broadcast(team: Team, tensor: Tensor) -> None:

@@ -52,21 +52,13 @@ class HookState:
         return self.errors[index]
 
 
-def _as_sent(tensor: Tensor, codec: str) -> Tensor:
-    """What the others decode of a tensor, in its dtype. From a GPU it goes through the host's memory."""
-    from arlab import decode, encode
-
-    host = tensor.cpu()
-    return torch.as_tensor(decode(encode(host, codec), codec, host.dtype, host.numel()).view("u1")).view(host.dtype).to(tensor.device)
-
-
-def _with_error(tensor: Tensor, error: Tensor, codec: str, dtype: torch.dtype) -> Tensor:
+def _with_error(team: Any, tensor: Tensor, error: Tensor, codec: str, dtype: torch.dtype) -> Tensor:
     """The tensor with what it is owed, as the codecs `ef-` have it (reference/codecs/SPEC.md): v = RN(x + e), which travels as
     RN(v, dtype), saturating where x is finite; then e is v less what is decoded, or 0 where that is not finite."""
     wide = tensor.float() + error
     largest = torch.finfo(dtype).max
     sent = torch.where(tensor.isfinite(), wide.clamp(-largest, largest), wide).to(dtype)
-    lost = wide - _as_sent(sent, codec).float()
+    lost = wide - teams.as_sent(team, sent, codec).float()
     error.copy_(torch.where(lost.isfinite(), lost, 0))
     return sent
 
@@ -88,7 +80,7 @@ def ddp_hook(state: HookState, bucket: distributed.GradBucket) -> Future[Tensor]
 
     def call() -> None:
         if codec is not None and state.error_feedback:
-            sent = _with_error(buffer, state.error_of(bucket), codec, dtype)
+            sent = _with_error(team, buffer, state.error_of(bucket), codec, dtype)
         else:
             sent = buffer.to(dtype)
         teams.all_reduce(team, sent, codec=codec, algorithm=state.algorithm, sum=state.sum)

@@ -25,7 +25,7 @@ from page_tables import markdown, rows_in, rows_of
 from repository import REPOSITORY, SITE, arlab
 
 EXPERIMENTS = REPOSITORY / "experiments"
-PAGES = (SITE / "pages/found.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md", REPOSITORY / "kernels/AMD.md", EXPERIMENTS / "measured/README.md", REPOSITORY / "sim/README.md", REPOSITORY / "sim/MODEL.md", REPOSITORY / "experiments/studies/what_if/README.md")
+PAGES = (SITE / "pages/found.md", SITE / "pages/pytorch.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md", REPOSITORY / "kernels/AMD.md", EXPERIMENTS / "measured/README.md", REPOSITORY / "sim/README.md", REPOSITORY / "sim/MODEL.md", REPOSITORY / "experiments/studies/what_if/README.md")
 FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
 TABLE = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
 SPEEDS = "measured/h200_places_2026-11-22.csv"
@@ -35,6 +35,7 @@ TWO_GPUS = ("measured/h200_two_gpus_2026-11-26.csv", "measured/h200_two_gpus_202
 TWO_GPUS_ALLOW = "measured/h200_link_and_memory_bound_2026-11-21.csv"
 CODE_OBJECTS = "measured/gfx942_kernels_2026-11-23.csv"
 H200_ISSUES_PER_US = 132 * 4 * 1980  # an instruction of a warp per cycle on each scheduler of its multiprocessors, at their highest clock
+HOST_TIMES = "measured/h200_host_times_2026-11-28.csv"
 OVERLAP = "measured/h200_overlap_2026-11-26.csv"
 SMALL = "measured/h200_lamport_2026-11-23.csv"
 LAYERS = "measured/h200_layers_2026-11-23.csv"
@@ -231,6 +232,15 @@ def budget() -> str:
         times = [float(_two_gpus(codec, "64M", sms)["time_us"]) for codec in codecs]
         lines.append((sms or "all", shown(nccl), *(f"{shown(time)} ({time / nccl:.2f})" for time in times)))
     return _table(["N", "NCCL", *_codec_titles(codecs)], lines)
+
+
+def host_times() -> str:
+    """Of every way, at every size."""
+    times = {(row["way"], row["bytes"]): f"{float(row['host_us']):.1f}" for row in rows(HOST_TIMES)}
+    sizes = list(dict.fromkeys(size for _, size in times))
+    ways = dict.fromkeys(way for way, _ in times)
+    heads = ["host, us per call", *(f"{int(size) >> 10} KiB" for size in sizes)]
+    return _table(heads, [(way, *(times[way, size] for size in sizes)) for way in ways])
 
 
 def overlap(choice: str, column: str, tokens: int = 4096) -> str:

@@ -16,6 +16,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "experiments" / "gpu"))
 
+import bench_host_times as host_times_script  # noqa: E402
 import bench_in_turns as turns_script  # noqa: E402
 import bench_torch_allreduce as bench  # noqa: E402
 import bench_torch_layers as layers_script  # noqa: E402
@@ -384,6 +385,23 @@ def test_a_layers_neighbours(monkeypatch):
     # Without NCCL there is nothing to compare with.
     row = layers_script.figures_of(*layers_script.turns(OneRank, {"none": graphs["none"]}, layers=4, replays=2)["none"])
     assert row["layer_us"] == "1000.0" and row["over_nccl"] == row["over_nccl_high"] == row["sm_mhz"] == ""
+
+
+def test_host_times(monkeypatch):
+    # Rank 1 takes twice as long, and a call of way b twice as long as one of a.
+    ranks = Threads(2)
+    ranks.barrier = lambda: ranks.gather(None)
+    clock = threading.local()
+    monkeypatch.setattr(host_times_script, "time", SimpleNamespace(perf_counter=lambda: getattr(clock, "now", 0.0)))
+
+    def takes(us):
+        def call():
+            clock.now = getattr(clock, "now", 0.0) + us * 1e-6 * (1 + ranks.rank)
+
+        return call
+
+    for times in ranks.run(lambda: host_times_script.turns(ranks, {"a": takes(3), "b": takes(6)}, calls=4, count=3)):
+        assert {way: [round(each, 6) for each in of] for way, of in times.items()} == {"a": [6.0] * 3, "b": [12.0] * 3}
 
 
 @pytest.mark.parametrize("count", [1, 5, 6, 15, 20])

@@ -26,7 +26,8 @@ def _stream_of(tensor: Any, stream: int | None) -> int:
         return stream
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor) and tensor.is_cuda:
-        return torch.cuda.current_stream(tensor.device).cuda_stream
+        # The stream itself: to make an object of it takes longer than the checks of a call.
+        return int(torch._C._cuda_getCurrentRawStream(tensor.device.index))
     return 0
 
 

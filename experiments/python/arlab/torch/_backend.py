@@ -22,6 +22,7 @@ from arlab.torch._teams import DTYPES, MOST_RANKS, Options, Team
 
 # What backends of PyTorch call them, in all versions.
 ALL_GATHER, REDUCE_SCATTER = "_allgather_base", "_reduce_scatter_base"
+SUM, AVG = distributed.ReduceOp.SUM, distributed.ReduceOp.AVG
 #: Of methods, for people.
 NAMES = {
     "allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all", "alltoall_base": "all_to_all",
@@ -63,10 +64,13 @@ class Work(distributed.Work):
 
 def enqueue(
     team: Team, device: torch.device, result: Any, tensors: Sequence[Tensor], call: Callable[[], None], opts: Any = None
-) -> Work:
-    """Calls it behind the current stream's work, and beside what comes after it unless `opts` say that nobody wants that; on a
-    CPU it has ended."""
-    if device.type == "cpu" or not getattr(opts, "asyncOp", True):
+) -> Work | None:
+    """Calls it behind the current stream's work, and beside what comes after it unless `opts` say that nobody wants that: then there
+    is nothing to wait for. On a CPU it has ended."""
+    if not getattr(opts, "asyncOp", True):
+        call()
+        return None
+    if device.type == "cpu":
         call()
         return Work(result, device)
     stream = team.stream(device)
@@ -113,15 +117,15 @@ class Group(ProcessGroup):
 
     # ---- who does what
 
-    def _ours(self, *tensors: Tensor, op: Any = distributed.ReduceOp.SUM) -> bool:
+    def _ours(self, *tensors: Tensor, op: Any = SUM) -> bool:
         first = tensors[0]
         return (
             2 <= self.team.ranks <= MOST_RANKS
-            and (op == distributed.ReduceOp.SUM or op == distributed.ReduceOp.AVG)
             and first.dtype in DTYPES
-            and first.layout is torch.strided
-            and all((each.dtype, each.device, each.layout) == (first.dtype, first.device, torch.strided) for each in tensors[1:])
             and first.device.type in self._devices
+            and first.layout is torch.strided
+            and (op == SUM or op == AVG)
+            and all((each.dtype, each.device, each.layout) == (first.dtype, first.device, torch.strided) for each in tensors[1:])
         )
 
     @functools.cached_property
@@ -139,14 +143,14 @@ class Group(ProcessGroup):
         self.team.counts[f"{NAMES.get(method, method)} by {other.name()}"] += 1
         return getattr(other, method)(*arguments)
 
-    def _enqueue(self, result: Any, tensors: Sequence[Tensor], call: Callable[[], None], opts: Any = None) -> Work:
+    def _enqueue(self, result: Any, tensors: Sequence[Tensor], call: Callable[[], None], opts: Any = None) -> Work | None:
         return enqueue(self.team, tensors[0].device, result, tensors, call, opts)
 
     def _sum(self, dtype: torch.dtype, op: Any) -> dict[str, Any]:
         """How sums are made: as the group's options say, and as they are where the codec does not take the dtype."""
         options = self.team.options
         codec = options.codec if teams.takes(options.codec, dtype) else None
-        return {"codec": codec, "sum": options.sum, "average": op == distributed.ReduceOp.AVG}
+        return {"codec": codec, "sum": options.sum, "average": op == AVG}
 
     def _moved(self, dtype: torch.dtype) -> str | None:
         codec = self.team.options.gather_codec

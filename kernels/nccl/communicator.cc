@@ -1,15 +1,12 @@
 #include "kernels/nccl/communicator.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -28,16 +25,15 @@ using kernels::Result;
 using kernels::Status;
 using kernels::TableRule;
 
-/// What ranks tell each other first. All text ends with a 0.
+/// What ranks tell each other first.
 struct Hello {
-  std::array<unsigned char, 16> secret;
-  std::array<unsigned char, 16>
-      process;  // random: numbers of processes are the same in several containers
+  kernels::RandomToken secret;
+  kernels::RandomToken process;  // numbers of processes are the same in several containers
   std::uint64_t table;
   std::int32_t device;
   std::int32_t has_library;
-  char place[104];
-  char error[512];
+  kernels::MessageText<104> place;
+  kernels::MessageText<512> error;
 };
 
 namespace {
@@ -72,21 +68,11 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-/// Of the machine's last start: the same in all of its containers.
-std::uint64_t boot() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return hash_of(id);
-}
+std::uint64_t boot() { return hash_of(kernels::boot_id()); }
 
-template <std::size_t N>
-std::array<unsigned char, N> random_bytes() {
-  std::array<unsigned char, N> bytes = {};
-  if (getrandom(bytes.data(), N, 0) != static_cast<ssize_t>(N)) {
-    throw Failure(kSystemError, "there are no random numbers to be had");
-  }
-  return bytes;
+kernels::RandomToken random_token() {
+  auto token = kernels::random_token();
+  return value_of(token, kSystemError);
 }
 
 // ---------------------------------------------------------------- where ranks meet
@@ -94,14 +80,14 @@ std::array<unsigned char, N> random_bytes() {
 /// What an ncclUniqueId of ours holds.
 struct Id {
   std::array<char, 8> magic;
-  std::uint64_t boot;                    // of the host that made it
-  std::array<unsigned char, 16> name;    // of the socket
-  std::array<unsigned char, 16> secret;  // which ranks show each other there
+  std::uint64_t boot;           // of the host that made it
+  kernels::RandomToken name;    // of the socket
+  kernels::RandomToken secret;  // which ranks show each other there
 };
 constexpr std::array<char, 8> kMagic = {'a', 'r', 'l', 'a', 'b', 0, 0, 1};
 
 UniqueId make_own_id() {
-  const Id id = {kMagic, boot(), random_bytes<16>(), random_bytes<16>()};
+  const Id id = {kMagic, boot(), random_token(), random_token()};
   UniqueId made = {};
   std::memcpy(made.bytes, &id, sizeof(id));
   return made;
@@ -114,44 +100,20 @@ std::optional<Id> read_id(const UniqueId& unique) {
   return id;
 }
 
-std::string hex(const std::array<unsigned char, 16>& bytes) {
-  std::string text;
-  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
-}
-
 /// Another one after a fork.
-std::array<unsigned char, 16> this_process() {
+kernels::RandomToken this_process() {
   static std::mutex mutex;
   static pid_t process = 0;
-  static std::array<unsigned char, 16> token;
+  static kernels::RandomToken token;
   const std::lock_guard lock(mutex);
-  if (std::exchange(process, getpid()) != getpid()) token = random_bytes<16>();
+  if (std::exchange(process, getpid()) != getpid()) token = random_token();
   return token;
-}
-
-template <std::size_t N>
-void set_text(char (&to)[N], std::string_view text) {
-  std::memcpy(to, text.data(), std::min(text.size(), N - 1));
-}
-template <std::size_t N>
-std::string text_in(const char (&from)[N]) {
-  const std::string text(from, strnlen(from, N));
-  return text.empty() ? text : kernels::readable(text);
 }
 
 template <class Message>
 std::vector<Message> exchange(Bootstrap& bootstrap, const Message& mine) {
-  auto gathered = bootstrap.all_gather({reinterpret_cast<const char*>(&mine), sizeof(mine)});
-  std::vector<Message> messages;
-  for (const std::string& bytes : value_of(gathered, kRemoteError)) {
-    if (bytes.size() != sizeof(Message)) {
-      throw Failure(kRemoteError,
-                    fmt::format("rank {} runs another version of arlab", messages.size()));
-    }
-    std::memcpy(&messages.emplace_back(), bytes.data(), sizeof(Message));
-  }
-  return messages;
+  auto messages = kernels::gather_messages(bootstrap, mine);
+  return std::move(value_of(messages, kRemoteError));
 }
 
 /// What ranks of one process have together.
@@ -295,7 +257,7 @@ Communicator::Communicator(int ranks, const UniqueId& id, int rank, int device, 
 
 void Communicator::meet(const UniqueId& unique, void* config) {
   const Id id = *read_id(unique);
-  name_ = hex(id.name);
+  name_ = kernels::hex(id.name);
   if (id.boot != boot()) {
     throw Failure(kInvalidUsage,
                   fmt::format("rank {} is on another host than who made the unique id: arlab's "
@@ -318,14 +280,14 @@ void Communicator::meet(const UniqueId& unique, void* config) {
     table_ = CallTable::from_environment();
     hello.table = hash_of(to_toml(table_));
     Result<std::string> place = calls_.place(device_);
-    set_text(hello.place, value_of(place, kDeviceError));
+    hello.place = value_of(place, kDeviceError);
     timeout_ = std::chrono::seconds(seconds);
   } catch (const InvalidInput& input) {
     wrong.emplace(kInvalidArgument, input.what());
   } catch (const Failure& failure) {
     wrong = failure;
   }
-  if (wrong) set_text(hello.error, wrong->what());
+  if (wrong) hello.error = wrong->what();
 
   Meeting meeting;
   try {
@@ -350,7 +312,7 @@ void Communicator::meet(const UniqueId& unique, void* config) {
       throw Failure(kInvalidArgument,
                     fmt::format("rank {} has another unique id than rank {}", rank, rank_));
     }
-    if (const std::string error = text_in(other.error); !error.empty()) {
+    if (const std::string error = other.error.string(); !error.empty()) {
       throw Failure(kInvalidArgument, fmt::format("rank {}: {}", rank, error));
     }
     if (other.table != first.table) {
@@ -358,7 +320,7 @@ void Communicator::meet(const UniqueId& unique, void* config) {
     }
     all_have_library = all_have_library && other.has_library != 0;
     for (std::size_t before = 0; before < rank; ++before) {
-      share = share || text_in(meeting.hellos[before].place) == text_in(other.place);
+      share = share || meeting.hellos[before].place.string() == other.place.string();
       meeting.own_processes =
           meeting.own_processes && meeting.hellos[before].process != other.process;
     }

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "reference/error.h"
 
@@ -187,6 +188,13 @@ std::optional<Parts> split_parts(std::string_view joined, int ranks) {
 
 std::string readable(std::string_view text) {
   return is_readable(text) ? std::string(text) : quote(text);
+}
+
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
 }
 
 Result<std::unique_ptr<Bootstrap>> function_bootstrap(int rank, int ranks, GatherFunction gather) {

@@ -5,8 +5,13 @@
 // all ranks; after an error, every further call gives the same one.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -108,5 +113,48 @@ std::optional<std::vector<std::string>> split_parts(std::string_view joined, int
 
 /// What another process says went wrong, as one line of UTF-8 that is not too long.
 std::string readable(std::string_view text);
+
+// ---- what ranks tell each other
+
+/// Text in a message of fixed size.
+template <std::size_t N>
+struct MessageText {
+  char characters[N];
+
+  MessageText& operator=(std::string_view text) {
+    std::memset(characters, 0, N);
+    std::memcpy(characters, text.data(), std::min(text.size(), N - 1));
+    return *this;
+  }
+  std::string string() const {
+    const std::string text(characters, strnlen(characters, N));
+    return text.empty() ? text : readable(text);
+  }
+};
+
+/// Everybody's message, in rank order: a struct without pointers, of one size in all processes.
+template <class Message>
+Result<std::vector<Message>> gather_messages(Bootstrap& bootstrap, const Message& mine) {
+  const auto gathered =
+      bootstrap.all_gather({reinterpret_cast<const char*>(&mine), sizeof(Message)});
+  if (!gathered.ok()) return gathered.status();
+  std::vector<Message> messages(gathered.value().size());
+  for (std::size_t rank = 0; rank < messages.size(); ++rank) {
+    const std::string& bytes = gathered.value()[rank];
+    if (bytes.size() != sizeof(Message)) {
+      return Status::error(fmt::format("rank {} runs another version of arlab", rank));
+    }
+    std::memcpy(&messages[rank], bytes.data(), sizeof(Message));
+  }
+  return messages;
+}
+
+/// Of the machine's last start: the same in all of its containers. Empty where nothing says so.
+std::string boot_id();
+
+/// 128 bits that nobody else has; and as text.
+using RandomToken = std::array<unsigned char, 16>;
+Result<RandomToken> random_token();
+std::string hex(const RandomToken& token);
 
 }  // namespace arlab::kernels

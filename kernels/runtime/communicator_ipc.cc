@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,20 +27,7 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
 
-/// Text in a message of fixed size.
-struct Text {
-  char characters[248];
-
-  Text& operator=(const std::string& text) {
-    std::memset(characters, 0, sizeof(characters));
-    std::memcpy(characters, text.data(), std::min(text.size(), sizeof(characters) - 1));
-    return *this;
-  }
-  std::string string() const {
-    const std::string text(characters, strnlen(characters, sizeof(characters)));
-    return text.empty() ? text : readable(text);
-  }
-};
+using Text = MessageText<248>;
 
 struct Hello {
   Text error;
@@ -63,36 +49,20 @@ struct Outcome {
 /// Everybody's message; or the error of the first rank that has one.
 template <class Message>
 Result<std::vector<Message>> exchange(Bootstrap& bootstrap, const Message& mine) {
-  const auto gathered =
-      bootstrap.all_gather({reinterpret_cast<const char*>(&mine), sizeof(Message)});
-  if (!gathered.ok()) return gathered.status();
-  std::vector<Message> messages(gathered.value().size());
-  for (std::size_t rank = 0; rank < messages.size(); ++rank) {
-    const std::string& bytes = gathered.value()[rank];
-    if (bytes.size() != sizeof(Message)) {
-      return Status::error(fmt::format("rank {} runs another version of arlab", rank));
-    }
-    std::memcpy(&messages[rank], bytes.data(), sizeof(Message));
-  }
-  for (std::size_t rank = 0; rank < messages.size(); ++rank) {
-    const std::string error = messages[rank].error.string();
+  Result<std::vector<Message>> messages = gather_messages(bootstrap, mine);
+  if (!messages.ok()) return messages;
+  for (std::size_t rank = 0; rank < messages.value().size(); ++rank) {
+    const std::string error = messages.value()[rank].error.string();
     if (!error.empty()) return Status::error(fmt::format("rank {}: {}", rank, error));
   }
   return messages;
-}
-
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
 }
 
 Hello make_hello(int device, int ranks, const CommunicatorOptions& options) {
   Hello hello = {};
   char name[200] = {};
   (void)gethostname(name, sizeof(name) - 1);
-  hello.host = std::string(name);
+  hello.host = name;
   hello.boot = boot_id();
   hello.process = getpid();
   hello.options = options;
@@ -103,7 +73,7 @@ Hello make_hello(int device, int ranks, const CommunicatorOptions& options) {
     status = status_of(hipDeviceGetPCIBusId(place, static_cast<int>(sizeof(place)), device),
                        "its device cannot be used");
   }
-  hello.device = std::string(place);
+  hello.device = place;
   const Result<int> multiprocessors = multiprocessors_of(device);
   if (status.ok()) status = multiprocessors.status();
   if (status.ok()) hello.multiprocessors = multiprocessors.value();

@@ -654,18 +654,21 @@ class SocketBootstrap final : public Bootstrap {
   std::vector<FileDescriptor> peers_;  // rank 0: by rank; others: rank 0
 };
 
-/// A name that nobody else has.
-Result<std::string> random_name() {
-  std::array<unsigned char, 16> bytes = {};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+}  // namespace
+
+Result<RandomToken> random_token() {
+  RandomToken token = {};
+  if (getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
     return error_of_system("there are no random numbers to be had");
   }
-  std::string name;
-  for (const unsigned char byte : bytes) name += fmt::format("{:02x}", byte);
-  return name;
+  return token;
 }
 
-}  // namespace
+std::string hex(const RandomToken& token) {
+  std::string text;
+  for (const unsigned char byte : token) text += fmt::format("{:02x}", byte);
+  return text;
+}
 
 Result<std::unique_ptr<Bootstrap>> socket_bootstrap(int rank, int ranks, const std::string& folder,
                                                     const std::string& name,
@@ -701,15 +704,16 @@ Result<std::vector<FileDescriptor>> Bootstrap::do_all_gather_files(int mine) {
     return bootstrap.all_gather_files(mine);
   }
   const Result<std::string> folder = meeting_folder();
-  const Result<std::string> name = random_name();
-  Status status = folder.ok() ? name.status() : folder.status();
+  const Result<RandomToken> token = random_token();
+  Status status = folder.ok() ? token.status() : folder.status();
+  const std::string name = status.ok() ? hex(token.value()) : "";
   std::optional<Listener> listener;
   if (status.ok()) {
-    Result<Listener> made = listen_in(folder.value(), name.value(), timeout_ms_);
+    Result<Listener> made = listen_in(folder.value(), name, timeout_ms_);
     status = made.status();
     if (status.ok()) listener.emplace(std::move(made.value()));
   }
-  const auto parts = do_all_gather(status.ok() ? kListens + folder.value() + "/" + name.value()
+  const auto parts = do_all_gather(status.ok() ? kListens + folder.value() + "/" + name
                                                : kFails + status.message());
   if (!status.ok()) return status;
   if (!parts.ok()) return parts.status();

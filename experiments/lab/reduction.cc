@@ -31,15 +31,6 @@ std::vector<std::byte> gathered(std::span<const std::byte> tensors, std::size_t 
   return slots;
 }
 
-/// The part of the outputs that error figures are about; in `room`, if it does not lie together.
-std::span<const std::byte> compared(Collective collective, std::span<const std::byte> outputs,
-                                    std::size_t ranks, std::vector<std::byte>& room) {
-  if (collective == Collective::all_reduce) return outputs.first(outputs.size() / ranks);
-  if (collective != Collective::reduce_scatter) return outputs;
-  room = gathered(outputs, ranks);
-  return room;
-}
-
 /// The same values for every rank.
 std::vector<double> repeated(std::span<const double> values, std::size_t ranks) {
   std::vector<double> result;
@@ -78,6 +69,14 @@ std::uint64_t reduction_bytes(DType dtype, std::uint64_t ranks, std::uint64_t el
                                                       : elements_per_rank * per_element;
 }
 
+std::span<const std::byte> compared(Collective collective, std::span<const std::byte> outputs,
+                                    std::size_t ranks, std::vector<std::byte>& room) {
+  if (collective == Collective::all_reduce) return outputs.first(outputs.size() / ranks);
+  if (collective != Collective::reduce_scatter) return outputs;
+  room = gathered(outputs, ranks);
+  return room;
+}
+
 ExactResult exact_result(Collective collective, const RankPayloads& inputs, unsigned threads) {
   if (adds(collective)) {
     ExactSum sum = exact_sum(inputs, threads);
@@ -102,6 +101,11 @@ ExactResult exact_result(Collective collective, const RankPayloads& inputs, unsi
 
 std::size_t channels_of(std::span<const std::size_t> shape) {
   return shape.size() < 3 || shape.back() < 2 ? 0 : shape.back();
+}
+
+bool has_tokens(Collective collective, std::size_t ranks, std::size_t elements,
+                std::size_t channels) {
+  return channels != 0 && (has_slots(collective) ? elements / ranks : elements) % channels == 0;
 }
 
 Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
@@ -132,10 +136,7 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
   const auto result = compared(schedule.collective, reduction.outputs, ranks, room);
   reduction.error = compare(exact.values, inputs.dtype, result, options.threads);
   reduction.versus_uncompressed = compare(uncompressed, inputs.dtype, result, options.threads);
-  // Where slots cut tokens, what is compared has none.
-  const std::size_t part =
-      has_slots(schedule.collective) ? schedule.slot_elements() : schedule.elements;
-  if (channels != 0 && part % channels == 0) {
+  if (has_tokens(schedule.collective, ranks, schedule.elements, channels)) {
     reduction.tokens = compare_rows(exact.values, inputs.dtype, result, channels, options.threads);
   }
   if (ends_alike(schedule.collective)) {

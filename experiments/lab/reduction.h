@@ -40,6 +40,14 @@ std::uint64_t reduction_bytes(DType dtype, std::uint64_t ranks, std::uint64_t el
 /// Where the collective has slots, the inputs make equal ones.
 ExactResult exact_result(Collective collective, const RankPayloads& inputs, unsigned threads = 0);
 
+/// The part of all ranks' outputs that error figures are about; in `room`, if it does not lie together.
+std::span<const std::byte> compared(Collective collective, std::span<const std::byte> outputs,
+                                    std::size_t ranks, std::vector<std::byte>& room);
+
+/// Whether what is compared has whole tokens of so many channels: slots may cut them.
+bool has_tokens(Collective collective, std::size_t ranks, std::size_t elements,
+                std::size_t channels);
+
 /// Error figures are of rank 0 for all_reduce, of all ranks together for other collectives: of the
 /// sums for reduce_scatter, not of what ranks leave as it was.
 struct Reduction {

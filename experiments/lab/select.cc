@@ -1,5 +1,5 @@
-// What is the fastest (algorithm, codec) by message size on a topology, under an error
-// budget.
+// What is the fastest (algorithm, codec) of a collective by message size on a topology, under an
+// error budget.
 
 #include <algorithm>
 #include <cmath>
@@ -28,6 +28,7 @@
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
 #include "reference/tensors/synthetic.h"
+#include "reference/words.h"
 #include "sim/calibration/bench_file.h"
 #include "sim/flows.h"
 #include "sim/library.h"
@@ -108,10 +109,12 @@ struct Samples {
   std::vector<Tensor> tensors;
   std::string name;
 
-  /// All of them.
-  bool have_tokens() const {
-    return std::all_of(tensors.begin(), tensors.end(),
-                       [](const Tensor& tensor) { return channels_of(tensor.shape) != 0; });
+  /// All of them, in what such a collective ends with.
+  bool have_tokens(Collective what) const {
+    return std::ranges::all_of(tensors, [&](const Tensor& tensor) {
+      return has_tokens(what, tensor.ranks(), tensor.elements_per_rank(),
+                        channels_of(tensor.shape));
+    });
   }
 };
 
@@ -148,6 +151,7 @@ Samples all_tensors_of(const fs::path& path, Rank ranks, DType dtype) {
 void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactResult>& exact) {
   double worst = kInfinity;
   double worst_token = kInfinity;
+  const bool by_token = samples.have_tokens(c.algorithm->collective);
   for (std::size_t i = 0; i < samples.tensors.size(); ++i) {
     const Tensor& inputs = samples.tensors[i];
     const CodecPtr codec = codec_for(c.codec_name, inputs);
@@ -161,16 +165,18 @@ void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactR
                                   .options = c.options});
     Tensor outputs = make_tensor(inputs.dtype, inputs.shape);
     execute(schedule, *codec, inputs.dtype, inputs.bytes(), outputs.bytes(), {.threads = 1});
-    const auto result = outputs.rank_bytes(0);
+    std::vector<std::byte> room;
+    const auto result = compared(schedule.collective, outputs.bytes(), inputs.ranks(), room);
     const ErrorMetrics error = compare(exact[i].values, inputs.dtype, result, 1);
     if (!error.exact) worst = std::min(worst, error.sqnr_db.value_or(-kInfinity));
-    if (const std::size_t channels = channels_of(inputs.shape); channels != 0) {
-      const MatrixMetrics tokens = compare_rows(exact[i].values, inputs.dtype, result, channels, 1);
+    if (by_token) {
+      const MatrixMetrics tokens =
+          compare_rows(exact[i].values, inputs.dtype, result, channels_of(inputs.shape), 1);
       worst_token = std::min(worst_token, tokens.median_row_db.value_or(kInfinity));
     }
   }
   c.sqnr_db = worst;
-  if (samples.have_tokens()) c.token_sqnr_db = worst_token;
+  if (by_token) c.token_sqnr_db = worst_token;
 }
 
 // ---------------------------------------------------------------- time
@@ -268,7 +274,9 @@ class Clock {
  private:
   double simulated_us(const Candidate& c, std::uint64_t bytes) const {
     if (measured_ != nullptr) return measured_->latency_us(c, bytes);
-    const std::uint64_t elements = std::max<std::uint64_t>(1, bytes / size_of(dtype_));
+    const std::uint64_t grain = has_slots(c.algorithm->collective) ? ranks_ : 1;
+    const std::uint64_t elements =
+        std::max<std::uint64_t>(1, (bytes / size_of(dtype_) + grain - 1) / grain) * grain;
     const ScheduleRequest request{.world_size = ranks_,
                                   .elements = elements,
                                   .alignment = c.codec->info().alignment,
@@ -376,6 +384,7 @@ class Selector {
 
 struct SelectRequest {
   std::string topology;
+  std::string collective = "all_reduce";
   std::string bytes;
   std::optional<std::uint32_t> ranks;
   std::optional<double> min_sqnr;
@@ -419,7 +428,14 @@ struct SelectRequest {
       fail("--ranks is {}, but topology '{}' has only {}", world_size, t.name, t.ranks.value);
     }
 
+    const Collective what = this->what();
     const bool is_named = max_kl || max_perplexity_ratio || min_sqnr || max_wire_bits;
+    if (what != Collective::all_reduce && (asks_models() || (!no_budget && !is_named))) {
+      fail(
+          "--collective {}: language models were computed with all-reduces only; allowed are "
+          "--min-sqnr, --max-wire-bits and --no-budget",
+          collective);
+    }
     if (no_budget && is_named) fail("--no-budget beside a budget: allowed is one of both");
     if (!no_budget && !is_named) {
       SelectRequest usual = *this;
@@ -453,11 +469,11 @@ struct SelectRequest {
     const std::vector<Range> ranges = selector.ranges();
     Result result = result_of(t, world_size, type, payload, measured_on, allowed, all,
                               *selector.best_at(payload), ranges, clock);
-    result.figures.insert(result.figures.begin() + 4,
+    result.figures.insert(result.figures.begin() + 5,
                           {"metric", budget_about.empty() ? Cell() : Cell(budget_about),
                            "what the budget and the Pareto front are about"});
     result.shown_figures = words_in(
-        "topology ranks dtype within_budget metric bytes algorithm codec implementation "
+        "topology collective ranks dtype within_budget metric bytes algorithm codec implementation "
         "measured latency_us sqnr_db token_sqnr_db provenance error_measured_on");
     if (min_sqnr) result.shown_figures.emplace_back("min_sqnr_db");
     if (max_wire_bits) result.shown_figures.emplace_back("max_wire_bits");
@@ -496,6 +512,10 @@ struct SelectRequest {
     return result;
   }
 
+  Collective what() const {
+    return member_named<Collective>(collective, "--collective", kCollectives);
+  }
+
   /// Of a library's algorithms it is not known which was timed: one stands for them.
   void keep_measured(std::vector<Candidate>& all, const MeasuredTimes& measured) const {
     bool has_library = false;
@@ -519,7 +539,7 @@ struct SelectRequest {
     if (fs::exists(table)) {
       rules = kernels::CallTable::read(table).rules();
       std::erase_if(rules, [&](const kernels::TableRule& rule) {
-        return rule.collective == Collective::all_reduce && rule.dtype == type;
+        return rule.collective == what() && rule.dtype == type;
       });
     }
     for (const Range& range : ranges) {
@@ -529,6 +549,7 @@ struct SelectRequest {
              best.codec_name);
       }
       kernels::TableRule rule;
+      rule.collective = what();
       rule.dtype = type;
       rule.from_bytes = range.from == 1 ? 0 : range.from;
       rule.note = source_of_times(t);
@@ -561,17 +582,21 @@ struct SelectRequest {
     std::vector<const Algorithm*> chosen;
     if (algorithms.empty()) {
       for (const Algorithm& a : all_algorithms()) {
-        if (a.collective != Collective::all_reduce || !can_run(a, world_size)) continue;
+        if (a.collective != what() || !can_run(a, world_size)) continue;
         if (!only_measured || was_timed(a)) chosen.push_back(&a);
       }
     } else {
       for (const std::string& name : split(algorithms, "--algorithms")) {
         const Algorithm& a = find_algorithm(name);
-        if (a.collective != Collective::all_reduce) {
-          fail("--algorithms: {} is no all-reduce; allowed are those that are", name);
+        if (a.collective != what()) {
+          fail("--algorithms: {} is not {}; allowed are those that are", name, words_for(what()));
         }
         chosen.push_back(&a);
       }
+    }
+    if (chosen.empty()) {
+      fail("--collective {}: nobody has timed one on this class of machine; --unmeasured ranks them",
+           collective);
     }
     std::vector<std::string> names;
     if (codecs.empty()) {
@@ -607,7 +632,7 @@ struct SelectRequest {
         }
       }
     }
-    const bool wanted = algorithms.empty() && codecs.empty();
+    const bool wanted = algorithms.empty() && codecs.empty() && what() == Collective::all_reduce;
     if (wanted && (t.device.library || t.device.nccl)) {
       const std::string uncompressed(name_of(type));
       for (const std::string& name : library_algorithms(t)) {
@@ -694,7 +719,7 @@ struct SelectRequest {
   /// halving_doubling, say, takes powers of two only.
   static bool can_run(const Algorithm& algorithm, Rank world_size) {
     try {
-      algorithm.write({.world_size = world_size, .elements = 1, .only_rank = 0});
+      algorithm.write({.world_size = world_size, .elements = world_size, .only_rank = 0});
       return true;
     } catch (const InvalidInput&) {
       return false;
@@ -708,15 +733,17 @@ struct SelectRequest {
     const Samples samples = load_samples(world_size, type);
     std::vector<ExactResult> exact;
     for (const Tensor& each : samples.tensors) {
-      exact.push_back(exact_result(Collective::all_reduce, each));
+      if (has_slots(what()) && each.elements_per_rank() % world_size != 0) {
+        fail("{}: {} elements per rank are not {} equal slots, as {} has them", samples.name,
+             each.elements_per_rank(), world_size, words_for(what()));
+      }
+      exact.push_back(exact_result(what(), each));
     }
-    if (metric == "token" && !samples.have_tokens()) {
+    if (metric == "token" && !samples.have_tokens(what())) {
       fail(
           "--metric token: {} has no tokens: needed are tensors of shape [ranks, tokens, channels]",
           samples.name);
     }
-    const bool by_token = samples.have_tokens() && metric != "tensor";
-    budget_about = by_token ? "token_sqnr_db" : "sqnr_db";
     for (const Candidate& c : all) {
       if (min_sqnr && is_abstract(c.codec_name)) {
         fail("--codecs {}: such a codec has no values and no error; --min-sqnr needs others",
@@ -726,8 +753,10 @@ struct SelectRequest {
     parallel_for(all.size(), 0, [&](unsigned, std::size_t i) {
       if (is_abstract(all[i].codec_name)) return;
       measure_sqnr(all[i], samples, exact);
-      all[i].quality_db = by_token ? all[i].token_sqnr_db : all[i].sqnr_db;
     });
+    const bool by_token = samples.have_tokens(what()) && metric != "tensor";
+    budget_about = by_token ? "token_sqnr_db" : "sqnr_db";
+    for (Candidate& c : all) c.quality_db = by_token ? c.token_sqnr_db : c.sqnr_db;
     return samples.name;
   }
 
@@ -882,6 +911,7 @@ struct SelectRequest {
     Result result{
         "arlab.select/1",
         {{"topology", t.name},
+         {"collective", collective},
          {"ranks", world_size},
          {"dtype", std::string(name_of(type))},
          {"min_sqnr_db", min_sqnr, "dB; the budget"},
@@ -975,6 +1005,8 @@ std::vector<BoundField> fields(SelectRequest& r) {
   return {
       field("topology", &r.topology, "Topology (see arlab list topologies) or a .toml file")
           .required(),
+      field("collective", &r.collective, "What is called")
+          .among({"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"}),
       field("bytes", &r.bytes, "Payload of one rank for the Pareto front; ranges are for all sizes",
             "64M"),
       field("ranks", &r.ranks, "World size", "all ranks of the topology").from(1, kMaxWorldSize),
@@ -1002,7 +1034,7 @@ std::vector<BoundField> fields(SelectRequest& r) {
             "Measure the error on this distribution (see arlab list inputs)")
           .excludes("input"),
       field("dtype", &r.dtype, "fp16, bf16 or fp32; data is rounded to it", "fp16"),
-      field("algorithms", &r.algorithms, "Only these all-reduces, separated by commas",
+      field("algorithms", &r.algorithms, "Only these algorithms, separated by commas",
             "all that the world size allows"),
       field("codecs", &r.codecs,
             "Only these codecs, separated by commas; bits=4.5,encode_ops=9,decode_ops=4 is one "
@@ -1017,7 +1049,7 @@ std::vector<BoundField> fields(SelectRequest& r) {
       field("out", &r.out, "Write the selection to this .json, for an engine to load"),
       field("table", &r.table,
             "Write which algorithm and codec to take from which size on to this .toml, which "
-            "communicators read; what it has of other dtypes stays"),
+            "communicators read; what it has of other dtypes and collectives stays"),
       field("times", &r.times,
             "Times of arlab bench (.csv) instead of simulated ones; only what they have is ranked"),
       field("plot", &r.plot, "Draw error and latency into this .png or .svg")};

@@ -300,6 +300,29 @@ def test_a_budget_of_perplexity(tmp_path):
         assert float(rows[row["algorithm"], row["codec"]]["perplexity_ratio"]) <= 1.01
 
 
+@pytest.mark.parametrize("collective", ["reduce_scatter", "all_gather", "all_to_all", "broadcast"])
+def test_other_collectives(tmp_path, collective):
+    """Time and error are those of simulate and reduce."""
+    data = f"--input {ACTIVATIONS / 'minilm_tp4.safetensors'} --tensor layer1.ffn_down"
+    what = f"--algorithms {collective} --codecs int8-g128"
+    report = select(f"--topology mi300x-4 --collective {collective} {what} --no-budget --bytes 1M {data}", tmp_path)
+    assert (report["collective"], report["algorithm"]) == (collective, collective)
+    call = f"--algorithm {collective} --codec int8-g128"
+    reduced = ok_json(f"reduce {call} {data}", tmp_path)
+    assert [report[each] for each in ("sqnr_db", "token_sqnr_db")] == [reduced[each] for each in ("sqnr_db", "token_sqnr_db")]
+    assert report["latency_us"] == ok_json(f"simulate --topology mi300x-4 {call} --bytes 1M", tmp_path)["latency_us"]
+
+
+def test_other_collectives_that_cannot_be(tmp_path):
+    of = "select --topology h200-2 --collective"
+    refused(f"{of} all_gather", tmp_path, "with all-reduces only", "--no-budget")
+    refused(f"{of} all_gather --max-kl 1", tmp_path, "with all-reduces only")
+    refused(f"{of} broadcast --no-budget", tmp_path, "broadcast: nobody has timed", "--unmeasured")
+    refused(f"{of} all_gather --no-budget --algorithms two_shot", tmp_path, "two_shot is not an all-gather")
+    refused(f"{of} scatter", tmp_path, "scatter", "all_to_all")
+    refused("select --topology full:5 --collective all_gather --no-budget", tmp_path, "12288 elements", "5 equal slots")
+
+
 def test_a_budget_of_sqnr_says_what_it_misjudges(tmp_path):
     said = ok_json("select --topology h200-4 --min-sqnr 15", tmp_path)["sqnr_misjudges"]
     rows = {r["codec"]: r for r in quality() if (r["ranks"], r["algorithm"], r["dtype"]) == ("4", "two_shot", "fp16")}

@@ -169,12 +169,12 @@ def test_a_file_that_is_not_there(monkeypatch):
 
 
 def test_select_writes_one(tmp_path):
-    """For a dtype after the other, from simulated and from measured times."""
+    """For a dtype and a collective after the other, from simulated and from measured times."""
     times = "# machine: h200-2\n# ranks: 2\n# dtype: bf16\n# platform: cuda\nlibrary,algorithm,codec,bytes,time_us\n"
     for size, plain, coded in ((4096, 2, 5), (1 << 20, 20, 10)):
         times += f"arlab,two_shot,bf16,{size},{plain}\narlab,two_shot,int8-g128,{size},{coded}\n"
     (tmp_path / "times.csv").write_text(times)
-    for more in ("--dtype fp16", "--dtype bf16 --times times.csv", "--dtype fp16"):
+    for more in ("--dtype fp16", "--dtype bf16 --times times.csv", "--dtype fp16 --collective all_gather", "--dtype fp16"):
         command = f"select --topology h200-2 --no-budget --table table.toml {more}"
         subprocess.run([PROGRAM, *command.split()], cwd=tmp_path, check=True, stdout=subprocess.PIPE)
     text = (tmp_path / "table.toml").read_text()
@@ -183,6 +183,7 @@ def test_select_writes_one(tmp_path):
     small, large = (group.explain(np.zeros(elements, ml_dtypes.bfloat16)) for elements in (2048, 1 << 19))
     assert "two_shot, codec bf16" in small and "two_shot, codec int8-g128" in large
     assert "from 0 " in group.explain(np.zeros(8, np.float16)) or "0 to " in group.explain(np.zeros(8, np.float16))
+    assert "no rule" not in group.explain(np.zeros(8, np.float16), collective="all_gather")
     refused = subprocess.run(
         [PROGRAM, *"select --topology h200-2 --dtype fp16 --times times.csv".split()], cwd=tmp_path, capture_output=True, text=True
     )

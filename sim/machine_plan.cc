@@ -188,16 +188,17 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
 }
 
 Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
-                       const Codecs& codecs, DType dtype, const Topology& topology, bool library) {
+                       const Codecs& codecs, DType dtype, const Topology& topology,
+                       std::span<const Rank> ranks, bool library) {
+  if (library && topology.kind == TopologyKind::fat_tree) {
+    const Topology part = library_part(topology, ranks);
+    if (&algorithm == &nvls_algorithm() || spans_servers(part, request.world_size)) {
+      return library_plan_across(algorithm, request, codecs, dtype, part);
+    }
+  }
   if (&algorithm == &nvls_algorithm()) {
     fail("nvls of some ranks of '{}' is not simulated; allowed are other algorithms",
          topology.name);
-  }
-  if (library && topology.kind == TopologyKind::fat_tree) {
-    fail(
-        "--library of some ranks of '{}': across servers the vendor's library is simulated for all "
-        "ranks by itself; allowed are arlab's own algorithms",
-        topology.name);
   }
   if (library && is_nccl(algorithm, topology)) {
     return with_all_ranks(nccl_plan(algorithm, request, codecs, dtype, topology, false));

@@ -4,6 +4,8 @@
 // Asks algorithm and topology what looks the same from each rank; knows nothing of times.
 #pragma once
 
+#include <span>
+
 #include "sim/plan.h"
 #include "sim/simulation.h"
 #include "sim/topology/topology.h"
@@ -20,10 +22,11 @@ namespace arlab {
 Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
              DType dtype, const Topology& topology, const SimulateOptions& options = {});
 
-/// The plan of all ranks of an algorithm, which simulate_together() can place; ranks of the topology
-/// count as far as the library's channels lie on links between all of them.
+/// The plan of all ranks of an algorithm, which simulate_together() can place on `ranks` of the topology;
+/// where these are counts for the library only.
 Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
-                       const Codecs& codecs, DType dtype, const Topology& topology, bool library);
+                       const Codecs& codecs, DType dtype, const Topology& topology,
+                       std::span<const Rank> ranks, bool library);
 
 // What both plans and runs need of a topology. Throw InvalidInput.
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "reference/collectives/ring.h"
@@ -163,10 +164,13 @@ LongestWay longest_way(const Topology& t, const Cluster& c, NcclAlgorithm algori
   const std::uint32_t inside = c.per_server - 1;
   const std::uint32_t passes = collective == Collective::all_reduce ? 2 : 1;
   switch (algorithm) {
-    case NcclAlgorithm::ring:
-      way.hops_between = c.servers > 1 ? passes * c.servers - 1 : 0;
-      way.hops_inside = passes * (c.servers * c.per_server - 1) - way.hops_between;
+    case NcclAlgorithm::ring: {
+      // Of servers with one rank each all hops are between them.
+      const std::uint32_t hops = passes * (c.servers * c.per_server - 1);
+      way.hops_between = c.servers > 1 ? std::min(hops, passes * c.servers - 1) : 0;
+      way.hops_inside = hops - way.hops_between;
       break;
+    }
     case NcclAlgorithm::tree:
       way.hops_inside = 2 * inside;
       [[fallthrough]];
@@ -228,6 +232,36 @@ std::string_view name_of(NcclAlgorithm algorithm) {
 
 bool spans_servers(const Topology& topology, Rank world_size) {
   return topology.kind == TopologyKind::fat_tree && world_size > topology.group_size.value;
+}
+
+Topology library_part(const Topology& topology, std::span<const Rank> ranks) {
+  if (topology.kind != TopologyKind::fat_tree) return topology;
+  const Rank size = topology.group_size.value;
+  const auto n = static_cast<Rank>(ranks.size());
+  const Server server = server_of(topology);
+  std::map<Rank, std::set<Rank>> rails;  // by server
+  for (const Rank rank : ranks) rails[rank / size].insert(server.rail_of(rank % size, size));
+  const auto servers = static_cast<Rank>(rails.size());
+  if (servers == 1) return topology;
+  const Rank per_server = n / servers;
+  bool alike = n % servers == 0;
+  for (Rank i = 0; alike && i < n; ++i) {
+    alike = ranks[i] / size == ranks[i / per_server * per_server] / size;
+  }
+  for (const auto& [place, used] : rails)
+    alike = alike && used.size() == rails.begin()->second.size();
+  if (!alike) {
+    fail(
+        "--library of some ranks of '{}': across servers it is simulated where each has as many of "
+        "them, and of their network cards, and one server's come after the other's",
+        topology.name);
+  }
+  Topology part = topology;
+  part.ranks.value = n;
+  part.group_size.value = per_server;
+  part.nics.value = static_cast<Rank>(rails.begin()->second.size()) * server.cards_per_rail;
+  if (per_server < size && part.device.nccl) part.device.nccl->nvls.reset();
+  return part;
 }
 
 std::vector<NcclAlgorithm> algorithms_across(const Topology& topology) {

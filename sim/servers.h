@@ -25,6 +25,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/plan.h"
@@ -34,6 +35,11 @@ namespace arlab {
 
 /// Whether the library's collectives on so many ranks are those of servers, or those of one server.
 bool spans_servers(const Topology& topology, Rank world_size);
+
+/// The machine as the library sees it from these ranks: of a fat tree, servers of as many as they are in
+/// each, with their cards; else the topology. Throws InvalidInput where servers have different numbers of
+/// them, or of their cards, or ranks do not come server by server.
+Topology library_part(const Topology& topology, std::span<const Rank> ranks);
 
 /// All-reduces that the library has across servers: ring, tree, and nvls where switches add.
 std::vector<NcclAlgorithm> algorithms_across(const Topology& topology);

@@ -24,6 +24,7 @@
 #include "sim/flows.h"
 #include "sim/library.h"
 #include "sim/nccl.h"
+#include "sim/servers.h"
 #include "sim/simulator.h"
 #include "sim/trace/chakra.h"
 #include "sim/trace/perfetto.h"
@@ -274,7 +275,7 @@ struct Simulation::State {
         return arlab::simulate({written, codecs, type, on, each});
       };
     }
-    const auto [algorithm, asked] = chosen(world_size, elements, how);
+    const auto [algorithm, asked] = chosen(world_size, elements, how, *topology);
     if (how.trace != nullptr && algorithm != &nvls_algorithm()) {
       require_traceable(*algorithm, asked);
     }
@@ -301,23 +302,28 @@ struct Simulation::State {
       placed.plan =
           plan_of(request.collective.make(world_size, elements, codecs.alignment()), codecs, dtype);
     } else {
-      const auto [algorithm, asked] = chosen(world_size, elements, {.library = request.library});
-      placed.plan = placeable_plan_of(*algorithm, asked, codecs, dtype, *topology, request.library);
+      const Topology part =
+          request.library ? library_part(*topology, placed.ranks) : Topology(*topology);
+      const auto [algorithm, asked] =
+          chosen(world_size, elements, {.library = request.library}, part);
+      placed.plan = placeable_plan_of(*algorithm, asked, codecs, dtype, *topology, placed.ranks,
+                                      request.library);
     }
     return [placed = std::move(placed)](const SimulateOptions& each, const Topology& on) {
       return simulate_together({&placed, 1}, on, each).front();
     };
   }
 
-  /// The algorithm that runs, and what of it.
+  /// The algorithm that runs, and what of it; the library chooses on this machine.
   std::pair<const Algorithm*, ScheduleRequest> chosen(Rank world_size, std::uint64_t elements,
-                                                      const SimulateOptions& how) const {
+                                                      const SimulateOptions& how,
+                                                      const Topology& on) const {
     const Codecs codecs(*codec, *inner);
     CollectiveSpec named = request.collective;
-    if (library_chooses(request)) named.algorithm = library_algorithms(*topology).front();
+    if (library_chooses(request)) named.algorithm = library_algorithms(on).front();
     ScheduleRequest asked = named.request(world_size, elements, codecs.alignment());
     asked.options.set("group_size", group_size(request, *topology, world_size));
-    return {library_chooses(request) ? &library_algorithm(asked, codecs, dtype, *topology, how)
+    return {library_chooses(request) ? &library_algorithm(asked, codecs, dtype, on, how)
                                      : &find_simulated_algorithm(named.algorithm),
             asked};
   }

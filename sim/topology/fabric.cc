@@ -576,9 +576,7 @@ void Fabric::find_fat_tree_route(Rank from, Rank to, std::vector<LinkId>& path) 
     }
     return;
   }
-  const auto rail_of = [&](Rank rank) {
-    return server_.hubs == 0 ? rank % size : server_.rail_of_hub(hub_of(rank));
-  };
+  const auto rail_of = [&](Rank rank) { return server_.rail_of(rank % size, size); };
   const auto card_of = [&](Rank rank) { return rank / size * server_.rails + rail_of(rank); };
   const auto leaf_of = [&](Rank rank) {
     return rank / size / leaf_servers_ * server_.rails + rail_of(rank);

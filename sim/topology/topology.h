@@ -242,6 +242,10 @@ struct Server {
   /// The PCIe switch to which the card of a rail belongs.
   Rank hub_of_rail(Rank rail) const { return rails >= hubs ? rail : rail * (hubs / rails); }
   Rank rail_of_hub(Rank hub) const { return rails >= hubs ? hub : hub / (hubs / rails); }
+  /// Over which a rank of the server's `ranks` sends.
+  Rank rail_of(Rank local, Rank ranks) const {
+    return hubs == 0 ? local : rail_of_hub(local / (ranks / hubs));
+  }
   /// Whether every PCIe switch has cards.
   bool is_alike() const { return hubs == 0 || rails == hubs; }
 };

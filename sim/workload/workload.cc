@@ -284,7 +284,7 @@ PlacedPlan placed_plan(const GroupCollective& collective, const Topology& topolo
     request.options.set("group_size", default_group_size(topology, collective.ranks));
   }
   placed.plan = placeable_plan_of(find_algorithm(collective.algorithm), request, codecs, dtype,
-                                  topology, collective.library);
+                                  topology, collective.ranks, collective.library);
   return placed;
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "reference/codecs/registry.h"
@@ -253,6 +254,66 @@ latency_us = {{ value = 1, source = "assumed", note = "round" }}
   expect_contains(message_of([&] { library_algorithms(fours); }), "does not say how NCCL or RCCL");
 }
 
+/// Ranks of the topology, all groups at once.
+std::vector<Picoseconds> placed(const Topology& t, std::string_view algorithm, std::uint64_t bytes,
+                                const std::vector<std::vector<Rank>>& groups) {
+  const CodecPtr codec = find_codec("fp16");
+  std::vector<PlacedPlan> plans;
+  for (const std::vector<Rank>& ranks : groups) {
+    plans.push_back({.plan = placeable_plan_of(
+                         find_simulated_algorithm(algorithm),
+                         {.world_size = static_cast<Rank>(ranks.size()), .elements = bytes / 2},
+                         *codec, DType::fp16, t, ranks, true),
+                     .ranks = ranks,
+                     .library = true});
+  }
+  std::vector<Picoseconds> latencies;
+  for (const SimulationResult& each : simulate_together(plans, t))
+    latencies.push_back(each.latency);
+  return latencies;
+}
+
+TEST(Servers, SomeRanksAreAMachineOfTheirOwn) {
+  const Topology four = cluster(4);
+  for (const std::uint64_t bytes : {4096u, 1u << 20, 1u << 28}) {
+    std::vector<Rank> all(16);
+    std::iota(all.begin(), all.end(), 0);
+    for (const char* algorithm : {"ring", "tree", "nvls", "all_gather", "all_to_all"}) {
+      EXPECT_EQ(placed(four, algorithm, bytes, {all}).front(), run(four, algorithm, bytes).latency);
+    }
+    // Of all servers half, of these servers half of the ranks and cards.
+    Topology half = cluster(2);
+    half.ranks = counted(4);
+    half.group_size = counted(2);
+    half.nics = counted(2);
+    half.device.nccl->nvls.reset();
+    for (const char* algorithm : {"ring", "tree", "all_to_all"}) {
+      const Picoseconds alone = run(half, algorithm, bytes).latency;
+      const std::vector<Picoseconds> both =
+          placed(four, algorithm, bytes, {{1, 2, 9, 10}, {4, 7, 12, 15}});
+      EXPECT_EQ(both, std::vector<Picoseconds>(2, alone)) << algorithm << " " << bytes;
+    }
+  }
+  // One server: as there, by its switch, too.
+  EXPECT_EQ(placed(four, "nvls", 1 << 28, {{4, 5, 6, 7}}),
+            placed(cluster(1), "nvls", 1 << 28, {{0, 1, 2, 3}}));
+}
+
+TEST(Servers, SomeRanksShareCardsWithOthers) {
+  const auto gb_per_s = [](Topology t, const std::vector<std::vector<Rank>>& groups) {
+    const std::uint64_t bytes = std::uint64_t{1} << 30;
+    return static_cast<double>(bytes) * 1e3 /
+           static_cast<double>(placed(t, "ring", bytes, groups).front());
+  };
+  Topology one_card = cluster(2);
+  one_card.nics = counted(1);
+  one_card.link_types.push_back({"pcie", assumed(6), assumed(2)});
+  // A pair of servers sends each way what it sums: 4 GB/s of a card.
+  EXPECT_NEAR(gb_per_s(cluster(2), {{0, 4}}), 4, 0.05);
+  EXPECT_NEAR(gb_per_s(cluster(2), {{0, 4}, {1, 5}, {2, 6}, {3, 7}}), 4, 0.05);
+  EXPECT_NEAR(gb_per_s(one_card, {{0, 4}, {1, 5}, {2, 6}, {3, 7}}), 1, 0.02);
+}
+
 TEST(Servers, RefuseWhatTheyCannotDo) {
   const Topology t = cluster(2);
   const auto refused = [&](std::string_view algorithm, Rank ranks) {
@@ -269,11 +330,12 @@ TEST(Servers, RefuseWhatTheyCannotDo) {
   expect_contains(refused("one_shot", 8), "allowed are ring, tree, nvls");
   expect_contains(message_of([&] { run(cluster(2, ServerInside::mesh), "nvls", 4096); }),
                   "has no nvls there");
-  expect_contains(message_of([&] {
-                    placeable_plan_of(find_algorithm("ring"), {.world_size = 4, .elements = 64},
-                                      *find_codec("fp16"), DType::fp16, t, true);
-                  }),
-                  "for all ranks by itself");
+  for (const std::vector<Rank>& ranks : {std::vector<Rank>{0, 1, 4}, std::vector<Rank>{0, 4, 1, 5},
+                                         std::vector<Rank>{0, 1, 4, 5, 6, 7}}) {
+    expect_contains(message_of([&] { placed(t, "ring", 4096, {ranks}); }),
+                    "one server's come after the other's");
+  }
+  expect_contains(message_of([&] { placed(t, "nvls", 4096, {{0, 4}}); }), "has no nvls there");
   Topology alone = t;
   alone.device.nccl.reset();
   expect_contains(message_of([&] { require_valid(alone, "alone"); }),

@@ -64,7 +64,7 @@ class Work(distributed.Work):
 
 def enqueue(
     team: Team, device: torch.device, result: Any, tensors: Sequence[Tensor], call: Callable[[], None], opts: Any = None
-) -> Work | None:
+) -> Any:
     """Calls it behind the current stream's work, and beside what comes after it unless `opts` say that nobody wants that: then there
     is nothing to wait for. On a CPU it has ended."""
     if not getattr(opts, "asyncOp", True):
@@ -143,7 +143,7 @@ class Group(ProcessGroup):
         self.team.counts[f"{NAMES.get(method, method)} by {other.name()}"] += 1
         return getattr(other, method)(*arguments)
 
-    def _enqueue(self, result: Any, tensors: Sequence[Tensor], call: Callable[[], None], opts: Any = None) -> Work | None:
+    def _enqueue(self, result: Any, tensors: Sequence[Tensor], call: Callable[[], None], opts: Any = None) -> Any:
         return enqueue(self.team, tensors[0].device, result, tensors, call, opts)
 
     def _sum(self, dtype: torch.dtype, op: Any) -> dict[str, Any]:

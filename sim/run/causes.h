@@ -23,6 +23,11 @@ struct Cause {
   /// Message, queue: the resource that the network blames; work: a CodecLimit.
   std::uint32_t limit = 0;
   Span span = Span::nothing;
+  /// Message: of `time`, so much at its end was the latency of its way. There are millions of messages,
+  /// and a cause for that alone would be as large.
+  std::uint32_t latency : 24 = 0;
+
+  static constexpr Picoseconds kMostLatency = 0xFFFFFF;  // 17 us
 };
 static_assert(sizeof(Cause) == 32);
 using CauseId = std::uint32_t;

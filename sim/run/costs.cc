@@ -11,7 +11,8 @@ Costs::Costs(const Copies& copies, const Jobs& jobs, MessageRoutes& routes, doub
   for (std::uint32_t j = 0; j < jobs.size(); ++j) {
     for (const Stage& stage : jobs[j].plan->stages) {
       const KernelModel& kernel = jobs.kernel_of(jobs[j], listed[costs_.size()].rank);
-      costs_.push_back({kernel.cost_of(stage), kernel.gather_us(stage)});
+      const StageCost cost = kernel.cost_of(stage);
+      costs_.push_back({cost, kernel.stage_time(cost).total_us(), kernel.gather_us(stage)});
     }
   }
 }
@@ -22,15 +23,15 @@ const TimeParts& Costs::message_parts(const PlannedMessage& message, Picoseconds
   // As the topology says it, not the share of it that is wire bytes.
   const double link_gb_per_s =
       kernel.knows_contention() ? routes_.first_link_gb_per_s(message) / efficiency_ : 0;
-  // Messages of a stage are mostly alike, and delivered one after the other.
+  // Messages of a stage are mostly alike, and delivered soon after each other.
   const PartsOfMessage like{copies_.listed(message.stage), message.bytes, message.inner_bytes,
                             network, link_gb_per_s};
-  if (parts_of_ != like) {
-    parts_of_ = like;
-    parts_ = kernel.message_time(stage, of(message.stage), message, us_from_picoseconds(network),
-                                 link_gb_per_s);
+  Known& known = known_[like.stage % known_.size()];
+  if (known.of != like) {
+    known = {like, kernel.message_time(stage, of(message.stage), message,
+                                       us_from_picoseconds(network), link_gb_per_s)};
   }
-  return parts_;
+  return known.parts;
 }
 
 std::uint64_t Costs::link_bytes(const PlannedMessage& message, double reduction_efficiency) const {

@@ -3,6 +3,7 @@
 // Asks models and routes; changes nothing.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "sim/run/copies.h"
@@ -20,6 +21,8 @@ class Costs {
     return jobs_.kernel_of(copies_.stage(id), copies_.rank_of(id));
   }
   const StageCost& of(StageId id) const { return costs_[copies_.listed(id)].stage; }
+  /// All together of stage_parts().
+  double stage_us(StageId id) const { return costs_[copies_.listed(id)].stage_us; }
   TimeParts stage_parts(StageId id) const { return kernel_of(id).stage_time(of(id)); }
 
   /// Where a message's time goes from the begin of its stage until it has left, given what the
@@ -34,6 +37,7 @@ class Costs {
  private:
   struct Cost {
     StageCost stage;
+    double stage_us;
     double gather_us;
   };
   /// What the time of a message depends on.
@@ -51,8 +55,11 @@ class Costs {
   MessageRoutes& routes_;
   double efficiency_;
   std::vector<Cost> costs_;  ///< by stage of the plan
-  PartsOfMessage parts_of_;  ///< what parts_ are of
-  TimeParts parts_;
+  struct Known {
+    PartsOfMessage of = {};
+    TimeParts parts = {};
+  };
+  std::array<Known, 64> known_ = {};  ///< the last of some stages
 };
 
 }  // namespace arlab

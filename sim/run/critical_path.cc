@@ -23,7 +23,8 @@ CriticalPath::Shares CriticalPath::walk_back(CauseId last, Picoseconds& quanta) 
   Shares shares;
   for (CauseId id = last; id != 0; id = causes_[id].before) {
     const Cause& cause = causes_[id];
-    const double us = us_from_picoseconds(cause.time - causes_[cause.before].time);
+    const Picoseconds all = cause.time - causes_[cause.before].time;
+    const double us = us_from_picoseconds(all - cause.latency);
     switch (cause.span) {
       case Span::nothing:
         break;
@@ -41,8 +42,9 @@ CriticalPath::Shares CriticalPath::walk_back(CauseId last, Picoseconds& quanta) 
         break;
       case Span::message: {
         // One for its own start, one since those that it shares links with are as late as it.
-        quanta += 2 * quantum_.length_at(cause.time);
+        quanta += 2 * quantum_.length_at(cause.time - cause.latency);
         const PlannedMessage message = copies_.message(cause.subject);
+        shares[{Part::synchronisation, 0}] += us_from_picoseconds(cause.latency);
         add(shares, costs_.message_parts(message, cause.network), us, message.stage, cause.limit);
         break;
       }

@@ -161,7 +161,7 @@ void Run::begin_at(StageId id, CauseId arrived) {
 
 void Run::begin_or_wait(StageId id) {
   const std::uint32_t worker = worker_of(id);
-  workers_[worker].waiting.insert({engine_->now(), false, id});
+  workers_[worker].wait({engine_->now(), false, id});
   call_when_free(worker);
 }
 
@@ -177,8 +177,8 @@ void Run::begin_waiting(std::uint32_t index) {
   Worker& worker = workers_[index];
   worker.is_called = false;
   while (!worker.waiting.empty() && !is_busy(worker)) {
-    const auto [since, is_message, id] = *worker.waiting.begin();
-    worker.waiting.erase(worker.waiting.begin());
+    const auto [since, is_message, id] = worker.waiting.back();
+    worker.waiting.pop_back();
     if (is_message) {
       decode_while_arriving(id, static_cast<Rank>(index % copies_.ranks()), since);
       continue;
@@ -211,7 +211,7 @@ void Run::begin(StageId id) {
   const KernelModel& kernel = jobs_.kernel_of(stage, rank);
   const Picoseconds start = engine_->now();
   const CauseId begun_by = begun_by_[id];
-  const Picoseconds done = later_by(start, kernel.stage_time(cost).total_us());
+  const Picoseconds done = later_by(start, costs_.stage_us(id));
   causes_.end_with(job, {done, 0, begun_by, id, 0, Span::stage});
   if (const double work_us = cost.measure_us + cost.work_us; work_us > 0) {
     const std::uint32_t limit = kernel.is_memory_bound(stage) ? 1 : 0;
@@ -283,7 +283,7 @@ void Run::await_decoding(MessageId id) {
   const Rank channel = copies_.stage(message.stage).channel;
   copies_.for_each_receiver(message, [&](Rank to) {
     const std::uint32_t worker = channel * copies_.ranks() + to;
-    workers_[worker].waiting.insert({engine_->now(), true, id});
+    workers_[worker].wait({engine_->now(), true, id});
     call_when_free(worker);
   });
 }
@@ -406,12 +406,22 @@ void Run::arrive(StageId id, const Arrival& arrival) {
 CauseId Run::add_causes_of(const Arrival& arrival) {
   const StageId sender = copies_.message(arrival.message).stage;
   const std::uint32_t job = jobs_.index_of(copies_.stage(sender));
-  CauseId left = causes_.add(job, arrival.gone, begun_by_[sender], Span::message, arrival.message,
-                             arrival.network, arrival.limit);
+  const Picoseconds latency = arrival.there - arrival.gone;
+  const bool in_one = arrival.queued == 0 && latency <= Cause::kMostLatency;
+  Cause message{in_one ? arrival.there : arrival.gone,
+                arrival.network,
+                begun_by_[sender],
+                arrival.message,
+                arrival.limit,
+                Span::message};
+  if (in_one) message.latency = static_cast<std::uint32_t>(latency) & Cause::kMostLatency;
+  const CauseId left = causes_.add(job, message);
+  if (in_one) return left;
+  CauseId last = left;
   if (arrival.queued > 0) {
-    left = causes_.add(job, arrival.gone + arrival.queued, left, Span::queue, 0, 0, arrival.limit);
+    last = causes_.add(job, arrival.gone + arrival.queued, left, Span::queue, 0, 0, arrival.limit);
   }
-  return causes_.add(job, arrival.there, left, Span::latency);
+  return causes_.add(job, arrival.there, last, Span::latency);
 }
 
 /// What the collective ends with, if that is not written down yet: work, or else a message.

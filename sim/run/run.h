@@ -6,9 +6,10 @@
 // starts messages and timers, and nobody else does but Arrivals, which sets those of what comes last.
 #pragma once
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -57,10 +58,14 @@ class Run final : public NetworkClient {
     CauseId free = 0;           ///< done with codec work that something has waited for
     Picoseconds free_at = 0;    ///< done with the codec work that has begun
     std::optional<Cause> work;  ///< that, while nothing has waited for it
-    /// What could begin, by since when; of what could at the same time the first stage first,
-    /// whatever the order of events.
-    std::multiset<Waiting> waiting = {};
+    /// What could begin, the last of it first, by since when; of what could at the same time the first
+    /// stage goes first, whatever the order of events.
+    std::vector<Waiting> waiting = {};
     bool is_called = false;  ///< when it is free
+
+    void wait(const Waiting& what) {
+      waiting.insert(std::ranges::lower_bound(waiting, what, std::greater<>()), what);
+    }
   };
   /// What a collective ends with, if that is a message.
   struct LastMessage {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from typing import Any, Callable, TypeVar
 
 from arlab import _arlab
+from arlab._errors import ArgumentError
 
 __all__ = ["asks", "options_in"]
 
@@ -42,12 +44,13 @@ def asks(question: str, **fields: str) -> Callable[[Function], Function]:
         own = [each for each in inspect.signature(function).parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         first = [each for each in own if each.default is inspect.Parameter.empty]
         called = {old: new for new, old in fields.items()}
-        asked, lines, has_options = [], [], False
+        asked, lines, has_options, words_of_the_program = [], [], False, set()
         for field in _arlab.fields(question):
             name = called.get(field["name"], field["name"])
             if field["of_algorithm"]:
                 has_options = True
                 continue
+            words_of_the_program.add(field["name"])
             if name in OF_THE_PROGRAM or name in {each.name for each in own}:
                 continue
             default = inspect.Parameter.empty if field["required"] else default_of(field)
@@ -61,10 +64,19 @@ def asks(question: str, **fields: str) -> Callable[[Function], Function]:
             last.append(inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD, annotation="Any"))
             lines.append("    options: of an algorithm that is named, as for arlab.all_reduce.")
         returns = inspect.signature(function).return_annotation
-        function.__signature__ = inspect.Signature([*first, *asked, *last], return_annotation=returns)  # type: ignore[attr-defined]
+        signature = inspect.Signature([*first, *asked, *last], return_annotation=returns)
+        words_of_the_program.difference_update(signature.parameters)
+
+        @functools.wraps(function)
+        def ask(*positional: Any, **given: Any) -> Any:
+            for name in words_of_the_program & given.keys():
+                raise ArgumentError(f"unknown option '{name}': known are {', '.join(signature.parameters)}")
+            return function(*positional, **given)
+
+        ask.__signature__ = signature  # type: ignore[attr-defined]
         # Options are called otherwise than on the command line.
         text = re.sub(r"--([a-z][a-z-]*)", lambda option: option[1].replace("-", "_"), "\n".join(lines))
-        function.__doc__ = f"{inspect.getdoc(function)}\n\nArgs:\n{text}\n"
-        return function
+        ask.__doc__ = f"{inspect.getdoc(function)}\n\nArgs:\n{text}\n"
+        return ask  # type: ignore[return-value]
 
     return define

@@ -10,7 +10,6 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/check.h"
 #include "reference/tensors/synthetic.h"
-#include "tests/collectives/oracle.h"
 #include "tests/collectives/variants.h"
 #include "tests/refusal.h"
 
@@ -194,28 +193,6 @@ TEST(Tree, IsACorrectAllReduceWithIdenticalRanks) {
   EXPECT_EQ(volume.total, 6);
   EXPECT_EQ(volume.cross_group, 1);
   EXPECT_EQ(volume.messages, 6u);
-}
-
-TEST(Tree, GivesTheBitsOfItsFormula) {
-  const Schedule tree = read(tree_json());
-  for (const auto& [name, dtype] : {std::pair{"fp16", DType::fp16},
-                                    {"fp32", DType::fp32},
-                                    {"qr-q4", DType::fp16},
-                                    {"qr-fp8", DType::bf16}}) {
-    const CodecPtr codec = find_codec(name);
-    const Tensor inputs = make_synthetic("adversarial:seed=31", dtype, 4, 5000);
-    Tensor outputs = make_tensor(dtype, inputs.shape);
-    execute(tree, *codec, dtype, inputs.bytes(), outputs.bytes());
-
-    const Oracle oracle{*codec, dtype};
-    const auto x = [&](std::size_t rank) { return patterns_of(dtype, inputs.rank_bytes(rank)); };
-    const Patterns left = oracle.sum({x(0), oracle.through(x(1))}, Start::first);
-    const Patterns right = oracle.sum({x(2), oracle.through(x(3))}, Start::first);
-    const Patterns result = oracle.through(oracle.sum({left, oracle.through(right)}, Start::zero));
-    for (std::size_t rank = 0; rank < 4; ++rank) {
-      EXPECT_EQ(patterns_of(dtype, outputs.rank_bytes(rank)), result) << name << ", rank " << rank;
-    }
-  }
 }
 
 TEST(Tree, WithAMistakeIsRefusedByTheChecker) {

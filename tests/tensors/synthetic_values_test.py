@@ -156,7 +156,7 @@ def test_adversarial_holds_every_class(synthetic, dtype):
 def test_adversarial_holds_ties_of_integer_codecs(synthetic, dtype):
     """An integer codec of L levels divides such a block by |min| / L, and meets n + 1/2 everywhere."""
     blocks = synthetic("adversarial", 1, 64 * 1000, dtype)
-    blocks = wide(blocks).astype(np.float32).reshape(1000, 64)
+    blocks = blocks.astype(np.float32).reshape(1000, 64)
     ties = np.zeros(1000, bool)
     with np.errstate(all="ignore"):
         for levels in (4, 8, 32, 128):

@@ -84,58 +84,6 @@ TEST(Determinism, MoreThreadsThanTiles) {
 
 // ---------------------------------------------------------------- the same bits by different ways
 
-TEST(SameBits, HierarchicalPipelinedIsHierarchical) {
-  for (const char* name : {"fp16", "qr-q6"}) {
-    const CodecPtr codec = find_codec(name);
-    const std::size_t a = codec->info().alignment;
-    for (const Rank n : {1, 4, 6}) {
-      const Tensor inputs =
-          make_synthetic("adversarial:seed=12", DType::fp16, n, 7 * a + a / 2 + 1);
-      for (const std::string own : {"encoded", "exact"}) {
-        for (const Rank group_size : divisors(n)) {
-          AlgorithmOptions options;
-          options.set("own", own);
-          options.set("group_size", group_size);
-          const Tensor expected = run({"hierarchical", options}, *codec, inputs);
-          for (const std::uint32_t micro_chunks : {1, 2, 3, 5, 8, 100, 4096}) {
-            options.set("micro_chunks", micro_chunks);
-            const Variant pipelined{"hierarchical_pipelined", options};
-            ASSERT_EQ(run(pipelined, *codec, inputs).data, expected.data)
-                << label(pipelined) << ", " << name << ", " << n << " ranks";
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(SameBits, HierarchicalWithOneGroupIsTwoShot) {
-  for (const char* name : {"fp16", "qr-q4"}) {
-    const CodecPtr codec = find_codec(name);
-    for (const Rank n : {1, 2, 3, 7, 8}) {
-      const Tensor inputs =
-          make_synthetic("adversarial:seed=13", DType::fp16, n, 5 * codec->info().alignment + 3);
-      for (const std::string own : {"encoded", "exact"}) {
-        AlgorithmOptions two_shot;
-        two_shot.set("own", own);
-        AlgorithmOptions one_group = two_shot;
-        one_group.set("group_size", n);
-        EXPECT_EQ(run({"hierarchical", one_group}, *codec, inputs).data,
-                  run({"two_shot", two_shot}, *codec, inputs).data)
-            << name << ", " << n << " ranks";
-      }
-    }
-  }
-}
-
-TEST(SameBits, RingsOfTwoDoNotDependOnForward) {
-  const CodecPtr codec = find_codec("qr-fp8");
-  const Tensor inputs = make_synthetic("gaussian", DType::fp16, 2, 5000);
-  AlgorithmOptions reencoded;
-  reencoded.set("forward", "reencoded");
-  EXPECT_EQ(run({"ring", reencoded}, *codec, inputs).data, run({"ring", {}}, *codec, inputs).data);
-}
-
 /// Algorithms whose sums do not depend on who owns an element: the own contribution is encoded like
 /// all others, and the order is by rank.
 std::vector<Variant> owner_blind_variants(Rank n) {

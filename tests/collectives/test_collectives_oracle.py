@@ -109,6 +109,14 @@ def test_all_ranks_at_work_on_atoms_of_their_own():
                 same(Oracle("qr-q4"), name, options, x)
 
 
+@pytest.mark.parametrize("codec, elements", [("fp16", 8), ("qr-q6", 7 * 2048 + 1025)])
+def test_micro_chunks_change_nothing(codec, elements):
+    for n, micro_chunks in itertools.product((1, 4, 6), (1, 2, 5, 8, 100, 4096)):
+        for options in variants_of("hierarchical_pipelined", n):
+            x = synthetic("adversarial:seed=12", n, elements, "fp16")
+            same(Oracle(codec), "hierarchical_pipelined", options | {"micro_chunks": micro_chunks}, x)
+
+
 def test_other_collectives_on_every_world_size():
     for n, name in itertools.product([*range(1, 18), 64], OTHERS):
         for options in variants_of(name, n):

@@ -1106,15 +1106,5 @@ TEST(Simulator, RefusesTimesThatAreTooLong) {
                   "longer than");
 }
 
-TEST(BusBandwidth, IsThatOfNcclTests) {
-  EXPECT_EQ(bus_bandwidth_factor(Collective::all_reduce, 8), 1.75);
-  EXPECT_EQ(bus_bandwidth_factor(Collective::all_to_all, 8), 0.875);
-  EXPECT_EQ(bus_bandwidth_factor(Collective::dispatch_combine, 8), 1.75);
-  EXPECT_EQ(bus_bandwidth_factor(Collective::reduce_scatter, 8), 0.875);
-  EXPECT_EQ(bus_bandwidth_factor(Collective::all_gather, 8), 0.875);
-  EXPECT_EQ(bus_bandwidth_factor(Collective::broadcast, 8), 1);
-  EXPECT_EQ(bus_bandwidth_factor(Collective::all_reduce, 1), 0);
-}
-
 }  // namespace
 }  // namespace arlab

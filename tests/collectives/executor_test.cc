@@ -18,17 +18,6 @@
 namespace arlab::testing {
 namespace {
 
-/// Elements [begin, end) of every rank.
-Tensor slice(const Tensor& tensor, std::size_t begin, std::size_t end) {
-  Tensor part = make_tensor(tensor.dtype, {tensor.ranks(), end - begin});
-  for (std::size_t rank = 0; rank < tensor.ranks(); ++rank) {
-    std::ranges::copy(tensor.rank_bytes(rank).subspan(begin * size_of(tensor.dtype),
-                                                      part.rank_bytes(rank).size()),
-                      part.rank_bytes(rank).begin());
-  }
-  return part;
-}
-
 // ---------------------------------------------------------------- determinism
 
 TEST(Determinism, ThreadsAndTilesChangeNoBitAndNoCount) {
@@ -93,29 +82,6 @@ std::vector<Variant> owner_blind_variants(Rank n) {
            variant.algorithm == "halving_doubling" || variant.algorithm == "tree";
   });
   return variants;
-}
-
-// Bits do not depend on the message around them: QuickReduce's users were bitten by that (section
-// 5).
-TEST(SameBits, AnAlignedPartOfATensorGivesThePartOfTheResult) {
-  constexpr std::size_t kElements = 7 * 2048 + 99;
-  for (const char* name : {"qr-q4", "qr-fp8"}) {
-    const CodecPtr codec = find_codec(name);
-    for (const Rank n : {3, 4}) {
-      const Tensor inputs = make_synthetic("adversarial:seed=14", DType::bf16, n, kElements);
-      for (const Variant& variant : owner_blind_variants(n)) {
-        const Tensor whole = run(variant, *codec, inputs);
-        for (const auto& [begin, end] : {std::pair<std::size_t, std::size_t>{0, 2048},
-                                         {2048, 3 * 2048},
-                                         {4096, kElements},
-                                         {7 * 2048, kElements}}) {
-          ASSERT_EQ(run(variant, *codec, slice(inputs, begin, end)).data,
-                    slice(whole, begin, end).data)
-              << label(variant) << ", " << name << ", elements [" << begin << ", " << end << ")";
-        }
-      }
-    }
-  }
 }
 
 // A coarser alignment moves the chunks to other owners, and no element to another block.

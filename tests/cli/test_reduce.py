@@ -39,39 +39,7 @@ def reduce(options, inputs, folder, dtype="fp16"):
     return report, outputs
 
 
-def sum_in_rank_order(tensors, start=None):
-    total = np.zeros_like(tensors[0]) if start is None else start
-    with np.errstate(over="ignore"):
-        for tensor in tensors:
-            total = total + tensor
-    return total
-
-
-# ---------------------------------------------------------------- bits
-
-
-@pytest.mark.parametrize("dtype", KIND)
-@pytest.mark.parametrize("shape", [(1, 5), (2, 1), (3, 100), (8, 7, 11), (4, 1)])
-def test_two_shot_adds_in_rank_order_from_zero(tmp_path, dtype, shape):
-    inputs = gaussian(shape, dtype, sigma=100)
-    inputs.reshape(-1)[::3] *= -0.0  # zeros of both signs
-    _, outputs = reduce(f"--algorithm two_shot --codec {dtype}", inputs, tmp_path, dtype)
-    expected = sum_in_rank_order(inputs)
-    assert outputs.dtype == expected.dtype
-    for output in outputs:
-        assert bits(output) == bits(expected)
-
-
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_accumulate_fp32_rounds_once(tmp_path, dtype):
-    inputs = gaussian((8, 1000), dtype)
-    options = f"--algorithm two_shot --codec {dtype}"
-    _, native = reduce(options, inputs, tmp_path, dtype)
-    report, wide = reduce(options + " --accumulate fp32", inputs, tmp_path, dtype)
-    expected = sum_in_rank_order(inputs.astype(np.float32)).astype(KIND[dtype])
-    assert report["accumulate"] == "fp32"
-    assert all(bits(output) == bits(expected) for output in wide)
-    assert bits(native) != bits(wide)
+# ---------------------------------------------------------------- bits: test_reference.py and test_collectives_oracle.py, and these
 
 
 def test_shape_does_not_matter(tmp_path):
@@ -171,7 +139,7 @@ def test_activations(tmp_path, ranks):
     assert (report["ranks"], report["elements"], report["dtype"]) == (ranks, inputs[0].size, "fp16")
     assert report["input"] == f"{file}:{tensor}"
     assert outputs.shape == inputs.shape
-    assert bits(outputs[0]) == bits(sum_in_rank_order(inputs))
+    assert bits(outputs[0]) == bits(sum(inputs, np.zeros_like(inputs[0])))
     assert report["sqnr_db"] == pytest.approx(figures(inputs, outputs[0])["sqnr_db"], rel=1e-9)
 
 

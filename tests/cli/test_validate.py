@@ -20,25 +20,16 @@ def shipped(machine, folder):
     return ok(f"topology show {machine} --format toml", folder)
 
 
-def test_every_published_cell_is_compared(tmp_path):
-    report = ok_json("validate --skip-hold-outs", tmp_path)
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """Of the published tables, half a minute."""
+    return ok_json("validate --skip-hold-outs", tmp_path_factory.mktemp("published"))
+
+
+def test_every_published_cell_is_compared(report):
     assert report["schema"] == "arlab.validate/1"
     tables = {table["name"]: table for table in report["tables"]}
-    cells = {name: table["cells"] for name, table in tables.items()}
-    assert cells == {
-        "quickreduce_mi300x_2gpu": 72,
-        "quickreduce_mi300x_4gpu": 72,
-        "quickreduce_mi300x_8gpu": 72,
-        "flashcomm2_table9": 40,
-        "flashcomm2_table10": 21,
-        "nccl_rtx_pro_6000_8": 5,
-        "nccl_gb200_72": 5,
-        "pcie_flows_flat2": 16,
-        "pcie_flows_chips2": 11,
-        "nccl_p4de_2x8": 29,
-        **{f"nccl_{machine}_{gpus}": 60 for machine in ("a100", "h100", "b200", "l40s") for gpus in (2, 4, 8)},
-    }
-    assert report["cells"] == sum(cells.values()) == len(report["measurements"])
+    assert report["cells"] == sum(table["cells"] for table in tables.values()) == len(report["measurements"])
     assert report["constants"] < report["cells"] / 5
     assert not any(table["held_out"] for table in tables.values())
     for name, table in tables.items():
@@ -48,6 +39,12 @@ def test_every_published_cell_is_compared(tmp_path):
         assert table["mape_percent"] == pytest.approx(sum(errors) / len(errors), abs=2e-3)
         assert table["max_ape_percent"] == pytest.approx(max(errors), abs=1e-3)
     assert report["best_codec_ok_percent"] >= 95
+    # A worse model fails, and so does a better one until errors.json is brought up to date.
+    is_what_pages_quote(report, "published")
+    # Without 8 L40S, whose table contradicts itself, and B200, whose protocols' thresholds are Hopper's here.
+    others = [cell for cell in report["measurements"] if cell["topology"] != "l40s-8" and not cell["topology"].startswith("b200")]
+    errors = [abs(cell["error_percent"]) for cell in others]
+    assert sum(errors) / len(errors) <= 4 and max(errors) < 29
 
 
 def test_cells_are_those_of_the_tables(tmp_path):
@@ -72,10 +69,10 @@ def test_cells_are_those_of_the_tables(tmp_path):
         assert float(row["error_percent"]) == pytest.approx(100 * (ratio - 1), abs=1e-3)
 
 
-def test_a_cell_is_what_simulate_says(tmp_path):
+def test_a_cell_is_what_simulate_says(report, tmp_path):
     row = next(
         cell
-        for cell in ok_json("validate --skip-hold-outs", tmp_path)["measurements"]
+        for cell in report["measurements"]
         if (cell["topology"], cell["codec"], cell["row"]) == ("mi300x-4", "qr-q6", "1048576")
     )
     simulated = ok_json(
@@ -121,6 +118,7 @@ def is_what_pages_quote(report, against):
         assert report[name] == (pytest.approx(quoted[name], rel=0.02, abs=0.05) if isinstance(quoted[name], float) else quoted[name]), name
     tables = [table for table in quoted["tables"] if not (skipped and table["held_out"])]
     for found, table in zip(report["tables"], tables, strict=True):
+        assert table["held_out"] or abs(found["mape_percent"] - table["mape_percent"]) < 0.05, table["name"]
         for name in table.keys() - {"worst"}:
             # Fits end a little elsewhere with other compilers; a cell or two then lie on the other side of an interval.
             rel, near = (0.05, 0.2) if table["held_out"] else (0.01, 0.01)
@@ -243,8 +241,7 @@ def test_all_tables_in_one_picture(tmp_path):
     refused("validate --plot errors.txt", tmp_path, "--plot", ".png", ".svg", ".pdf")
 
 
-def test_errors_are_printed_by_size(tmp_path):
-    report = ok_json("validate --skip-hold-outs", tmp_path)
+def test_errors_are_printed_by_size(report):
     bounds = {"below_512k_percent": (0, 1 << 19), "below_16m_percent": (1 << 19, 1 << 24), "from_16m_percent": (1 << 24, 1 << 60)}
     for table in report["tables"]:
         for column, (least, most) in bounds.items():

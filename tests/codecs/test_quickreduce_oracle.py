@@ -12,6 +12,7 @@ import pytest
 import write_golden
 from oracle_testing import check, check_wire, codec_stream
 from quickreduce_oracle import ATOM, CODECS, ELEMENTS, GROUP
+from wire_oracle import PAYLOADS
 
 BLOCK = GROUP // 2
 ENOUGH = 10**7  # elements that each codec and dtype must have been compared on
@@ -266,9 +267,83 @@ def test_every_distribution_is_compared():
     assert {spec.split(":")[0] for spec in SYNTHETIC} == set(known)
 
 
+# What holds of the oracle, and so of the codecs, which give its bits.
+
+
+def trip(codec, dtype, x):
+    return codec.decode(dtype, codec.encode(dtype, x), len(x))
+
+
+@each_dtype
+@each_codec
+def test_a_block_depends_on_its_own_elements_only_and_not_on_their_order(codec, dtype):
+    x, other = (synthetic(dtype, f"adversarial:seed={seed}", ATOM) for seed in (4, 5))
+    before = trip(codec, dtype, x)
+    in_blocks = np.arange(ATOM).reshape(-1, BLOCK, 2).swapaxes(1, 2).reshape(-1, BLOCK)
+    for block in in_blocks:
+        changed = x.copy()
+        changed[block] = other[block]
+        differ = np.flatnonzero(trip(codec, dtype, changed) != before)
+        assert set(differ) <= set(block)
+    reversed_places = np.empty(ATOM, int)
+    reversed_places[in_blocks] = in_blocks[:, ::-1]
+    assert (trip(codec, dtype, x[reversed_places]) == before[reversed_places]).all()
+
+
+@each_dtype
+@each_codec
+def test_symmetry_and_stable_codes(codec, dtype):
+    if codec.minifloat:
+        x = synthetic(dtype, "adversarial:seed=7,non_finite=0", ATOM)
+        assert (values(dtype, trip(codec, dtype, x ^ 0x8000)) == -values(dtype, trip(codec, dtype, x))).all()
+    elif (codec.name, dtype) != ("qr-q8", "bf16"):  # where three roundings may move a code by half a step
+        x = synthetic(dtype, "gaussian:sigma=10", 50 * ATOM)
+        wire = codec.encode(dtype, x)
+        assert (codec.encode(dtype, codec.decode(dtype, wire, len(x))) == wire).all()
+
+
+@each_dtype
+@each_codec
+def test_what_is_not_finite_spoils_its_block_and_no_other(codec, dtype):
+    x = synthetic(dtype, "gaussian", ATOM)
+    before, infinity = trip(codec, dtype, x), int(bits(dtype, np.inf))
+    for odd_one in (infinity, infinity | 0x8000, infinity + 1, 0x7FFF, 0xFFFF):
+        for place in range(GROUP):
+            spoilt, expected = x.copy(), before.copy()
+            spoilt[GROUP + place] = odd_one
+            expected[GROUP + place % 2 : 2 * GROUP : 2] = bits(dtype, np.nan)
+            assert (trip(codec, dtype, spoilt) == expected).all()
+
+
+@each_dtype
+@each_codec
+def test_finite_blocks_stay_finite(codec, dtype):
+    specs = ["adversarial:seed=8,non_finite=0", "sweep:low=1e-8,high=65504", "uniform:low=-65504,high=65504"]
+    specs += ["constant:value=65504", "constant:value=-65504", "gaussian:sigma=30000"]
+    # And every number as the extreme of a block.
+    finite = np.arange(int(bits(dtype, np.inf)), dtype=np.uint16)
+    extremes = np.zeros((len(finite), GROUP), np.uint16)
+    extremes[:, 0], extremes[:, 1] = finite, finite | 0x8000
+    for x in [*(synthetic(dtype, spec, 20 * ATOM) for spec in specs), extremes.reshape(-1)]:
+        assert np.isfinite(values(dtype, trip(codec, dtype, x))).all()
+
+
+# The wire formats never change silently: golden/README.md.
+GOLDEN = Path(__file__).parent / "golden"
+
+
 def test_golden_files_are_the_oracles():
-    golden = Path(__file__).parent / "golden"
     expected = write_golden.files()
-    assert {path.name for path in golden.glob("*.bin")} == set(expected)
+    assert {path.name for path in GOLDEN.glob("*.bin")} == set(expected)
     for name, content in expected.items():
-        assert (golden / name).read_bytes() == content, name
+        assert (GOLDEN / name).read_bytes() == content, name
+
+
+def test_golden_files_are_the_codecs():
+    for path in GOLDEN.glob("*.wire.bin"):
+        name, dtype = path.name.removesuffix(".wire.bin").rsplit(".", 1)
+        wire, decoded = path.read_bytes(), (GOLDEN / f"{name}.{dtype}.decoded.bin").read_bytes()
+        x = (GOLDEN / f"{dtype}.input.bin").read_bytes()[: len(decoded)]
+        elements = len(x) // PAYLOADS[dtype].bytes
+        assert codec_stream(name, dtype, "encode", elements, stdin=x) == wire, path.name
+        assert codec_stream(name, dtype, "decode", elements, stdin=wire) == decoded, path.name

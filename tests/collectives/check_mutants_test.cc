@@ -35,6 +35,12 @@ void for_each_op(OpKind kind,
   });
 }
 
+constexpr OpKind kKinds[] = {OpKind::encode, OpKind::send, OpKind::reduce};
+
+void for_each_op(const std::function<void(const Schedule& schedule, std::size_t op)>& body) {
+  for (const OpKind kind : kKinds) for_each_op(kind, body);
+}
+
 void for_each_output(
     const std::function<void(const Schedule& schedule, std::size_t output)>& body) {
   for_each_schedule([&](const Schedule& schedule) {
@@ -50,19 +56,31 @@ void expect_violation(const Schedule& broken, const std::string& words, const ch
   ADD_FAILURE_AT(file, line) << "expected: " << words << "\nreported: " << report.violation;
 }
 #define EXPECT_VIOLATION(broken, words) expect_violation(broken, words, __FILE__, __LINE__)
+// The same of `schedule` with a change, which is called `broken`.
+#define EXPECT_BROKEN(change, words) \
+  {                                  \
+    Schedule broken = schedule;      \
+    change;                          \
+    EXPECT_VIOLATION(broken, words); \
+  }
 
 const char* name_of(OpKind kind) {
   return kind == OpKind::encode ? "encode" : kind == OpKind::send ? "send" : "reduce";
 }
 
-std::string at_op(const Schedule& schedule, std::size_t i, const std::string& problem) {
+template <class... Values>
+std::string at_op(const Schedule& schedule, std::size_t i, fmt::format_string<Values...> problem,
+                  Values&&... values) {
   const Op& op = schedule.ops[i];
   return fmt::format("op {} ({} on rank {}, chunk {}): {}", i, name_of(op.kind), op.rank, op.chunk,
-                     problem);
+                     fmt::format(problem, std::forward<Values>(values)...));
 }
 
-std::string at_output(const Schedule& schedule, std::size_t i, const std::string& problem) {
-  return fmt::format("output {} of rank {}: {}", i, schedule.outputs[i].rank, problem);
+template <class... Values>
+std::string at_output(const Schedule& schedule, std::size_t i,
+                      fmt::format_string<Values...> problem, Values&&... values) {
+  return fmt::format("output {} of rank {}: {}", i, schedule.outputs[i].rank,
+                     fmt::format(problem, std::forward<Values>(values)...));
 }
 
 std::string elements_of(const Chunk& chunk) {
@@ -84,11 +102,11 @@ std::string at_first_use(const Schedule& schedule, std::size_t value,
                          const std::string& problem_of_output) {
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
     if (std::ranges::count(schedule.operands(schedule.ops[i]), value) != 0) {
-      return at_op(schedule, i, problem_of_op(schedule.ops[i]));
+      return at_op(schedule, i, "{}", problem_of_op(schedule.ops[i]));
     }
   }
   for (std::size_t i = 0; i < schedule.outputs.size(); ++i) {
-    if (schedule.outputs[i].value == value) return at_output(schedule, i, problem_of_output);
+    if (schedule.outputs[i].value == value) return at_output(schedule, i, "{}", problem_of_output);
   }
   return "never used";
 }
@@ -140,83 +158,73 @@ std::string first_wrong_result(const Schedule& s) {
 
 // ---------------------------------------------------------------- contributions
 
-TEST(CheckMutants, AnAddendIsDropped) {
-  for_each_op(OpKind::reduce, [](const Schedule& schedule, std::size_t op) {
-    for (std::size_t k = 0; k < schedule.ops[op].addend_count; ++k) {
-      Schedule broken = schedule;
+/// Of every sum, for each of its addends from the `first` on: with other addends.
+void with_other_addends(
+    std::size_t first,
+    const std::function<void(std::vector<ValueId>& addends, std::size_t k)>& change) {
+  for_each_op(OpKind::reduce, [&](const Schedule& schedule, std::size_t op) {
+    for (std::size_t k = first; k < schedule.ops[op].addend_count; ++k) {
       std::vector<ValueId> addends = addends_of(schedule, op);
-      addends.erase(addends.begin() + static_cast<std::ptrdiff_t>(k));
-      set_addends(broken, op, addends);
-      EXPECT_VIOLATION(
-          broken, addends.empty() ? at_op(broken, op, "adds nothing") : first_wrong_result(broken));
+      change(addends, k);
+      EXPECT_BROKEN(set_addends(broken, op, addends), addends.empty()
+                                                          ? at_op(broken, op, "adds nothing")
+                                                          : first_wrong_result(broken));
     }
+  });
+}
+
+TEST(CheckMutants, AnAddendIsDropped) {
+  with_other_addends(0, [](std::vector<ValueId>& addends, std::size_t k) {
+    addends.erase(addends.begin() + static_cast<std::ptrdiff_t>(k));
   });
 }
 
 TEST(CheckMutants, AnAddendIsAddedTwice) {
-  for_each_op(OpKind::reduce, [](const Schedule& schedule, std::size_t op) {
-    for (std::size_t k = 0; k < schedule.ops[op].addend_count; ++k) {
-      Schedule broken = schedule;
-      std::vector<ValueId> addends = addends_of(schedule, op);
-      addends.push_back(addends[k]);
-      set_addends(broken, op, addends);
-      EXPECT_VIOLATION(broken, first_wrong_result(broken));
-    }
-  });
+  with_other_addends(0, [](auto& addends, std::size_t k) { addends.push_back(addends[k]); });
 }
 
 TEST(CheckMutants, AnAddendStandsInForAnother) {
-  for_each_op(OpKind::reduce, [](const Schedule& schedule, std::size_t op) {
-    for (std::size_t k = 1; k < schedule.ops[op].addend_count; ++k) {
-      Schedule broken = schedule;
-      std::vector<ValueId> addends = addends_of(schedule, op);
-      addends[k] = addends[0];
-      set_addends(broken, op, addends);
-      EXPECT_VIOLATION(broken, first_wrong_result(broken));
-    }
-  });
+  with_other_addends(1, [](auto& addends, std::size_t k) { addends[k] = addends[0]; });
 }
 
 TEST(CheckMutants, TheOwnInputIsOutput) {
   for_each_output([](const Schedule& schedule, std::size_t output) {
-    Schedule broken = schedule;
-    broken.outputs[output].value = kOwnInput;
     const Output& mine = schedule.outputs[output];
-    EXPECT_VIOLATION(
-        broken, fmt::format("rank {}, {}: the result lacks the contribution of rank {}", mine.rank,
-                            elements_of(schedule.chunks[mine.chunk]), mine.rank == 0 ? 1 : 0));
+    EXPECT_BROKEN(
+        broken.outputs[output].value = kOwnInput,
+        fmt::format("rank {}, {}: the result lacks the contribution of rank {}", mine.rank,
+                    elements_of(schedule.chunks[mine.chunk]), mine.rank == 0 ? 1 : 0));
   });
 }
 
 TEST(CheckMutants, AnOldPartialSumIsSent) {
   for_each_op(OpKind::encode, [](const Schedule& schedule, std::size_t op) {
-    if (schedule.ops[op].source == kOwnInput) return;
-    Schedule broken = schedule;
-    broken.ops[op].source = kOwnInput;
-    if (schedule.ops[schedule.ops[op].source].addend_count == 1) return;  // a sum of one is no loss
-    EXPECT_VIOLATION(broken, first_wrong_result(broken));
+    const ValueId sum = schedule.ops[op].source;
+    if (sum == kOwnInput || schedule.ops[sum].addend_count == 1) return;  // a sum of one is no loss
+    EXPECT_BROKEN(broken.ops[op].source = kOwnInput, first_wrong_result(broken));
   });
 }
 
 // ---------------------------------------------------------------- operands and places
 
+/// The op takes another value.
+void set_operand(Schedule& schedule, std::size_t op, std::size_t value) {
+  schedule.ops[op].source = static_cast<ValueId>(value);
+  if (schedule.ops[op].kind != OpKind::reduce) return;
+  set_addends(schedule, op, {kOwnInput, static_cast<ValueId>(value)});
+}
+
 TEST(CheckMutants, AnOperandIsTakenFromAnotherRank) {
-  for (const OpKind kind : {OpKind::encode, OpKind::send, OpKind::reduce}) {
-    for_each_op(kind, [](const Schedule& schedule, std::size_t op) {
-      for (ValueId value = 0; value < op; ++value) {
-        const Rank place = place_of(schedule, value);
-        if (place == schedule.ops[op].rank) continue;
-        Schedule broken = schedule;
-        broken.ops[op].source = value;
-        if (broken.ops[op].kind == OpKind::reduce) set_addends(broken, op, {kOwnInput, value});
-        EXPECT_VIOLATION(
-            broken, at_op(broken, op,
-                          fmt::format("uses value {}, which is on rank {}, not on rank {}", value,
-                                      place, schedule.ops[op].rank)));
-        return;
-      }
-    });
-  }
+  for_each_op([](const Schedule& schedule, std::size_t op) {
+    for (ValueId value = 0; value < op; ++value) {
+      const Rank place = place_of(schedule, value);
+      if (place == schedule.ops[op].rank) continue;
+      EXPECT_BROKEN(set_operand(broken, op, value),
+                    at_op(broken, op, "uses value {}, which is on rank {}, not on rank {}", value,
+                          place, schedule.ops[op].rank));
+      return;
+    }
+  });
 }
 
 TEST(CheckMutants, OperandsOfTwoRanksAreSwapped) {
@@ -230,14 +238,11 @@ TEST(CheckMutants, OperandsOfTwoRanksAreSwapped) {
             schedule.ops[a].rank == schedule.ops[b].rank) {
           continue;
         }
-        Schedule broken = schedule;
-        std::swap(broken.ops[a].source, broken.ops[b].source);
-        EXPECT_VIOLATION(
-            broken,
-            at_op(broken, a,
-                  of_b >= a ? fmt::format("uses value {}, which does not exist yet", of_b)
-                            : fmt::format("uses value {}, which is on rank {}, not on rank {}",
-                                          of_b, schedule.ops[b].rank, schedule.ops[a].rank)));
+        EXPECT_BROKEN(std::swap(broken.ops[a].source, broken.ops[b].source),
+                      of_b >= a
+                          ? at_op(broken, a, "uses value {}, which does not exist yet", of_b)
+                          : at_op(broken, a, "uses value {}, which is on rank {}, not on rank {}",
+                                  of_b, schedule.ops[b].rank, schedule.ops[a].rank));
         EXPECT_NE(of_a, of_b);
         if (++swaps == 200) return;
       }
@@ -247,21 +252,17 @@ TEST(CheckMutants, OperandsOfTwoRanksAreSwapped) {
 
 TEST(CheckMutants, AMessageGoesToTheWrongRank) {
   for_each_op(OpKind::send, [](const Schedule& schedule, std::size_t op) {
-    const Rank right = schedule.ops[op].peer;
     for (Rank wrong = 0; wrong < kRanks; ++wrong) {
-      if (wrong == right) continue;
-      Schedule broken = schedule;
-      broken.ops[op].peer = wrong;
-      EXPECT_VIOLATION(broken, wrong == schedule.ops[op].rank
-                                   ? at_op(broken, op, "sends to itself")
-                                   : at_first_use(
-                                         broken, op,
-                                         [&](const Op& user) {
-                                           return fmt::format(
-                                               "uses value {}, which is on rank {}, not on rank {}",
-                                               op, wrong, user.rank);
-                                         },
-                                         fmt::format("value {} is on rank {}", op, wrong)));
+      if (wrong == schedule.ops[op].peer) continue;
+      const auto of_user = [&](const Op& user) {
+        return fmt::format("uses value {}, which is on rank {}, not on rank {}", op, wrong,
+                           user.rank);
+      };
+      EXPECT_BROKEN(broken.ops[op].peer = wrong,
+                    wrong == schedule.ops[op].rank
+                        ? at_op(broken, op, "sends to itself")
+                        : at_first_use(broken, op, of_user,
+                                       fmt::format("value {} is on rank {}", op, wrong)));
     }
   });
 }
@@ -271,43 +272,30 @@ TEST(CheckMutants, AMessageComesFromTheWrongRank) {
     const Rank right = schedule.ops[op].rank;
     const Rank wrong = (right + 1) % kRanks;
     if (wrong == schedule.ops[op].peer) return;
-    Schedule broken = schedule;
-    broken.ops[op].rank = wrong;
-    EXPECT_VIOLATION(broken, at_op(broken, op,
-                                   fmt::format("uses value {}, which is on rank {}, not on rank {}",
-                                               schedule.ops[op].source, right, wrong)));
+    EXPECT_BROKEN(broken.ops[op].rank = wrong,
+                  at_op(broken, op, "uses value {}, which is on rank {}, not on rank {}",
+                        schedule.ops[op].source, right, wrong));
   });
 }
 
 TEST(CheckMutants, ARawValueIsSent) {
   for_each_op(OpKind::send, [](const Schedule& schedule, std::size_t op) {
-    Schedule broken = schedule;
-    broken.ops[op].source = kOwnInput;
-    EXPECT_VIOLATION(broken, at_op(broken, op, "sends a raw value; only encoded values travel"));
-
+    const char* const words = "sends a raw value; only encoded values travel";
+    EXPECT_BROKEN(broken.ops[op].source = kOwnInput, at_op(broken, op, "{}", words));
     const ValueId sum = schedule.ops[schedule.ops[op].source].source;
     if (sum == kOwnInput || schedule.ops[sum].kind != OpKind::reduce) return;
-    broken.ops[op].source = sum;  // not what was encoded from it
-    EXPECT_VIOLATION(broken, at_op(broken, op, "sends a raw value; only encoded values travel"));
+    // Not what was encoded from it.
+    EXPECT_BROKEN(broken.ops[op].source = sum, at_op(broken, op, "{}", words));
   });
 }
 
 TEST(CheckMutants, AValueIsUsedBeforeItExists) {
-  for (const OpKind kind : {OpKind::encode, OpKind::send, OpKind::reduce}) {
-    for_each_op(kind, [](const Schedule& schedule, std::size_t op) {
-      for (const std::size_t later :
-           {op, op + 1, schedule.ops.size(), std::size_t{kOwnInput} - 1}) {
-        Schedule broken = schedule;
-        broken.ops[op].source = static_cast<ValueId>(later);
-        if (broken.ops[op].kind == OpKind::reduce) {
-          set_addends(broken, op, {kOwnInput, static_cast<ValueId>(later)});
-        }
-        EXPECT_VIOLATION(
-            broken,
-            at_op(broken, op, fmt::format("uses value {}, which does not exist yet", later)));
-      }
-    });
-  }
+  for_each_op([](const Schedule& schedule, std::size_t op) {
+    for (const std::size_t later : {op, op + 1, schedule.ops.size(), std::size_t{kOwnInput} - 1}) {
+      EXPECT_BROKEN(set_operand(broken, op, later),
+                    at_op(broken, op, "uses value {}, which does not exist yet", later));
+    }
+  });
 }
 
 TEST(CheckMutants, AnotherChunkIsEncoded) {
@@ -316,61 +304,40 @@ TEST(CheckMutants, AnotherChunkIsEncoded) {
     const ChunkId right = schedule.ops[op].chunk;
     const ChunkId wrong = other_chunk(schedule, right);
     const ValueId source = schedule.ops[op].source;
-    Schedule broken = schedule;
-    broken.ops[op].chunk = wrong;
-    EXPECT_VIOLATION(
-        broken,
+    const auto of_user = [&](const Op& user) {
+      return fmt::format("uses value {} of chunk {} for chunk {}", op, wrong, user.chunk);
+    };
+    EXPECT_BROKEN(
+        broken.ops[op].chunk = wrong,
         source != kOwnInput
-            ? at_op(broken, op,
-                    fmt::format("uses value {} of chunk {} for chunk {}", source, right, wrong))
-            : at_first_use(
-                  broken, op,
-                  [&](const Op& user) {
-                    return fmt::format("uses value {} of chunk {} for chunk {}", op, wrong,
-                                       user.chunk);
-                  },
-                  fmt::format("value {} is of chunk {}, not {}", op, wrong, right)));
+            ? at_op(broken, op, "uses value {} of chunk {} for chunk {}", source, right, wrong)
+            : at_first_use(broken, op, of_user,
+                           fmt::format("value {} is of chunk {}, not {}", op, wrong, right)));
   });
 }
 
 TEST(CheckMutants, AnOpIsOfNoRankOrChunkOrKind) {
-  for (const OpKind kind : {OpKind::encode, OpKind::send, OpKind::reduce}) {
-    for_each_op(kind, [](const Schedule& schedule, std::size_t op) {
-      Schedule broken = schedule;
-      broken.ops[op].rank = kRanks;
-      EXPECT_VIOLATION(broken, at_op(broken, op, "there is no rank 6"));
-
-      broken = schedule;
-      broken.ops[op].chunk = UINT32_MAX;
-      EXPECT_VIOLATION(broken, at_op(broken, op, "there is no chunk 4294967295"));
-
-      broken = schedule;
-      broken.ops[op].kind = static_cast<OpKind>(3);
-      EXPECT_VIOLATION(broken, fmt::format("op {} (unknown kind of op on rank {}, chunk {}): "
-                                           "unknown kind of op",
-                                           op, broken.ops[op].rank, broken.ops[op].chunk));
-    });
-  }
-  for_each_op(OpKind::send, [](const Schedule& schedule, std::size_t op) {
-    Schedule broken = schedule;
-    broken.ops[op].peer = kRanks;
-    EXPECT_VIOLATION(broken, at_op(broken, op, "there is no rank 6"));
+  for_each_op([](const Schedule& schedule, std::size_t op) {
+    EXPECT_BROKEN(broken.ops[op].rank = kRanks, at_op(broken, op, "there is no rank 6"));
+    EXPECT_BROKEN(broken.ops[op].chunk = UINT32_MAX,
+                  at_op(broken, op, "there is no chunk 4294967295"));
+    EXPECT_BROKEN(broken.ops[op].kind = static_cast<OpKind>(3),
+                  fmt::format("op {} (unknown kind of op on rank {}, chunk {}): unknown kind of op",
+                              op, broken.ops[op].rank, broken.ops[op].chunk));
+    if (schedule.ops[op].kind != OpKind::send) return;
+    EXPECT_BROKEN(broken.ops[op].peer = kRanks, at_op(broken, op, "there is no rank 6"));
   });
 }
 
 TEST(CheckMutants, AddendsLieOutsideTheirList) {
   for_each_op(OpKind::reduce, [](const Schedule& schedule, std::size_t op) {
-    const std::string words = "its addends lie outside the list of addends";
-    Schedule broken = schedule;
-    broken.ops[op].addend_count = UINT32_MAX;
-    EXPECT_VIOLATION(broken, at_op(broken, op, words));
-
-    broken = schedule;
-    broken.ops[op].first_addend = static_cast<std::uint32_t>(schedule.addends.size());
-    EXPECT_VIOLATION(broken, at_op(broken, op, words));
-
-    broken.ops[op].first_addend = UINT32_MAX;
-    EXPECT_VIOLATION(broken, at_op(broken, op, words));
+    const auto all = static_cast<std::uint32_t>(schedule.addends.size());
+    for (const auto& [first, count] : {std::pair(schedule.ops[op].first_addend, UINT32_MAX),
+                                       {all, schedule.ops[op].addend_count},
+                                       {UINT32_MAX, schedule.ops[op].addend_count}}) {
+      EXPECT_BROKEN((broken.ops[op].first_addend = first, broken.ops[op].addend_count = count),
+                    at_op(broken, op, "its addends lie outside the list of addends"));
+    }
   });
 }
 
@@ -379,11 +346,9 @@ TEST(CheckMutants, StepsRunBackwards) {
     for (std::size_t op = 1; op < schedule.ops.size(); ++op) {
       const std::uint32_t previous = schedule.ops[op - 1].step;
       if (previous == 0) continue;
-      Schedule broken = schedule;
-      broken.ops[op].step = previous - 1;
-      EXPECT_VIOLATION(broken, at_op(broken, op,
-                                     fmt::format("step {} follows step {}; ops stand in step order",
-                                                 previous - 1, previous)));
+      EXPECT_BROKEN(broken.ops[op].step = previous - 1,
+                    at_op(broken, op, "step {} follows step {}; ops stand in step order",
+                          previous - 1, previous));
     }
   });
 }
@@ -401,9 +366,8 @@ TEST(CheckMutants, AMessageIsUsedWhileItIsBeingSent) {
               broken.ops[operand].step < broken.ops[i].step) {
             continue;
           }
-          words = at_op(broken, i,
-                        fmt::format("uses value {} in step {}, in which it is still being sent",
-                                    operand, broken.ops[i].step));
+          words = at_op(broken, i, "uses value {} in step {}, in which it is still being sent",
+                        operand, broken.ops[i].step);
           break;
         }
       }
@@ -415,161 +379,109 @@ TEST(CheckMutants, AMessageIsUsedWhileItIsBeingSent) {
 
 // ---------------------------------------------------------------- outputs
 
-TEST(CheckMutants, AnOutputIsMissing) {
+TEST(CheckMutants, AnOutputIsMissingOrComesTwice) {
   for_each_output([](const Schedule& schedule, std::size_t output) {
-    Schedule broken = schedule;
-    broken.outputs.erase(broken.outputs.begin() + static_cast<std::ptrdiff_t>(output));
-    const Output& lost = schedule.outputs[output];
-    EXPECT_VIOLATION(broken,
-                     fmt::format("rank {}: element {} is never output", lost.rank, lost.begin));
-  });
-}
-
-TEST(CheckMutants, AnOutputComesTwice) {
-  for_each_output([](const Schedule& schedule, std::size_t output) {
-    Schedule broken = schedule;
-    const Output twice = schedule.outputs[output];
-    broken.outputs.push_back(twice);
-    EXPECT_VIOLATION(broken,
-                     fmt::format("rank {}: element {} is output twice", twice.rank, twice.begin));
+    const Output& mine = schedule.outputs[output];
+    EXPECT_BROKEN(
+        broken.outputs.erase(broken.outputs.begin() + static_cast<std::ptrdiff_t>(output)),
+        fmt::format("rank {}: element {} is never output", mine.rank, mine.begin));
+    EXPECT_BROKEN(broken.outputs.push_back(mine),
+                  fmt::format("rank {}: element {} is output twice", mine.rank, mine.begin));
   });
 }
 
 TEST(CheckMutants, AnOutputGoesToTheWrongPlace) {
   for_each_output([](const Schedule& schedule, std::size_t output) {
-    Schedule broken = schedule;
-    broken.outputs[output].begin += 32;
-    EXPECT_VIOLATION(
-        broken,
-        at_output(broken, output,
-                  fmt::format("{} would end at element {}; an all-reduce leaves elements in place",
-                              elements_of(schedule.chunks[schedule.outputs[output].chunk]),
-                              schedule.outputs[output].begin + 32)));
+    const Output& right = schedule.outputs[output];
+    EXPECT_BROKEN(broken.outputs[output].begin += 32,
+                  at_output(broken, output,
+                            "{} would end at element {}; an all-reduce leaves elements in place",
+                            elements_of(schedule.chunks[right.chunk]), right.begin + 32));
   });
 }
 
 TEST(CheckMutants, AnOutputIsOfNoRankOrChunkOrValue) {
-  for_each_output([](const Schedule& schedule, std::size_t output) {
-    const Output& right = schedule.outputs[output];
-    Schedule broken = schedule;
-    broken.outputs[output].rank = kRanks;
-    EXPECT_VIOLATION(broken, at_output(broken, output, "there is no rank 6"));
-
-    broken = schedule;
-    broken.outputs[output].chunk = static_cast<ChunkId>(schedule.chunks.size());
-    EXPECT_VIOLATION(
-        broken,
-        at_output(broken, output, fmt::format("there is no chunk {}", schedule.chunks.size())));
-    broken = schedule;
-    broken.outputs[output].value = static_cast<ValueId>(schedule.ops.size());
-    EXPECT_VIOLATION(broken, at_output(broken, output,
-                                       fmt::format("there is no value {}", schedule.ops.size())));
-    broken = schedule;
-    broken.outputs[output].rank = (right.rank + 1) % kRanks;
-    EXPECT_VIOLATION(
-        broken,
-        at_output(broken, output, fmt::format("value {} is on rank {}", right.value, right.rank)));
+  for_each_output([](const Schedule& schedule, std::size_t i) {
+    const Output& right = schedule.outputs[i];
+    EXPECT_BROKEN(broken.outputs[i].rank = kRanks, at_output(broken, i, "there is no rank 6"));
+    EXPECT_BROKEN(broken.outputs[i].chunk = static_cast<ChunkId>(schedule.chunks.size()),
+                  at_output(broken, i, "there is no chunk {}", schedule.chunks.size()));
+    EXPECT_BROKEN(broken.outputs[i].value = static_cast<ValueId>(schedule.ops.size()),
+                  at_output(broken, i, "there is no value {}", schedule.ops.size()));
+    EXPECT_BROKEN(broken.outputs[i].rank = (right.rank + 1) % kRanks,
+                  at_output(broken, i, "value {} is on rank {}", right.value, right.rank));
     if (schedule.chunks.size() == 1) return;
-    broken = schedule;
     const ChunkId wrong = other_chunk(schedule, right.chunk);
-    broken.outputs[output].chunk = wrong;
-    broken.outputs[output].begin = schedule.chunks[wrong].begin;
-    EXPECT_VIOLATION(broken, at_output(broken, output,
-                                       fmt::format("value {} is of chunk {}, not {}", right.value,
-                                                   right.chunk, wrong)));
+    EXPECT_BROKEN(
+        (broken.outputs[i].chunk = wrong, broken.outputs[i].begin = schedule.chunks[wrong].begin),
+        at_output(broken, i, "value {} is of chunk {}, not {}", right.value, right.chunk, wrong));
   });
 }
 
 // ---------------------------------------------------------------- chunks and headers
 
-TEST(CheckMutants, AChunkIsShifted) {
-  for_each_schedule([](const Schedule& schedule) {
-    for (std::size_t chunk = 0; chunk < schedule.chunks.size(); ++chunk) {
-      const Chunk right = schedule.chunks[chunk];
-      if (right.end + 32 > schedule.elements) continue;
-      Schedule broken = schedule;
-      broken.chunks[chunk] = {right.begin + 32, right.end + 32};
-      const std::size_t output = static_cast<std::size_t>(
-          std::ranges::find(schedule.outputs, chunk, &Output::chunk) - schedule.outputs.begin());
-      EXPECT_VIOLATION(
-          broken, at_output(broken, output,
-                            fmt::format("elements [{}, {}) would end at element {}; an all-reduce "
-                                        "leaves elements in place",
-                                        right.begin + 32, right.end + 32, right.begin)));
-    }
+void for_each_chunk(const std::function<void(const Schedule& schedule, std::size_t chunk)>& body) {
+  for_each_schedule([&](const Schedule& schedule) {
+    for (std::size_t i = 0; i < schedule.chunks.size(); ++i) body(schedule, i);
   });
 }
 
-TEST(CheckMutants, AChunkIsTooLongOrTooShort) {
-  for_each_schedule([](const Schedule& schedule) {
-    for (std::size_t chunk = 0; chunk < schedule.chunks.size(); ++chunk) {
-      const Chunk right = schedule.chunks[chunk];
-      if (right.end + 32 > schedule.elements) continue;
-      Schedule broken = schedule;
-      broken.chunks[chunk].end += 32;
-      EXPECT_VIOLATION(broken, fmt::format("rank 0: element {} is output twice", right.end));
-
-      broken.chunks[chunk].end = right.end - 32;
-      EXPECT_VIOLATION(broken,
-                       right.size() == 32
-                           ? fmt::format("chunk {}: elements [{}, {}) is empty or reaches beyond "
-                                         "the {} elements",
-                                         chunk, right.begin, right.begin, schedule.elements)
-                           : fmt::format("rank 0: element {} is never output", right.end - 32));
-    }
+TEST(CheckMutants, AChunkIsShiftedOrTooLongOrTooShort) {
+  for_each_chunk([](const Schedule& schedule, std::size_t chunk) {
+    const Chunk right = schedule.chunks[chunk];
+    if (right.end + 32 > schedule.elements) return;
+    const std::size_t output = static_cast<std::size_t>(
+        std::ranges::find(schedule.outputs, chunk, &Output::chunk) - schedule.outputs.begin());
+    EXPECT_BROKEN((broken.chunks[chunk] = {right.begin + 32, right.end + 32}),
+                  at_output(broken, output,
+                            "{} would end at element {}; an all-reduce leaves elements in place",
+                            elements_of(broken.chunks[chunk]), right.begin));
+    EXPECT_BROKEN(broken.chunks[chunk].end += 32,
+                  fmt::format("rank 0: element {} is output twice", right.end));
+    EXPECT_BROKEN(broken.chunks[chunk].end -= 32,
+                  right.size() == 32
+                      ? fmt::format("chunk {}: {} is empty or reaches beyond the {} elements",
+                                    chunk, elements_of(broken.chunks[chunk]), schedule.elements)
+                      : fmt::format("rank 0: element {} is never output", right.end - 32));
   });
 }
 
 TEST(CheckMutants, AChunkCutsABlockOrReachesBeyondTheTensor) {
-  for_each_schedule([](const Schedule& schedule) {
-    for (std::size_t chunk = 0; chunk < schedule.chunks.size(); ++chunk) {
-      const auto words = [&](const Schedule& broken, const std::string& problem) {
-        return fmt::format("chunk {}: {} {}", chunk, elements_of(broken.chunks[chunk]), problem);
-      };
-      Schedule broken = schedule;
-      broken.chunks[chunk].begin += 1;
-      EXPECT_VIOLATION(broken, words(broken, "does not lie on multiples of the alignment 32"));
-      broken = schedule;
-      broken.chunks[chunk].end -= 1;
-      EXPECT_VIOLATION(broken, words(broken, "does not lie on multiples of the alignment 32"));
-
-      broken.chunks[chunk].end = schedule.elements + 1;
-      EXPECT_VIOLATION(broken, words(broken, "is empty or reaches beyond the 389 elements"));
-      broken.chunks[chunk] = {32, 32};
-      EXPECT_VIOLATION(broken, words(broken, "is empty or reaches beyond the 389 elements"));
-      broken.chunks[chunk] = {UINT64_MAX, 32};
-      EXPECT_VIOLATION(broken, words(broken, "is empty or reaches beyond the 389 elements"));
+  for_each_chunk([](const Schedule& schedule, std::size_t chunk) {
+    const auto [begin, end] = schedule.chunks[chunk];
+    const char* const cuts = "does not lie on multiples of the alignment 32";
+    const char* const beyond = "is empty or reaches beyond the 389 elements";
+    for (const auto& [wrong, problem] : {std::pair(Chunk{begin + 1, end}, cuts),
+                                         {Chunk{begin, end - 1}, cuts},
+                                         {Chunk{begin, schedule.elements + 1}, beyond},
+                                         {Chunk{32, 32}, beyond},
+                                         {Chunk{UINT64_MAX, 32}, beyond}}) {
+      EXPECT_BROKEN(broken.chunks[chunk] = wrong,
+                    fmt::format("chunk {}: {} {}", chunk, elements_of(wrong), problem));
     }
   });
 }
 
 TEST(CheckMutants, NothingIsToBeReduced) {
-  for_each_schedule([](const Schedule& schedule) {
-    Schedule broken = schedule;
-    broken.world_size = 0;
-    EXPECT_VIOLATION(broken, "world size 0 is out of range: allowed is 1 to 65536");
-    broken.world_size = 65537;
-    EXPECT_VIOLATION(broken, "world size 65537 is out of range: allowed is 1 to 65536");
-    broken = schedule;
-    broken.elements = 0;
-    EXPECT_VIOLATION(broken, "0 elements per rank is out of range: allowed is 1 to 1099511627776");
-    broken.elements = kMaxElements + 1;
-    EXPECT_VIOLATION(
-        broken, "1099511627777 elements per rank is out of range: allowed is 1 to 1099511627776");
-    broken = schedule;
-    broken.alignment = 0;
-    EXPECT_VIOLATION(broken, "the alignment is 0");
+  const auto out_of_range = [](const char* what, const char* most) {
+    return fmt::format("{} is out of range: allowed is 1 to {}", what, most);
+  };
+  for_each_schedule([&](const Schedule& schedule) {
+    EXPECT_BROKEN(broken.world_size = 0, out_of_range("world size 0", "65536"));
+    EXPECT_BROKEN(broken.world_size = 65537, out_of_range("world size 65537", "65536"));
+    EXPECT_BROKEN(broken.elements = 0, out_of_range("0 elements per rank", "1099511627776"));
+    EXPECT_BROKEN(broken.elements = kMaxElements + 1,
+                  out_of_range("1099511627777 elements per rank", "1099511627776"));
+    EXPECT_BROKEN(broken.alignment = 0, "the alignment is 0");
   });
-  EXPECT_VIOLATION(Schedule(),
-                   "0 elements per rank is out of range: allowed is 1 to 1099511627776");
+  EXPECT_VIOLATION(Schedule(), out_of_range("0 elements per rank", "1099511627776"));
 }
 
 TEST(CheckMutants, ARankJoinsThatTakesNoPart) {
   for_each_schedule([](const Schedule& schedule) {
-    Schedule broken = schedule;
-    broken.world_size = kRanks + 1;
-    EXPECT_VIOLATION(broken, fmt::format("rank 0, {}: the result lacks the contribution of rank 6",
-                                         elements_of(schedule.chunks.front())));
+    EXPECT_BROKEN(broken.world_size = kRanks + 1,
+                  fmt::format("rank 0, {}: the result lacks the contribution of rank 6",
+                              elements_of(schedule.chunks.front())));
   });
 }
 

@@ -18,17 +18,6 @@
 namespace arlab::testing {
 namespace {
 
-/// Elements [begin, end) of every rank.
-Tensor slice(const Tensor& tensor, std::size_t begin, std::size_t end) {
-  Tensor part = make_tensor(tensor.dtype, {tensor.ranks(), end - begin});
-  for (std::size_t rank = 0; rank < tensor.ranks(); ++rank) {
-    std::ranges::copy(tensor.rank_bytes(rank).subspan(begin * size_of(tensor.dtype),
-                                                      part.rank_bytes(rank).size()),
-                      part.rank_bytes(rank).begin());
-  }
-  return part;
-}
-
 // ---------------------------------------------------------------- determinism
 
 TEST(Determinism, ThreadsAndTilesChangeNoBitAndNoCount) {
@@ -84,58 +73,6 @@ TEST(Determinism, MoreThreadsThanTiles) {
 
 // ---------------------------------------------------------------- the same bits by different ways
 
-TEST(SameBits, HierarchicalPipelinedIsHierarchical) {
-  for (const char* name : {"fp16", "qr-q6"}) {
-    const CodecPtr codec = find_codec(name);
-    const std::size_t a = codec->info().alignment;
-    for (const Rank n : {1, 4, 6}) {
-      const Tensor inputs =
-          make_synthetic("adversarial:seed=12", DType::fp16, n, 7 * a + a / 2 + 1);
-      for (const std::string own : {"encoded", "exact"}) {
-        for (const Rank group_size : divisors(n)) {
-          AlgorithmOptions options;
-          options.set("own", own);
-          options.set("group_size", group_size);
-          const Tensor expected = run({"hierarchical", options}, *codec, inputs);
-          for (const std::uint32_t micro_chunks : {1, 2, 3, 5, 8, 100, 4096}) {
-            options.set("micro_chunks", micro_chunks);
-            const Variant pipelined{"hierarchical_pipelined", options};
-            ASSERT_EQ(run(pipelined, *codec, inputs).data, expected.data)
-                << label(pipelined) << ", " << name << ", " << n << " ranks";
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(SameBits, HierarchicalWithOneGroupIsTwoShot) {
-  for (const char* name : {"fp16", "qr-q4"}) {
-    const CodecPtr codec = find_codec(name);
-    for (const Rank n : {1, 2, 3, 7, 8}) {
-      const Tensor inputs =
-          make_synthetic("adversarial:seed=13", DType::fp16, n, 5 * codec->info().alignment + 3);
-      for (const std::string own : {"encoded", "exact"}) {
-        AlgorithmOptions two_shot;
-        two_shot.set("own", own);
-        AlgorithmOptions one_group = two_shot;
-        one_group.set("group_size", n);
-        EXPECT_EQ(run({"hierarchical", one_group}, *codec, inputs).data,
-                  run({"two_shot", two_shot}, *codec, inputs).data)
-            << name << ", " << n << " ranks";
-      }
-    }
-  }
-}
-
-TEST(SameBits, RingsOfTwoDoNotDependOnForward) {
-  const CodecPtr codec = find_codec("qr-fp8");
-  const Tensor inputs = make_synthetic("gaussian", DType::fp16, 2, 5000);
-  AlgorithmOptions reencoded;
-  reencoded.set("forward", "reencoded");
-  EXPECT_EQ(run({"ring", reencoded}, *codec, inputs).data, run({"ring", {}}, *codec, inputs).data);
-}
-
 /// Algorithms whose sums do not depend on who owns an element: the own contribution is encoded like
 /// all others, and the order is by rank.
 std::vector<Variant> owner_blind_variants(Rank n) {
@@ -145,29 +82,6 @@ std::vector<Variant> owner_blind_variants(Rank n) {
            variant.algorithm == "halving_doubling" || variant.algorithm == "tree";
   });
   return variants;
-}
-
-// Bits do not depend on the message around them: QuickReduce's users were bitten by that (section
-// 5).
-TEST(SameBits, AnAlignedPartOfATensorGivesThePartOfTheResult) {
-  constexpr std::size_t kElements = 7 * 2048 + 99;
-  for (const char* name : {"qr-q4", "qr-fp8"}) {
-    const CodecPtr codec = find_codec(name);
-    for (const Rank n : {3, 4}) {
-      const Tensor inputs = make_synthetic("adversarial:seed=14", DType::bf16, n, kElements);
-      for (const Variant& variant : owner_blind_variants(n)) {
-        const Tensor whole = run(variant, *codec, inputs);
-        for (const auto& [begin, end] : {std::pair<std::size_t, std::size_t>{0, 2048},
-                                         {2048, 3 * 2048},
-                                         {4096, kElements},
-                                         {7 * 2048, kElements}}) {
-          ASSERT_EQ(run(variant, *codec, slice(inputs, begin, end)).data,
-                    slice(whole, begin, end).data)
-              << label(variant) << ", " << name << ", elements [" << begin << ", " << end << ")";
-        }
-      }
-    }
-  }
 }
 
 // A coarser alignment moves the chunks to other owners, and no element to another block.

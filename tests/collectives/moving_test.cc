@@ -12,7 +12,6 @@
 #include "reference/collectives/executor.h"
 #include "reference/collectives/schedule_builder.h"
 #include "reference/tensors/synthetic.h"
-#include "tests/collectives/oracle.h"
 #include "tests/collectives/run.h"
 #include "tests/collectives/toy_codecs.h"
 #include "tests/collectives/variants.h"
@@ -133,101 +132,7 @@ TEST(Moving, EncodesNoElementMoreOftenThanItHasTo) {
   }
 }
 
-// ---------------------------------------------------------------- bits
-
-/// What ranks of an exchange end with, slot by slot.
-Payloads exchanged(const Variant& variant, const Oracle& oracle, const Payloads& x) {
-  const std::size_t size = x[0].size() / x.size();
-  const std::string own = text_of(variant, "own");
-  Payloads outputs = x;
-  for (std::size_t from = 0; from < x.size(); ++from) {
-    for (std::size_t to = 0; to < x.size(); ++to) {
-      const auto source = std::span(x[from]).subspan(to * size, size);
-      Patterns slot = oracle.contribution({source.begin(), source.end()}, from == to, own);
-      if (combines(variant)) slot = oracle.contribution(slot, from == to, own);
-      const auto target = combines(variant) ? std::span(outputs[from]).subspan(to * size)
-                                            : std::span(outputs[to]).subspan(from * size);
-      std::ranges::copy(slot, target.begin());
-    }
-  }
-  return outputs;
-}
-
-/// What ranks must end with, from the comments at the heads of the files.
-std::vector<std::byte> expected_outputs(const Variant& variant, const Oracle& oracle,
-                                        const Tensor& inputs) {
-  const std::size_t n = inputs.ranks();
-  const Payloads x = payloads_of(inputs);
-  const Collective collective = collective_of(variant);
-  const bool is_broadcast = collective == Collective::broadcast;
-  const std::string own = text_of(variant, "own");
-  const auto chunk_results = [&](std::size_t owner, const Payloads& chunk) {
-    const std::size_t source = is_broadcast ? 0 : owner;
-    Payloads results = chunk;
-    if (collective == Collective::reduce_scatter) {
-      Payloads addends;
-      for (std::size_t rank = 0; rank < n; ++rank) {
-        addends.push_back(oracle.contribution(chunk[rank], rank == owner, own));
-      }
-      results[owner] = oracle.sum(addends, Start::zero);
-      return results;
-    }
-    for (std::size_t rank = 0; rank < n; ++rank) {
-      results[rank] = oracle.contribution(chunk[source], rank == source, own);
-    }
-    return results;
-  };
-  // Slots are of equal size; a broadcast is cut where blocks begin.
-  const std::size_t alignment = is_broadcast ? oracle.codec.info().alignment : 1;
-  return bytes_of(inputs.dtype, exchanges(collective)
-                                    ? exchanged(variant, oracle, x)
-                                    : chunk_by_chunk(x, n, alignment, chunk_results));
-}
-
-void expect_oracle(const std::string& name, DType dtype, Rank n, std::size_t size,
-                   Accumulate accumulate = Accumulate::native) {
-  const CodecPtr codec = find_codec(name);
-  for (const Variant& variant : moving_variants(n)) {
-    const bool slow =
-        exchanges(collective_of(variant)) && (own_exact(variant) || combines(variant));
-    if (n == 64 && slow) continue;  // 4096 slots take seconds
-    const Tensor inputs =
-        make_synthetic("adversarial:seed=4", dtype, n, elements_of(variant, n, size));
-    ASSERT_EQ(run(variant, *codec, inputs, {.sum = {.add = accumulate}}).data,
-              expected_outputs(variant, {*codec, dtype, accumulate}, inputs))
-        << name << " " << name_of(dtype) << ", " << label(variant) << ", " << n << " ranks, "
-        << size;
-  }
-}
-
-// Slots of less than an atom; and of atoms and a tail, so that most begin inside an atom of the
-// tensor.
-TEST(MovingBits, AreTheOracles) {
-  for (const char* codec : {"qr-q3", "qr-q4", "qr-q6", "qr-q8", "qr-fp8", "qr-fp4", "int5-g128",
-                            "int2-g32-sr", "int8-gtensor"}) {
-    for (const DType dtype : {DType::fp16, DType::bf16}) {
-      for (const std::size_t size : {1, 37, 2048, 2 * 2048 + 77}) {
-        expect_oracle(codec, dtype, 3, size);
-      }
-    }
-  }
-  for (const char* codec : {"mxfp8-e4m3", "nvfp4", "qr-q6"}) {
-    for (const std::size_t size : {5, 3000}) expect_oracle(codec, DType::bf16, 4, size);
-  }
-  expect_oracle("qr-q4", DType::fp16, 4, 3000, Accumulate::fp32);
-}
-
-TEST(MovingBits, AreTheOraclesForEveryWorldSize) {
-  for (const Rank n : world_sizes()) {
-    for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
-      for (const std::size_t size : {1, 5, 64}) {
-        expect_oracle(std::string(name_of(dtype)), dtype, n, size);
-      }
-    }
-    if (n > 5 && ARLAB_SHORT_TESTS) continue;
-    for (const char* codec : {"int4-g32", "qr-q4"}) expect_oracle(codec, DType::fp16, n, 37);
-  }
-}
+// ---------------------------------------------------------------- bits: test_collectives_oracle.py, and these
 
 /// Where slots are whole blocks, they are what the chunks of two_shot are.
 TEST(MovingBits, ReduceScatterThenAllGatherIsTwoShot) {
@@ -251,12 +156,9 @@ TEST(MovingBits, ACodecOfWholeMessagesGetsWholeSlots) {
   const MessageScaleCodec codec(kWholeTensor, false);
   const Tensor inputs = make_synthetic("gaussian:seed=6", DType::fp32, 3, 3 * 101);
   for (const Variant& variant : exchanging_variants(3)) {
-    const Tensor outputs = run(variant, codec, inputs, {.tile_elements = 1});
+    run(variant, codec, inputs, {.tile_elements = 1});
     const std::vector<std::size_t> sizes = codec.take_message_sizes();
     EXPECT_TRUE(std::ranges::all_of(sizes, [](std::size_t size) { return size == 101; }));
-    EXPECT_EQ(outputs.data, expected_outputs(variant, {codec, DType::fp32}, inputs))
-        << label(variant);
-    (void)codec.take_message_sizes();
   }
 }
 

@@ -1,4 +1,4 @@
-// Schedules as JSON: what is written is read back, what is malformed is refused at its place, and
+// Schedules as JSON: what is written is read back, and
 // an algorithm that a person wrote (tree.json) runs like any other.
 #include "reference/collectives/schedule_json.h"
 
@@ -10,7 +10,6 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/check.h"
 #include "reference/tensors/synthetic.h"
-#include "tests/collectives/oracle.h"
 #include "tests/collectives/variants.h"
 #include "tests/refusal.h"
 
@@ -196,28 +195,6 @@ TEST(Tree, IsACorrectAllReduceWithIdenticalRanks) {
   EXPECT_EQ(volume.messages, 6u);
 }
 
-TEST(Tree, GivesTheBitsOfItsFormula) {
-  const Schedule tree = read(tree_json());
-  for (const auto& [name, dtype] : {std::pair{"fp16", DType::fp16},
-                                    {"fp32", DType::fp32},
-                                    {"qr-q4", DType::fp16},
-                                    {"qr-fp8", DType::bf16}}) {
-    const CodecPtr codec = find_codec(name);
-    const Tensor inputs = make_synthetic("adversarial:seed=31", dtype, 4, 5000);
-    Tensor outputs = make_tensor(dtype, inputs.shape);
-    execute(tree, *codec, dtype, inputs.bytes(), outputs.bytes());
-
-    const Oracle oracle{*codec, dtype};
-    const auto x = [&](std::size_t rank) { return patterns_of(dtype, inputs.rank_bytes(rank)); };
-    const Patterns left = oracle.sum({x(0), oracle.through(x(1))}, Start::first);
-    const Patterns right = oracle.sum({x(2), oracle.through(x(3))}, Start::first);
-    const Patterns result = oracle.through(oracle.sum({left, oracle.through(right)}, Start::zero));
-    for (std::size_t rank = 0; rank < 4; ++rank) {
-      EXPECT_EQ(patterns_of(dtype, outputs.rank_bytes(rank)), result) << name << ", rank " << rank;
-    }
-  }
-}
-
 TEST(Tree, WithAMistakeIsRefusedByTheChecker) {
   Json json = tree_json();
   json["ops"][8]["from"] = {4, 4};
@@ -226,163 +203,6 @@ TEST(Tree, WithAMistakeIsRefusedByTheChecker) {
   json["ops"][8]["from"] = {4, 5};
   EXPECT_EQ(check(read(json)).violation,
             "op 8 (reduce on rank 0, chunk 0): uses value 5, which is on rank 2, not on rank 0");
-}
-
-// ---------------------------------------------------------------- malformed files
-
-/// What is said of a file.
-std::string refusal_of_text(std::string_view text) {
-  return refusal_of([&] { schedule_from_json(text); });
-}
-
-std::string refusal(const Json& json) { return refusal_of_text(json.dump()); }
-
-/// The refusal of tree.json with one value replaced.
-std::string with(const char* place, const Json& value) {
-  Json json = tree_json();
-  json[Json::json_pointer(place)] = value;
-  return refusal(json);
-}
-
-std::string without(const char* parent, const char* key) {
-  Json json = tree_json();
-  json[Json::json_pointer(parent)].erase(key);
-  return refusal(json);
-}
-
-TEST(MalformedJson, NamesTheMissingKey) {
-  for (const char* key : {"schema", "collective", "algorithm", "world_size", "elements",
-                          "alignment", "chunks", "ops", "outputs"}) {
-    EXPECT_EQ(without("", key), fmt::format("schedule: {} is missing", key));
-  }
-  for (const char* key : {"begin", "end"}) {
-    EXPECT_EQ(without("/chunks/0", key), fmt::format("schedule: chunks[0].{} is missing", key));
-  }
-  for (const char* key : {"op", "step", "rank", "to", "chunk", "from"}) {
-    EXPECT_EQ(without("/ops/3", key), fmt::format("schedule: ops[3].{} is missing", key));
-  }
-  for (const char* key : {"op", "step", "rank", "chunk", "start", "from"}) {
-    EXPECT_EQ(without("/ops/8", key), fmt::format("schedule: ops[8].{} is missing", key));
-  }
-  for (const char* key : {"rank", "chunk", "from", "begin"}) {
-    EXPECT_EQ(without("/outputs/2", key), fmt::format("schedule: outputs[2].{} is missing", key));
-  }
-}
-
-TEST(MalformedJson, NamesTheValueOfTheWrongType) {
-  EXPECT_EQ(refusal(Json::array()), "schedule: the file is an array, not an object");
-  EXPECT_EQ(refusal(nullptr), "schedule: the file is null, not an object");
-  EXPECT_EQ(refusal("two_shot"), "schedule: the file is 'two_shot', not an object");
-  EXPECT_EQ(with("/algorithm", 7), "schedule: algorithm is 7, not a text");
-  EXPECT_EQ(with("/world_size", "4"),
-            "schedule: world_size is '4', not an integer from 0 to 4294967295");
-  EXPECT_EQ(with("/chunks", 3), "schedule: chunks is 3, not an array");
-  EXPECT_EQ(with("/ops", Json::object()), "schedule: ops is an object, not an array");
-  EXPECT_EQ(with("/outputs", nullptr), "schedule: outputs is null, not an array");
-  EXPECT_EQ(with("/chunks/0", Json::array({0, 5000})),
-            "schedule: chunks[0] is an array, not an object");
-  EXPECT_EQ(with("/ops/5", 5), "schedule: ops[5] is 5, not an object");
-  EXPECT_EQ(with("/ops/5/rank", true),
-            "schedule: ops[5].rank is true, not an integer from 0 to 4294967295");
-  EXPECT_EQ(with("/ops/5/from", 3), "schedule: ops[5].from is 3, not an array");
-  EXPECT_EQ(with("/ops/6/from", Json::array({5})),
-            "schedule: ops[6].from is an array, not an integer from 0 to 4294967295");
-  EXPECT_EQ(with("/ops/5/from/1", nullptr),
-            "schedule: ops[5].from[1] is null, not an integer from 0 to 4294967295");
-  EXPECT_EQ(with("/ops/5/start", 0), "schedule: ops[5].start is 0; allowed: zero, first");
-}
-
-TEST(MalformedJson, NamesTheNumberThatIsNegativeBrokenOrHuge) {
-  EXPECT_EQ(with("/elements", -1),
-            "schedule: elements is -1, not an integer from 0 to 18446744073709551615");
-  EXPECT_EQ(with("/chunks/0/end", 0.5),
-            "schedule: chunks[0].end is 0.5, not an integer from 0 to 18446744073709551615");
-  EXPECT_EQ(with("/chunks/0/end", Json::parse("18446744073709551616")),
-            "schedule: chunks[0].end is 1.8446744073709552e+19, not an integer from 0 to "
-            "18446744073709551615");
-  EXPECT_EQ(with("/ops/1/rank", 4294967296),
-            "schedule: ops[1].rank is 4294967296, not an integer from 0 to 4294967295");
-  EXPECT_EQ(with("/ops/1/to", -4),
-            "schedule: ops[1].to is -4, not an integer from 0 to 4294967295");
-  EXPECT_EQ(with("/ops/6/from", 4294967295),
-            "schedule: ops[6].from is 4294967295, which no op can have");
-  EXPECT_EQ(with("/outputs/3/begin", -1),
-            "schedule: outputs[3].begin is -1, not an integer from 0 to 18446744073709551615");
-}
-
-TEST(MalformedJson, NamesTheWordThatIsNotKnown) {
-  EXPECT_EQ(with("/schema", "arlab.schedule/2"),
-            "schedule: schema is 'arlab.schedule/2'; allowed: arlab.schedule/1");
-  EXPECT_EQ(with("/collective", "all_together"),
-            "schedule: collective is 'all_together'; allowed: all_reduce, all_to_all, "
-            "dispatch_combine, reduce_scatter, all_gather, broadcast");
-  EXPECT_EQ(with("/ops/12/op", "broadcast"),
-            "schedule: ops[12].op is 'broadcast'; allowed: encode, send, reduce");
-  EXPECT_EQ(with("/ops/4/start", "one"), "schedule: ops[4].start is 'one'; allowed: zero, first");
-  EXPECT_EQ(with("/ops/0/codec", "innermost"),
-            "schedule: ops[0].codec is 'innermost'; allowed: outer, inner");
-  EXPECT_EQ(with("/ops/0/codec", 1), "schedule: ops[0].codec is 1; allowed: outer, inner");
-  EXPECT_EQ(with("/ops/0/from", "own"),
-            "schedule: ops[0].from is 'own'; allowed: \"input\" or the index of an earlier op");
-}
-
-TEST(MalformedJson, NamesTheKeyThatIsNotKnownOrStandsTwice) {
-  EXPECT_EQ(with("/wordl_size", 4),
-            "schedule: unknown key 'wordl_size'; allowed are schema, collective, algorithm, "
-            "world_size, elements, alignment, agreement, chunks, ops, outputs, group_size, volume, "
-            "check");
-  EXPECT_EQ(with("/chunks/0/size", 4),
-            "schedule: chunks[0]: unknown key 'size'; allowed are begin, end");
-  EXPECT_EQ(with("/ops/0/to", 1),
-            "schedule: ops[0]: unknown key 'to'; allowed are op, step, rank, chunk, codec, from");
-  EXPECT_EQ(with("/ops/1/start", "zero"),
-            "schedule: ops[1]: unknown key 'start'; allowed are op, step, rank, to, chunk, from");
-  EXPECT_EQ(with("/ops/4/to", 1),
-            "schedule: ops[4]: unknown key 'to'; allowed are op, step, rank, chunk, start, from");
-  EXPECT_EQ(with("/outputs/0/end", 1),
-            "schedule: outputs[0]: unknown key 'end'; allowed are rank, chunk, from, begin");
-  EXPECT_EQ(refusal_of_text(R"({"ops": [{"rank": 0, "step": 1, "rank": 0}]})"),
-            "schedule: the key 'rank' stands twice in one object");
-}
-
-TEST(MalformedJson, ThatIsNotJsonIsRefusedAtItsByte) {
-  const std::string text = tree_json().dump();
-  EXPECT_EQ(refusal_of_text(""), "schedule: not JSON, at byte 1");
-  EXPECT_EQ(refusal_of_text("{\"schema\": arlab}"), "schedule: not JSON, at byte 12");
-  EXPECT_EQ(refusal_of_text(text + "{}"),
-            fmt::format("schedule: not JSON, at byte {}", text.size() + 1));
-  for (std::size_t length = 0; length < text.size(); length += 7) {
-    EXPECT_TRUE(
-        refusal_of_text(text.substr(0, length)).starts_with("schedule: not JSON, at byte "));
-  }
-  EXPECT_EQ(refusal_of_text("{\"elements\": 1e400}").substr(0, 10), "schedule: ");
-  EXPECT_EQ(refusal_of_text("{\"\xff\": 1}").substr(0, 10), "schedule: ");
-}
-
-TEST(MalformedJson, ThatNestsWithoutEndIsRefused) {
-  const std::string words = "schedule: it nests deeper than 4 levels";
-  EXPECT_EQ(refusal_of_text(std::string(1'000'000, '[')), words);
-  std::string objects;
-  for (int i = 0; i < 100'000; ++i) objects += "{\"ops\":";
-  EXPECT_EQ(refusal_of_text(objects), words);
-}
-
-// What has the right types but no meaning is for check() to refuse, with the same place.
-TEST(MalformedJson, OfTheRightTypesIsRefusedByTheChecker) {
-  const auto violation = [](const char* place, const Json& value) {
-    Json json = tree_json();
-    json[Json::json_pointer(place)] = value;
-    return check(read(json)).violation;
-  };
-  EXPECT_EQ(violation("/ops/6/from", 99),
-            "op 6 (encode on rank 2, chunk 0): uses value 99, which does not exist yet");
-  EXPECT_EQ(violation("/ops/1/from", "input"),
-            "op 1 (send on rank 1, chunk 0): sends a raw value; only encoded values travel");
-  EXPECT_EQ(violation("/ops/4/from", Json::array()),
-            "op 4 (reduce on rank 0, chunk 0): adds nothing");
-  EXPECT_EQ(violation("/outputs/1/from", 99), "output 1 of rank 1: there is no value 99");
-  EXPECT_EQ(violation("/world_size", 0), "world size 0 is out of range: allowed is 1 to 65536");
-  EXPECT_EQ(violation("/ops", Json::array()), "output 0 of rank 0: there is no value 9");
 }
 
 }  // namespace

@@ -18,8 +18,9 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 def schedule_stream(mode, text=""):
     program = Path(os.environ["ARLAB_BIN"]) / "schedule_stream"
-    run = subprocess.run([program, mode], input=text, stdout=subprocess.PIPE, text=True, check=True)
-    return run.stdout.splitlines()
+    read = text.encode(errors="surrogateescape")
+    run = subprocess.run([program, mode], input=read, stdout=subprocess.PIPE, check=True)
+    return run.stdout.decode().splitlines()
 
 
 def reader_says(schedules):
@@ -82,34 +83,63 @@ def test_the_handwritten_tree_is_valid_and_correct():
     assert reader_says([TREE]) == ["ok"]
 
 
-MALFORMED = [without(path) for path in keys(TREE)] + [
-    changed(("schema",), "arlab.schedule/2"),
-    changed(("collective",), "all_together"),
-    changed(("algorithm",), 7),
-    changed(("world_size",), -1),
-    changed(("world_size",), "4"),
-    changed(("elements",), 0.5),
-    changed(("chunks",), {}),
-    changed(("chunks", 0, "begin"), -1),
-    changed(("ops", 0, "op"), "broadcast"),
-    changed(("ops", 0, "from"), "own"),
-    changed(("ops", 0, "codec"), "innermost"),
-    changed(("ops", 0, "codec"), 1),
-    changed(("ops", 1, "codec"), "inner"),
-    changed(("ops", 0, "from"), 4294967295),
-    changed(("ops", 1, "rank"), 4294967296),
-    changed(("ops", 4, "start"), "one"),
-    changed(("ops", 4, "from"), 3),
-    changed(("ops", 4, "from", 0), None),
-    changed(("ops", 6, "from"), [5]),
-    changed(("outputs", 0, "begin"), -1),
-    changed(("outputs", 0), [0, 0, 9, 0]),
-    changed(("wordl_size",), 4),
-    changed(("ops", 0, "to"), 1),
-    changed(("outputs", 0, "end"), 5000),
-    [],
-    None,
-]
+U32, U64 = "not an integer from 0 to 4294967295", "not an integer from 0 to 18446744073709551615"
+
+
+def place(path):
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
+
+
+# What the reader says of the file, behind "schedule: ".
+MALFORMED = [(without(path), f"{place(path)} is missing") for path in keys(TREE)] + [
+    ([], "the file is an array, not an object"),
+    (None, "the file is null, not an object"),
+    ("two_shot", "the file is 'two_shot', not an object"),
+    (changed(("wordl_size",), 4), "unknown key 'wordl_size'; allowed are schema, collective, algorithm, world_size, "
+     "elements, alignment, agreement, chunks, ops, outputs, group_size, volume, check"),
+    *((changed(path, value), f"{place(path)} is {words}") for path, value, words in [
+        (("schema",), "arlab.schedule/2", "'arlab.schedule/2'; allowed: arlab.schedule/1"),
+        (("collective",), "all_together", "'all_together'; allowed: all_reduce, all_to_all, dispatch_combine, "
+         "reduce_scatter, all_gather, broadcast"),
+        (("algorithm",), 7, "7, not a text"),
+        (("world_size",), -1, f"-1, {U32}"),
+        (("world_size",), "4", f"'4', {U32}"),
+        (("elements",), 0.5, f"0.5, {U64}"),
+        (("elements",), -1, f"-1, {U64}"),
+        (("chunks",), {}, "an object, not an array"),
+        (("chunks",), 3, "3, not an array"),
+        (("chunks", 0), [0, 5000], "an array, not an object"),
+        (("chunks", 0, "begin"), -1, f"-1, {U64}"),
+        (("chunks", 0, "end"), 0.5, f"0.5, {U64}"),
+        (("ops",), {}, "an object, not an array"),
+        (("ops", 0, "op"), "broadcast", "'broadcast'; allowed: encode, send, reduce"),
+        (("ops", 0, "from"), "own", "'own'; allowed: \"input\" or the index of an earlier op"),
+        (("ops", 0, "from"), 4294967295, "4294967295, which no op can have"),
+        (("ops", 0, "codec"), "innermost", "'innermost'; allowed: outer, inner"),
+        (("ops", 0, "codec"), 1, "1; allowed: outer, inner"),
+        (("ops", 1, "rank"), 4294967296, f"4294967296, {U32}"),
+        (("ops", 1, "to"), -4, f"-4, {U32}"),
+        (("ops", 4, "start"), "one", "'one'; allowed: zero, first"),
+        (("ops", 4, "start"), 0, "0; allowed: zero, first"),
+        (("ops", 4, "from"), 3, "3, not an array"),
+        (("ops", 4, "from", 0), None, f"null, {U32}"),
+        (("ops", 5), 5, "5, not an object"),
+        (("ops", 5, "rank"), True, f"true, {U32}"),
+        (("ops", 6, "from"), [5], f"an array, {U32}"),
+        (("outputs",), None, "null, not an array"),
+        (("outputs", 0), [0, 0, 9, 0], "an array, not an object"),
+        (("outputs", 3, "begin"), -1, f"-1, {U64}"),
+    ]),
+    *((changed((*path, key), value), f"{place(path)}: unknown key '{key}'; allowed are {allowed}")
+      for path, key, value, allowed in [
+        (("chunks", 0), "size", 4, "begin, end"),
+        (("ops", 0), "to", 1, "op, step, rank, chunk, codec, from"),
+        (("ops", 1), "codec", "inner", "op, step, rank, to, chunk, from"),
+        (("ops", 1), "start", "zero", "op, step, rank, to, chunk, from"),
+        (("ops", 4), "to", 1, "op, step, rank, chunk, start, from"),
+        (("outputs", 0), "end", 5000, "rank, chunk, from, begin"),
+    ]),
+]  # fmt: skip
 
 
 def in_fractions(schedule):
@@ -135,27 +165,39 @@ def test_a_schedule_of_any_size_has_fractions_and_only_these():
 
 
 def test_what_the_reader_refuses_the_schema_refuses():
-    for schedule, answer in zip(MALFORMED, reader_says(MALFORMED), strict=True):
-        assert answer.startswith("schedule: "), (answer, schedule)
-        assert not VALIDATOR.is_valid(schedule), answer
+    schedules = [schedule for schedule, _ in MALFORMED]
+    assert reader_says(schedules) == [f"schedule: {words}" for _, words in MALFORMED]
+    assert not [schedule for schedule in schedules if VALIDATOR.is_valid(schedule)]
+    assert reader_says([changed(("chunks", 0, "end"), 1 << 64)]) == [
+        f"schedule: chunks[0].end is 1.8446744073709552e+19, {U64}"
+    ]  # the schema bounds no end but by the elements
 
 
 @pytest.mark.parametrize(
-    "schedule",
+    "path, value, violation",
     [
-        changed(("world_size",), 0),
-        changed(("world_size",), 65537),
-        changed(("elements",), 0),
-        changed(("elements",), (1 << 40) + 1),
-        changed(("alignment",), 0),
-        changed(("chunks", 0, "end"), 0),
-        changed(("ops", 1, "from"), "input"),
-        changed(("ops", 4, "from"), []),
+        (("world_size",), 0, "world size 0 is out of range: allowed is 1 to 65536"),
+        (("world_size",), 65537, "world size 65537 is out of range: allowed is 1 to 65536"),
+        (("elements",), 0, "0 elements per rank is out of range: allowed is 1 to 1099511627776"),
+        (("elements",), 2**40 + 1, f"{2**40 + 1} elements per rank is out of range: allowed is 1 to {2**40}"),
+        (("alignment",), 0, "the alignment is 0"),
+        (("chunks", 0, "end"), 0, "chunk 0: elements [0, 0) is empty or reaches beyond the 5000 elements"),
+        (("ops", 1, "from"), "input", "op 1 (send on rank 1, chunk 0): sends a raw value; only encoded values travel"),
+        (("ops", 4, "from"), [], "op 4 (reduce on rank 0, chunk 0): adds nothing"),
     ],
 )
-def test_what_the_schema_refuses_beyond_types_the_checker_refuses(schedule):
-    assert not VALIDATOR.is_valid(schedule)
-    assert reader_says([schedule])[0].startswith("violation: ")
+def test_what_the_schema_refuses_beyond_types_the_checker_refuses(path, value, violation):
+    assert not VALIDATOR.is_valid(changed(path, value))
+    assert reader_says([changed(path, value)]) == [f"violation: {violation}"]
+
+
+def test_what_names_no_value_the_checker_refuses():
+    for path, value, violation in [
+        (("ops", 6, "from"), 99, "op 6 (encode on rank 2, chunk 0): uses value 99, which does not exist yet"),
+        (("outputs", 1, "from"), 99, "output 1 of rank 1: there is no value 99"),
+        (("ops",), [], "output 0 of rank 0: there is no value 9"),
+    ]:
+        assert reader_says([changed(path, value)]) == [f"violation: {violation}"]
 
 
 VALUES = [
@@ -217,6 +259,22 @@ def test_excess_and_other_texts_are_refused_in_a_short_line():
     texts += [text.replace(list_, f"{list_}{deep}, ", 1) for list_ in ('"chunks": [', '"ops": [')]
     texts.append("{" + ", ".join(f'"k{i}": 0' for i in range(60_000)) + ", " + text[1:])
     assert all(wrong != text for wrong in texts)
-    texts += ["", " ", "null", "7", '"arlab.schedule/1"', "{}", "{", deep, "[" * 100_000, '{"schema": }', "{'schema': 1}", "\0", "\ufeff", "NaN"]
+    deeper = "schedule: it nests deeper than 4 levels"
+    assert reader_says_of_texts([deep, "[" * 1_000_000, '{"ops":' * 100_000, *texts[:2], *texts[4:6]]) == [deeper] * 7
+    texts += [" ", "null", "7", "{}", "{", "\0", "\ufeff", "NaN", '{"elements": 1e400}', '{"\udcff": 1}']
     for wrong, answer in zip(texts, reader_says_of_texts(texts), strict=True):
         assert answer.startswith("schedule: "), (answer, wrong[:100])
+
+
+def test_what_is_not_json_is_refused_at_its_byte():
+    text = json.dumps(TREE)
+    twice = '{"ops": [{"rank": 0, "step": 1, "rank": 0}]}'
+    assert reader_says_of_texts(["", '{"schema": arlab}', "{'schema': 1}", text + "{}", twice]) == [
+        "schedule: not JSON, at byte 1",
+        "schedule: not JSON, at byte 12",
+        "schedule: not JSON, at byte 2",
+        f"schedule: not JSON, at byte {len(text) + 1}",
+        "schedule: the key 'rank' stands twice in one object",
+    ]
+    for answer in reader_says_of_texts(text[:length] for length in range(0, len(text), 7)):
+        assert answer.startswith("schedule: not JSON, at byte ")

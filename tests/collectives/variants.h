@@ -59,7 +59,7 @@ inline std::vector<FieldValue> values_of(const Field& option, Rank world_size,
   } else if (std::holds_alternative<Integer>(option.kind)) {
     // Whose stripe an element is changes nothing but with an owner that is exact: sum_test.cc, tests/python/test_sums.py.
     if (option.name == "stripe") return {std::uint64_t{0}};
-    // Several rings: algorithms_test.cc, executor_oracle_test.cc.
+    // Several rings: algorithms_test.cc, test_collectives_oracle.py.
     if (option.name == "rings") return {std::uint64_t{1}};
     for (const std::uint64_t n : option.name == "group_size" ? divisors(world_size) : numbers) {
       values.emplace_back(n);

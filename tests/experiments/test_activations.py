@@ -7,7 +7,6 @@ adds may move a float32 partial sum across a float16 rounding boundary.
 """
 
 import hashlib
-import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "activations"
 sys.path.insert(0, str(FOLDER.parent / "python"))
 
 from arlab.fetch import cache_folder  # noqa: E402
+from scripts import loaded  # noqa: E402
 
 WAYS = (2, 4, 8)
 TOKENS = 32
@@ -30,15 +30,7 @@ MAX_BYTES = 4_000_000
 WEIGHTS = cache_folder() / "models" / "minilm" / "model.safetensors"
 
 
-def import_capture():
-    specification = importlib.util.spec_from_file_location("capture", FOLDER / "capture.py")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["capture"] = module  # dataclasses look their module up
-    specification.loader.exec_module(module)
-    return module
-
-
-capture = import_capture()
+capture = loaded(FOLDER / "capture.py")
 
 
 def read_sample(path):

@@ -1,6 +1,5 @@
 """Studies of single ideas for codecs: their pages say what their tables say, and what was learnt is what it should be."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import arlab
 import numpy as np
+from scripts import loaded
 
 STUDIES = Path(__file__).resolve().parents[2] / "experiments" / "studies"
 
@@ -17,15 +17,8 @@ def test_sums_of_codes_are_as_the_program_says():
     assert done.returncode == 0, done.stderr
 
 
-def learnt():
-    specification = importlib.util.spec_from_file_location("learnt", STUDIES / "learnt/learnt.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
 def test_a_rotation_that_was_learnt():
-    study = learnt()
+    study = loaded(STUDIES / "learnt/learnt.py")
     blocks = study.captured()
     rotation = study.rotation_of(blocks, steps=100, batch=1024)
     assert np.allclose(rotation @ rotation.T, np.eye(study.BLOCK), atol=1e-10)
@@ -42,7 +35,7 @@ def test_a_rotation_that_was_learnt():
 
 
 def test_the_page_has_the_table():
-    study = learnt()
+    study = loaded(STUDIES / "learnt/learnt.py")
     rows = study.rows_of(STUDIES / "learnt/learnt.csv")
     assert len(rows) == 6
     assert study.table(rows) in (STUDIES / "learnt/README.md").read_text(encoding="utf-8")

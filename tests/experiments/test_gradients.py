@@ -1,6 +1,5 @@
 """The study of gradients: equal bytes when run again, and error feedback does what its page says."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -11,13 +10,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in gradients.py, which 
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 import pytest  # noqa: E402
+from scripts import loaded  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "studies" / "gradients"
 SCRIPT = FOLDER / "gradients.py"
-specification = importlib.util.spec_from_file_location("gradients", SCRIPT)
-gradients = importlib.util.module_from_spec(specification)
-sys.modules["gradients"] = gradients
-specification.loader.exec_module(gradients)
+gradients = loaded(SCRIPT)
 
 
 def run(folder, *options):

@@ -1,25 +1,19 @@
 """The study of what compression does to a language model: its page says what its files say, and its judgements can fail."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from arlab import figures
 from arlab.figures.tables import InputError
+from scripts import loaded
 
 STUDY = Path(__file__).resolve().parents[2] / "experiments/studies/model_quality"
 
 
 @pytest.fixture(scope="module")
 def make():
-    spec = importlib.util.spec_from_file_location("make_model_quality", STUDY / "make.py")
-    loaded = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    spec.loader.exec_module(loaded)
-    sys.path[:] = before
-    return loaded
+    return loaded(STUDY / "make.py")
 
 
 def test_the_page_says_what_its_files_say(make):

@@ -1,25 +1,20 @@
 """The mixture of experts and the sentence embeddings of the model_quality study."""
 
 import csv
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts import loaded
 
 STUDY = Path(__file__).resolve().parents[2] / "experiments/studies/model_quality"
 
 
 @pytest.fixture(scope="module")
 def others():
-    spec = importlib.util.spec_from_file_location("model_quality_others", STUDY / "others.py")
-    loaded = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    spec.loader.exec_module(loaded)
-    sys.path[:] = before
-    return loaded
+    return loaded(STUDY / "others.py")
 
 
 def test_every_token_comes_back_from_its_experts(others):

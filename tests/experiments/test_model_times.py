@@ -1,26 +1,15 @@
 """The studies about times of models: where a codec stops to pay, and pages that say what their CSV files say."""
 
-import importlib.util
 import math
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from arlab import figures
 from arlab.figures.tables import InputError
+from scripts import loaded
 
 STUDIES = Path(__file__).resolve().parents[2] / "experiments/studies"
-
-
-def module(study):
-    """make.py of a study."""
-    spec = importlib.util.spec_from_file_location(f"make_{study}", STUDIES / study / "make.py")
-    loaded = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    spec.loader.exec_module(loaded)
-    sys.path[:] = before
-    return loaded
 
 
 def frame(times):
@@ -61,7 +50,7 @@ def test_figures_have_a_panel_each(tmp_path):
 
 
 def test_the_page_says_what_its_files_say():
-    make = module("model_time")
+    make = loaded(STUDIES / "model_time" / "make.py")
     page = (STUDIES / "model_time/README.md").read_text()
     assert make.page_of(page, make.HERE) == page
     changed = page.replace("| A100 | 1.24 |", "| A100 | 1.25 |")
@@ -69,13 +58,13 @@ def test_the_page_says_what_its_files_say():
 
 
 def test_the_table_of_codecs_is_that_of_its_files():
-    make = module("which_codec")
+    make = loaded(STUDIES / "which_codec" / "make.py")
     page = (STUDIES / "which_codec/README.md").read_text()
     assert make.page_of(page, make.committed()) == page
 
 
 def test_quality_needs_its_columns(tmp_path):
-    make = module("which_codec")
+    make = loaded(STUDIES / "which_codec" / "make.py")
     (tmp_path / "q.csv").write_text("codec,ranks\nqr-q8,8\n")
     with pytest.raises(SystemExit, match="no column algorithm"):
         make.quality(tmp_path / "q.csv")
@@ -86,7 +75,7 @@ def test_quality_needs_its_columns(tmp_path):
 
 
 def test_what_if_answers_each_question_with_a_command_and_a_picture():
-    make = module("what_if")
+    make = loaded(STUDIES / "what_if" / "make.py")
     page = (make.HERE / "README.md").read_text()
     names = [name for _, name, _ in make.questions()]
     assert len(names) == page.count("\n## ") - 1 == 7  # the last heading is no question

@@ -1,24 +1,19 @@
 """The page of other libraries' formats says what its results say, and the comparison finds a planted mistake."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts import loaded
 
 STUDY = Path(__file__).resolve().parents[2] / "experiments/studies/who_holds_which_bits"
 
 
 @pytest.fixture(scope="module")
 def make():
-    specification = importlib.util.spec_from_file_location("who_holds_which_bits", STUDY / "make.py")
-    module = importlib.util.module_from_spec(specification)
-    before = list(sys.path)
-    specification.loader.exec_module(module)
-    sys.path[:] = before
-    return module
+    return loaded(STUDY / "make.py")
 
 
 def fake(make, mistake):

@@ -142,6 +142,12 @@ def in_range_patterns(f):
     return (others & 0x807FFFFF | exponents << 23).view(np.float32)
 
 
+def every_nan(f):
+    """Of both signs; of formats that keep no payload, a part."""
+    positive = np.arange(0x7F800001, 0x80000000, 1 if f.bits == 16 else 31, np.uint32)
+    return np.concatenate([positive, positive | 0x80000000]).view(np.float32)
+
+
 def check_from_float(f, values):
     for overflow, expected in oracle_codes(f, values).items():
         actual = convert_stream([f.name, "from", overflow], values, f.code_type)
@@ -155,9 +161,16 @@ def check_from_float(f, values):
 
 
 @each_format
-def test_every_code_to_float(f):
-    actual = convert_stream([f.name, "to"], f.codes(), np.uint32)
-    np.testing.assert_array_equal(actual, patterns(oracle_values(f)))
+def test_every_code_to_float_and_back(f):
+    values = convert_stream([f.name, "to"], f.codes(), np.float32)
+    np.testing.assert_array_equal(patterns(values), patterns(oracle_values(f)))
+    codes = convert_stream([f.name, "from"], values, f.code_type)
+    assert (codes == f.codes())[~np.isnan(values)].all()
+
+
+@each_format
+def test_every_nan(f):
+    check_from_float(f, every_nan(f))
 
 
 @each_format
@@ -181,6 +194,92 @@ def test_the_oracle_tells_the_variants_apart():
     for f in FORMATS[:5]:
         codes = oracle_codes(f, large)
         assert (codes["ieee"] != codes["saturate"]).all()
+
+
+# Mistakes: of the codes of some numbers, what somebody might make of them. What is compared above differs.
+
+
+def value_of(f, codes):
+    return codes.astype(f.code_type).view(f.dtype).astype(np.float32)
+
+
+def smallest_normal(f):
+    return np.float32(ml_dtypes.finfo(f.dtype).smallest_normal)
+
+
+def rounds_towards_zero(f, x, codes):
+    return np.where(np.abs(value_of(f, codes["ieee"])) > np.abs(x), codes["ieee"] - 1, codes["ieee"])
+
+
+def rounds_ties_away(f, x, codes):
+    above, below = (np.abs(value_of(f, codes["ieee"] + up).astype(np.float64)) for up in (1, 0))
+    tie = (above - np.abs(x) == np.abs(x) - below) & (above > below)
+    return np.where(tie, codes["ieee"] + 1, codes["ieee"])
+
+
+def flushes_subnormals(f, x, codes):
+    return oracle_codes(f, np.where(np.abs(x) < smallest_normal(f), np.copysign(np.float32(0), x), x))["ieee"]
+
+
+def loses_the_carry(f, x, codes):
+    value, next_exponent = value_of(f, codes["ieee"]), 1 << ml_dtypes.finfo(f.dtype).nmant
+    carried = np.isfinite(value) & (codes["ieee"] % next_exponent == 0) & (np.abs(value) > np.abs(x))
+    return np.where(carried, codes["ieee"] - next_exponent, codes["ieee"])
+
+
+def rounds_twice(f, x, codes):
+    excess = 23 - (ml_dtypes.finfo(f.dtype).nmant + 2)
+    bits = patterns(x)
+    rounded = (bits + np.uint32((1 << (excess - 1)) - 1) + (bits >> excess & 1)) >> excess << excess
+    return oracle_codes(f, np.where(np.isfinite(x), rounded, bits).astype(np.uint32).view(np.float32))["ieee"]
+
+
+def overflows_without_rounding(f, x, codes):
+    large = np.abs(x) > np.float32(ml_dtypes.finfo(f.dtype).max)
+    return oracle_codes(f, np.where(large, np.copysign(np.float32(np.inf), x), x))["ieee"]
+
+
+def does_not_saturate_infinity(f, x, codes):
+    return np.where(np.isinf(x), codes["ieee"], codes["saturate"])
+
+
+def saturates_nan(f, x, codes):
+    largest = np.asarray(ml_dtypes.finfo(f.dtype).max, f.dtype).view(f.code_type)
+    return np.where(np.isnan(x), largest, codes["saturate"])
+
+
+def cuts_nan_to_infinity(f, x, codes):
+    payload = (patterns(x) & 0x7FFFFF) >> (23 - ml_dtypes.finfo(f.dtype).nmant)
+    infinity = oracle_codes(f, np.copysign(np.float32(np.inf), x))["ieee"]
+    return np.where(np.isnan(x), infinity | payload, codes["ieee"])
+
+
+def loses_the_sign_of_zero(f, x, codes):
+    return np.where(x == 0, 0, codes["ieee"])
+
+
+def gives_zero_a_sign(f, x, codes):
+    return np.where((codes["ieee"] == 0) & np.signbit(x), 0x80, codes["ieee"])
+
+
+SATURATE_ALWAYS = {"e2m3", "e3m2", "e2m1"}
+MISTAKES = {  # and the formats in which it is none
+    rounds_towards_zero: set(), rounds_ties_away: set(), flushes_subnormals: set(), loses_the_carry: set(),
+    rounds_twice: set(), overflows_without_rounding: SATURATE_ALWAYS, does_not_saturate_infinity: SATURATE_ALWAYS,
+    saturates_nan: set(), cuts_nan_to_infinity: {f.name for f in FORMATS if f.bits < 16},
+    loses_the_sign_of_zero: {"e4m3fnuz"}, gives_zero_a_sign: {f.name for f in FORMATS} - {"e4m3fnuz"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("f", FORMATS[:-1], ids=lambda f: f.name)
+def test_mistakes_are_seen(f, mistake):
+    x = boundaries(f)
+    codes = oracle_codes(f, x)
+    saturates = mistake in (does_not_saturate_infinity, saturates_nan)
+    with np.errstate(all="ignore"):
+        differ = mistake(f, x, codes).astype(f.code_type) != codes["saturate" if saturates else "ieee"]
+    assert differ.any() or f.name in MISTAKES[mistake]
 
 
 def test_usage_error_is_reported():

@@ -1,6 +1,8 @@
 """arlab.conformance: right all-reduces pass, broken ones are caught, wherever ranks are."""
 
+import sys
 import threading
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -8,6 +10,10 @@ import pytest
 
 from arlab import conformance
 from arlab.conformance import CheckError, NumpyTensors, check
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "codecs"))
+from microscaling_oracle import MXINT8  # noqa: E402
+from wire_oracle import PAYLOADS  # noqa: E402
 
 LENGTHS = [1, 100, 2049]
 
@@ -191,43 +197,29 @@ def test_the_claim_names_its_codec():
 
 # ---------------------------------------------------------------- codecs
 
-def mxint8_encode(x, flush=False, ties_away=False):
-    """MXINT8 of the OCP specification in NumPy, in arlab's layout: all codes, then all scales, per 4096 elements."""
-    wire = []
-    for begin in range(0, len(x), 4096):
-        chunk = x[begin : begin + 4096].astype(np.float32)
-        blocks = np.zeros((-(-len(chunk) // 32), 32), np.float32)
-        blocks.reshape(-1)[: len(chunk)] = chunk
-        largest = np.abs(blocks).max(axis=1, keepdims=True)
-        finite = np.isfinite(largest)
-        exponent = np.where(finite & (largest > 0), np.frexp(np.where(finite, largest, 1))[1] - 1, -127)
-        exponent = np.clip(exponent, -127, 127)
-        if flush:  # a mistake: subnormals are zeros
-            exponent = np.maximum(exponent, -10)
-        scaled = np.where(finite, blocks, 0) / np.exp2(exponent.astype(np.float64)) * 64
-        codes = np.sign(scaled) * np.floor(np.abs(scaled) + 0.5) if ties_away else np.rint(scaled)
-        codes = np.clip(codes, -127, 127).astype(np.int8).view(np.uint8).reshape(-1)[: len(chunk)]
-        scales = np.where(finite, exponent + 127, 255).astype(np.uint8)
-        scales[(largest == 0) & finite] = 0
-        wire += [codes, scales.reshape(-1)]
-    return np.concatenate(wire)
+RIGHT = MXINT8("mxint8")
+NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+
+
+def mxint8_encode(x, codec=RIGHT):
+    dtype = NAMES[x.dtype.name]
+    return codec.encode(dtype, x.view(PAYLOADS[dtype].word))
 
 
 def mxint8_decode(wire, dtype, elements):
-    values = []
-    while elements > 0:
-        count = min(elements, 4096)
-        blocks = -(-count // 32)
-        codes = np.zeros(blocks * 32, np.int8)
-        codes[:count] = wire[:count].view(np.int8)
-        scales = wire[count : count + blocks].astype(np.float64)
-        factors = np.where(scales == 255, np.nan, np.exp2(scales - 127))
-        values.append((codes.reshape(-1, 32) / 64 * factors[:, None]).reshape(-1)[:count])
-        wire, elements = wire[count + blocks :], elements - count
-    values = np.concatenate(values).astype(np.float32).astype(dtype)
-    quiet = {"float16": 0x7E00, "bfloat16": 0x7FC0, "float32": 0x7FC00000}[values.dtype.name]
-    values.view(f"u{values.itemsize}")[np.isnan(values)] = quiet
-    return values
+    name = NAMES[np.dtype(dtype).name]
+    return RIGHT.decode(name, wire, elements).view(PAYLOADS[name].type)
+
+
+class FlushesSubnormals(MXINT8):
+    def exponent(self, largest):
+        return np.maximum(super().exponent(largest), -10)
+
+
+class RoundsTiesAway(MXINT8):
+    def round(self, x):
+        away = np.sign(x) * np.floor(np.abs(x * np.float32(64)) + np.float32(0.5))
+        return np.clip(away, -127, 127).astype(np.int8).view(np.uint8), np.abs(away) > 127
 
 
 def test_a_codec_in_numpy_is_the_reference(tmp_path):
@@ -243,9 +235,9 @@ def test_a_codec_in_numpy_is_the_reference(tmp_path):
     assert report.passed and all(case["elements"] == 0 and case["dtype"] == "bf16" for case in report.cases)
 
 
-@pytest.mark.parametrize("mistake", ["flush", "ties_away"])
-def test_a_mistake_in_a_codec_is_named(mistake):
-    report = conformance.check_codec(lambda x: mxint8_encode(x, **{mistake: True}), mxint8_decode, "mxint8", dtype="fp16")
+@pytest.mark.parametrize("mistaken", [FlushesSubnormals("mxint8"), RoundsTiesAway("mxint8")], ids=lambda codec: type(codec).__name__)
+def test_a_mistake_in_a_codec_is_named(mistaken):
+    report = conformance.check_codec(lambda x: mxint8_encode(x, mistaken), mxint8_decode, "mxint8", dtype="fp16")
     assert not report.passed
     assert all("wire byte" in finding and "the reference's 0x" in finding for finding in report.findings)
     assert sum(case["wire_differs"] for case in report.cases) > 0 == sum(case["elements_differ"] for case in report.cases)

@@ -11,6 +11,7 @@
 #include "sim/topology/routes.h"
 #include "tests/refusal.h"
 #include "tests/sim/machine.h"
+#include "tests/words.h"
 
 namespace arlab {
 namespace {
@@ -424,21 +425,10 @@ TEST(Routes, AreThoseThatASearchFinds) {
   }
   all.push_back(machine(fat_tree, 40, 4));  // pods of 2 servers
   all.push_back(machine(fat_tree, 20, 4));  // the last pod is not full
-  for (const std::vector<Rank>& shape : std::vector<std::vector<Rank>>{{4},
-                                                                       {5},
-                                                                       {2, 2},
-                                                                       {2, 3},
-                                                                       {3, 4},
-                                                                       {4, 1, 3},
-                                                                       {1, 1, 2},
-                                                                       {2, 5, 2},
-                                                                       {4, 4, 4},
-                                                                       {3, 3, 3},
-                                                                       {2, 2, 2, 2, 2, 2},
-                                                                       {6, 5}}) {
-    all.push_back(torus_machine(shape));
-  }
-  for (const char* name : {"dragonfly:6", "dragonfly:36", "dragonfly:72", "dragonfly:100"}) {
+  for (const std::string& name : testing::words(
+           "torus:4 torus:5 torus:2x2 torus:2x3 torus:3x4 torus:4x1x3 torus:1x1x2 torus:2x5x2 "
+           "torus:4x4x4 torus:3x3x3 torus:2x2x2x2x2x2 torus:6x5 dragonfly:6 dragonfly:36 "
+           "dragonfly:72 dragonfly:100")) {
     all.push_back(find_topology(name));
   }
   for (const Topology& t : all) EXPECT_EQ(difference(t), "");

@@ -1044,45 +1044,6 @@ TEST(Simulator, WhatIsDecodedAheadKeepsNobodyWaitingBeforeItsFirstByte) {
   EXPECT_NEAR(r.latency_us, 6.028, 0.0005);
 }
 
-TEST(Simulator, SaysWhyOneRankDoesNotStandForAll) {
-  const auto refusal_of = [](const char* algorithm, const Topology& t, Rank ranks,
-                             std::uint64_t elements, const SimulateOptions& options = {}) {
-    return message_of([&] {
-      plan_of(find_algorithm(algorithm), {.world_size = ranks, .elements = elements}, *one_byte(),
-              DType::fp16, t, options);
-    });
-  };
-  constexpr Rank kRanks = 65536;
-  const Topology ring = machine(TopologyKind::ring, kRanks);
-  const std::string many =
-      "ranks takes more than the 16777216 ops that a schedule may hold; one "
-      "rank cannot stand for all, since ";
-  for (const auto& [refusal, why] : std::vector<std::pair<std::string, std::string>>{
-           {refusal_of("halving_doubling", ring, kRanks, kRanks),
-            "ranks do different things in halving_doubling"},
-           {refusal_of("ring", torus_machine({256, 256}), kRanks, kRanks),
-            "'test machine' looks different when all move up by one"},
-           {refusal_of("hierarchical", torus_machine({256, 256}), kRanks, kRanks),
-            "groups of 32768 do not lie in 'test machine' like each other; allowed are group sizes "
-            "that do"},
-           {refusal_of("two_shot", with_straggler(ring, 1, 1), kRanks, kRanks + 1),
-            "topology 'test machine' does not look the same from all of them"}}) {
-    expect_contains(refusal, many);
-    expect_contains(refusal, why);
-  }
-}
-
-TEST(Simulator, RefusesALibraryThatIsNotThere) {
-  const CodecPtr fp16 = find_codec("fp16");
-  expect_contains(refusal(written("ring", 4), *fp16, DType::fp16, machine(TopologyKind::ring, 4),
-                          {.library = true}),
-                  "no section [library]");
-  EXPECT_EQ(refusal(written("ring", 4), *one_byte(), DType::fp16,
-                    with_library(machine(TopologyKind::ring, 4)), {.library = true}),
-            "a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not "
-            "counted");
-}
-
 /// Quantities are in range each; the time that they make together is not.
 TEST(Simulator, RefusesTimesThatAreTooLong) {
   const auto slow = [](const std::function<void(Topology&)>& change) {
@@ -1104,16 +1065,6 @@ TEST(Simulator, RefusesTimesThatAreTooLong) {
                     t.device.stores->decorrelation_packets.value = 1e9;
                   }),
                   "longer than");
-}
-
-TEST(BusBandwidth, IsThatOfNcclTests) {
-  EXPECT_EQ(bus_bandwidth_factor(Collective::all_reduce, 8), 1.75);
-  EXPECT_EQ(bus_bandwidth_factor(Collective::all_to_all, 8), 0.875);
-  EXPECT_EQ(bus_bandwidth_factor(Collective::dispatch_combine, 8), 1.75);
-  EXPECT_EQ(bus_bandwidth_factor(Collective::reduce_scatter, 8), 0.875);
-  EXPECT_EQ(bus_bandwidth_factor(Collective::all_gather, 8), 0.875);
-  EXPECT_EQ(bus_bandwidth_factor(Collective::broadcast, 8), 1);
-  EXPECT_EQ(bus_bandwidth_factor(Collective::all_reduce, 1), 0);
 }
 
 }  // namespace

@@ -44,6 +44,35 @@ struct Recorder : NetworkClient {
     return {};  // no test expects a delivery at 0
   }
   Picoseconds delivered(std::uint64_t tag) const { return of(tag).delivered; }
+  std::vector<Picoseconds> all_delivered(const std::vector<std::uint64_t>& tags) const {
+    return each(tags, &Delivery::delivered);
+  }
+  std::vector<Picoseconds> all_sent(const std::vector<std::uint64_t>& tags) const {
+    return each(tags, &Delivery::sent);
+  }
+
+ private:
+  std::vector<Picoseconds> each(const std::vector<std::uint64_t>& tags,
+                                Picoseconds Delivery::* when) const {
+    std::vector<Picoseconds> all;
+    for (const std::uint64_t tag : tags) all.push_back(of(tag).*when);
+    return all;
+  }
+};
+
+/// What all_delivered() and all_sent() say.
+inline std::vector<Picoseconds> ns(std::vector<Picoseconds> nanoseconds) {
+  for (Picoseconds& time : nanoseconds) time *= kNanosecond;
+  return nanoseconds;
+}
+
+/// A message to be sent so many nanoseconds after the start.
+struct ToSend {
+  std::uint64_t tag;
+  std::vector<LinkId> route;
+  std::uint64_t bytes;
+  double cap = kNoRateCap;
+  Picoseconds at_ns = 0;
 };
 
 /// An engine with a recorder: Rig<FlowEngine> rig(one_link(50)).
@@ -67,6 +96,15 @@ struct Rig : Recorder {
     at_timer = [this](std::uint64_t tag) { actions_.at(tag)(); };
     actions_.push_back(std::move(action));
     engine.call_at(time, actions_.size() - 1);
+  }
+
+  /// All of them, and nothing after them.
+  void run(const std::vector<ToSend>& messages) {
+    for (const ToSend& m : messages) {
+      const auto starts = [this, m] { send(m.tag, m.route, m.bytes, m.cap); };
+      m.at_ns == 0 ? starts() : at(m.at_ns * kNanosecond, starts);
+    }
+    engine.run();
   }
 
   const Network network;

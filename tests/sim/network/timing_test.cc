@@ -34,26 +34,30 @@ using Engines = ::testing::Types<FlowEngine, FifoEngine>;
 TYPED_TEST_SUITE(Timing, Engines);
 template <class Engine>
 constexpr bool kShares = std::is_same_v<Engine, FlowEngine>;
+/// In nanoseconds, when rates are shared, and when messages are served one at a time.
+template <class Engine>
+std::vector<Picoseconds> by_engine(std::vector<Picoseconds> shared,
+                                   std::vector<Picoseconds> one_at_a_time) {
+  return ns(kShares<Engine> ? std::move(shared) : std::move(one_at_a_time));
+}
 
 TYPED_TEST(Timing, SingleLink) {
   Rig<TypeParam> rig(one_link(50, 1));
-  rig.send(1, {0}, 100'000);
-  rig.engine.run();
+  rig.run({{1, {0}, 100'000}});
   // 100000 / 50 = 2000 ns, then 1000 ns on the way.
   EXPECT_EQ(rig.of(1).started, 0);
-  EXPECT_EQ(rig.of(1).sent, 2000 * kNanosecond);
-  EXPECT_EQ(rig.of(1).delivered, 3000 * kNanosecond);
+  EXPECT_EQ(rig.all_sent({1}), ns({2000}));
+  EXPECT_EQ(rig.all_delivered({1}), ns({3000}));
   EXPECT_EQ(rig.of(1).bytes, 100'000u);
 }
 
 TYPED_TEST(Timing, TwoHopsAreCutThrough) {
   Rig<TypeParam> rig(chain({{50, 1}, {25, 0.5}}));
-  rig.send(1, {0, 1}, 100'000);
-  rig.engine.run();
+  rig.run({{1, {0, 1}, 100'000}});
   // The slower link sets the rate: 100000 / 25 = 4000, and both latencies: 1500. Served one at a
   // time, the head is at link 1 at 1000, which serves until 5000, and link 0 is free at 2000.
-  EXPECT_EQ(rig.of(1).sent, (kShares<TypeParam> ? 4000 : 2000) * kNanosecond);
-  EXPECT_EQ(rig.of(1).delivered, 5500 * kNanosecond);
+  EXPECT_EQ(rig.all_sent({1}), by_engine<TypeParam>({4000}, {2000}));
+  EXPECT_EQ(rig.all_delivered({1}), ns({5500}));
 }
 
 TYPED_TEST(Timing, Incast) {
@@ -63,19 +67,18 @@ TYPED_TEST(Timing, Incast) {
   for (NodeId sender = 1; sender <= 4; ++sender) network.add_link(sender, hub, {50, 1});
   const LinkId port = network.add_link(hub, 0, {40, 1});
   Rig<TypeParam> rig(network);
-  for (LinkId sender = 0; sender < 4; ++sender) {
-    rig.send(sender, {sender, port}, 100'000 * (sender + 1));
-  }
-  rig.engine.run();
+  rig.run({{0, {0, port}, 100'000},
+           {1, {1, port}, 200'000},
+           {2, {2, port}, 300'000},
+           {3, {3, port}, 400'000}});
   // Shared: 40 / 4 = 10 each until 0 ends:   100000 / 10       = 10000
   // 40 / 3 each, the next has 100000 more:   100000 * 3 / 40   =  7500
   // 40 / 2:                                  100000 / 20       =  5000
   // 40:                                      100000 / 40       =  2500, together 1 MB / 40
   // One at a time: all heads are at the port at 1000. It serves for 2500, 5000, 7500, 10000.
-  const std::vector<Picoseconds> at = kShares<TypeParam>
-                                          ? std::vector<Picoseconds>{10'000, 17'500, 22'500, 25'000}
-                                          : std::vector<Picoseconds>{2500, 7500, 15'000, 25'000};
-  for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(rig.delivered(i), (at[i] + 2000) * kNanosecond);
+  // And 2000 on the way.
+  EXPECT_EQ(rig.all_delivered({0, 1, 2, 3}),
+            by_engine<TypeParam>({12'000, 19'500, 24'500, 27'000}, {4500, 9500, 17'000, 27'000}));
 }
 
 TYPED_TEST(Timing, RingOfDependentSteps) {
@@ -128,20 +131,17 @@ TYPED_TEST(Timing, NumaBridge) {
   }
   const LinkId bridge = network.add_duplex(4, 5, {25, 2});
   Rig<TypeParam> rig(network);
-  rig.send(1, {0, bridge, 5}, 100'000);      // 0 -> 2
-  rig.send(2, {2, bridge, 7}, 100'000);      // 1 -> 3
-  rig.send(3, {0, 3}, 337'500);              // 0 -> 1
-  rig.send(4, {4, bridge + 1, 1}, 100'000);  // 2 -> 0, the other way: on its own
-  rig.engine.run();
+  rig.run({{1, {0, bridge, 5}, 100'000},        // 0 -> 2
+           {2, {2, bridge, 7}, 100'000},        // 1 -> 3
+           {3, {0, 3}, 337'500},                // 0 -> 1
+           {4, {4, bridge + 1, 1}, 100'000}});  // 2 -> 0, the other way: on its own
   // Shared, the bridge gives 12.5 to 1 and to 2: 100000 / 12.5 = 8000; 3000 on the way. One at a
   // time, 1 has port 0 until 2000, the bridge from 500 to 4500, and the last port until its tail is
   // there, 6500; 2 has the bridge from 4500 to 8500, and its tail is there at 10500; 500 each.
-  EXPECT_EQ(rig.delivered(1), (kShares<TypeParam> ? 11'000 : 7000) * kNanosecond);
-  EXPECT_EQ(rig.delivered(2), 11'000 * kNanosecond);
   // 3 has the rest of port 0, 37.5: 300000 in 8000; then 37500 / 50 = 750. One at a time it is
   // behind 1 there: 2000 to 8750. 1000 on the way.
-  EXPECT_EQ(rig.delivered(3), 9750 * kNanosecond);
-  EXPECT_EQ(rig.delivered(4), (4000 + 3000) * kNanosecond);
+  EXPECT_EQ(rig.all_delivered({1, 2, 3, 4}),
+            by_engine<TypeParam>({11'000, 11'000, 9750, 7000}, {7000, 11'000, 9750, 7000}));
   // Until 11000: 200000 bytes of 25 * 11000 possible, busy for 8000.
   const ResourceUsage usage = rig.engine.usage(bridge);
   EXPECT_EQ(usage.bytes, 200'000u);
@@ -151,16 +151,12 @@ TYPED_TEST(Timing, NumaBridge) {
 
 TYPED_TEST(Timing, LateJoiner) {
   Rig<TypeParam> rig(one_link(50, 1));
-  rig.send(1, {0}, 100'000);
-  rig.at(1000 * kNanosecond, [&] { rig.send(2, {0}, 25'000); });
-  rig.engine.run();
+  rig.run({{1, {0}, 100'000}, {2, {0}, 25'000, kNoRateCap, 1000}});
   // 1 alone: 50000 in 1000. Both 25: 2 ends 25000 / 25 = 1000 later. 1 has 25000 left: 500. One at a
   // time, 2 waits until 2000.
   EXPECT_EQ(rig.of(2).started, 1000 * kNanosecond);
-  EXPECT_EQ(rig.of(2).sent, (kShares<TypeParam> ? 2000 : 2500) * kNanosecond);
-  EXPECT_EQ(rig.of(1).sent, (kShares<TypeParam> ? 2500 : 2000) * kNanosecond);
-  EXPECT_EQ(rig.delivered(1), rig.of(1).sent + 1000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(2), rig.of(2).sent + 1000 * kNanosecond);
+  EXPECT_EQ(rig.all_sent({1, 2}), by_engine<TypeParam>({2500, 2000}, {2000, 2500}));
+  EXPECT_EQ(rig.all_delivered({1, 2}), by_engine<TypeParam>({3500, 3000}, {3000, 3500}));
 }
 
 TYPED_TEST(Timing, SharingDomain) {
@@ -172,16 +168,12 @@ TYPED_TEST(Timing, SharingDomain) {
   network.add_link(0, 1, {50, 1, domain});
   network.add_link(0, 1, {50, 1});
   Rig<TypeParam> rig(network);
-  rig.send(0, {0}, 60'000);
-  rig.send(1, {1}, 110'000);
-  rig.send(2, {2}, 100'000);
-  rig.engine.run();
+  rig.run({{0, {0}, 60'000}, {1, {1}, 110'000}, {2, {2}, 100'000}});
   // 30 each: 0 ends at 2000. 1 has 50000 left, at 50, because the domain has room: 1000. One at a
   // time 0 has the domain until 1000 and its link until 1200, and 1 its link from 1000 to 3200.
-  EXPECT_EQ(rig.of(0).sent, (kShares<TypeParam> ? 2000 : 1200) * kNanosecond);
-  EXPECT_EQ(rig.delivered(0), rig.of(0).sent + 1000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(1), (kShares<TypeParam> ? 4000 : 4200) * kNanosecond);
-  EXPECT_EQ(rig.delivered(2), 3000 * kNanosecond);
+  EXPECT_EQ(rig.all_sent({0}), by_engine<TypeParam>({2000}, {1200}));
+  EXPECT_EQ(rig.all_delivered({0, 1, 2}),
+            by_engine<TypeParam>({3000, 4000, 3000}, {2200, 4200, 3000}));
   const ResourceUsage usage = rig.engine.usage(network.resource_of(domain));
   EXPECT_EQ(usage.bytes, 170'000u);
   if (!kShares<TypeParam>) return;
@@ -191,19 +183,15 @@ TYPED_TEST(Timing, SharingDomain) {
 
 TYPED_TEST(Timing, RateCapOfALoneMessage) {
   Rig<TypeParam> rig(one_link(50));
-  rig.send(1, {0}, 100'000, 10);
-  rig.engine.run();
-  EXPECT_EQ(rig.delivered(1), 10'000 * kNanosecond);
+  rig.run({{1, {0}, 100'000, 10}});
+  EXPECT_EQ(rig.all_delivered({1}), ns({10'000}));
 }
 
 TYPED_TEST(Timing, EmptyMessageTakesTheLatencyOnly) {
   Rig<TypeParam> rig(chain({{50, 1}, {25, 0.5}}));
-  rig.send(2, {0, 1}, 0);
-  rig.send(1, {0}, 100'000);
-  rig.engine.run();
+  rig.run({{2, {0, 1}, 0}, {1, {0}, 100'000}});
   EXPECT_EQ(rig.of(2).sent, 0);
-  EXPECT_EQ(rig.of(2).delivered, 1500 * kNanosecond);
-  EXPECT_EQ(rig.delivered(1), 3000 * kNanosecond);
+  EXPECT_EQ(rig.all_delivered({2, 1}), ns({1500, 3000}));
   EXPECT_EQ(rig.engine.usage(1).busy, 0);
 }
 
@@ -226,9 +214,7 @@ TYPED_TEST(Timing, ADeliveryAmongTimers) {
 
 TEST(FlowTiming, InstantsAreRoundedToTheNearestPicosecond) {
   FlowRig rig(one_link(3, 0.0000014));
-  rig.send(1, {0}, 1);
-  rig.at(10 * kNanosecond, [&] { rig.send(2, {0}, 2); });
-  rig.engine.run();
+  rig.run({{1, {0}, 1}, {2, {0}, 2, kNoRateCap, 10}});
   // Latency 1.4 ps -> 1. 1 / 3 ns = 333.3 -> 333 ps; 2 / 3 ns = 666.7 -> 667 ps.
   EXPECT_EQ(rig.delivered(1), 333 + 1);
   EXPECT_EQ(rig.delivered(2), 10'000 + 667 + 1);
@@ -236,20 +222,16 @@ TEST(FlowTiming, InstantsAreRoundedToTheNearestPicosecond) {
 
 TEST(FlowTiming, SharedLink) {
   FlowRig rig(one_link(50, 1));
-  rig.send(1, {0}, 100'000);
-  rig.send(2, {0}, 50'000);
-  rig.engine.run();
+  rig.run({{1, {0}, 100'000}, {2, {0}, 50'000}});
   // 25 each: 2 ends after 50000 / 25 = 2000. 1 has 50000 left: 50000 / 50 = 1000 more.
-  EXPECT_EQ(rig.delivered(2), (2000 + 1000) * kNanosecond);
-  EXPECT_EQ(rig.delivered(1), (2000 + 1000 + 1000) * kNanosecond);
+  EXPECT_EQ(rig.all_delivered({2, 1}), ns({2000 + 1000, 2000 + 1000 + 1000}));
 }
 
 TEST(FlowTiming, ThirdsAddUp) {
   FlowRig rig(one_link(50));
-  for (std::uint64_t tag = 1; tag <= 3; ++tag) rig.send(tag, {0}, 50'000);
-  rig.engine.run();
+  rig.run({{1, {0}, 50'000}, {2, {0}, 50'000}, {3, {0}, 50'000}});
   // 50 / 3 each: 50000 / (50 / 3) = 3000.
-  for (std::uint64_t tag = 1; tag <= 3; ++tag) EXPECT_EQ(rig.delivered(tag), 3000 * kNanosecond);
+  EXPECT_EQ(rig.all_delivered({1, 2, 3}), ns({3000, 3000, 3000}));
 }
 
 TEST(FlowTiming, RingWithLongWays) {
@@ -286,11 +268,8 @@ TEST(FlowTiming, ALaterTurnWaitsForTheEarlierOne) {
     // Shares with 1: 50000 of it are left. Both end at 5000 + 2 * 5000.
     rig.at(5000 * kNanosecond, [&] { rig.send_in_turn(4, {0}, 50'000, 0); });
     rig.engine.run();
-    EXPECT_EQ(rig.of(1).sent, 15'000 * kNanosecond);
-    EXPECT_EQ(rig.of(4).sent, 15'000 * kNanosecond);
+    EXPECT_EQ(rig.all_sent({1, 4, 2, 3}), ns({15'000, 15'000, 35'000, 35'000}));
     EXPECT_EQ(rig.of(2).started, 0);
-    EXPECT_EQ(rig.of(2).sent, 35'000 * kNanosecond);
-    EXPECT_EQ(rig.of(3).sent, 35'000 * kNanosecond);
     EXPECT_EQ(rig.engine.usage(0).busy, 35'000 * kNanosecond);
     EXPECT_EQ(rig.engine.usage(0).bytes, 350'000u);
   }
@@ -302,9 +281,7 @@ TEST(FlowTiming, TheEarlierTurnStopsTheLaterOne) {
   rig.at(4000 * kNanosecond, [&] { rig.send_in_turn(2, {0}, 30'000, 5); });
   rig.at(4500 * kNanosecond, [&] { rig.send_in_turn(3, {0}, 10'000, 6); });
   rig.engine.run();
-  EXPECT_EQ(rig.of(2).sent, 7000 * kNanosecond);
-  EXPECT_EQ(rig.of(3).sent, 8000 * kNanosecond);
-  EXPECT_EQ(rig.of(1).sent, 14'000 * kNanosecond);
+  EXPECT_EQ(rig.all_sent({2, 3, 1}), ns({7000, 8000, 14'000}));
 }
 
 TEST(FlowTiming, SimultaneousTurnsAreInOrderWhateverComesFirst) {
@@ -315,9 +292,7 @@ TEST(FlowTiming, SimultaneousTurnsAreInOrderWhateverComesFirst) {
       rig.send_in_turn(turn, {0}, 10'000, turn);
     }
     rig.engine.run();
-    for (std::uint64_t turn = 0; turn < 3; ++turn) {
-      EXPECT_EQ(rig.of(turn).sent, static_cast<Picoseconds>(turn + 1) * 1000 * kNanosecond);
-    }
+    EXPECT_EQ(rig.all_sent({0, 1, 2}), ns({1000, 2000, 3000}));
   }
 }
 
@@ -335,19 +310,14 @@ TEST(FlowTiming, TurnsAreOfAFirstLinkAndAStream) {
   rig.at(2000 * kNanosecond, [&] { rig.send_in_turn(4, {2}, 40'000, 1); });  // of another sender
   rig.engine.run();
   // 1 has 80000 left when 4 comes; 4 takes half of link 2 for 8000.
-  EXPECT_EQ(rig.of(4).sent, 10'000 * kNanosecond);
-  EXPECT_EQ(rig.of(1).sent, 14'000 * kNanosecond);
-  EXPECT_EQ(rig.of(2).sent, 15'000 * kNanosecond);
-  EXPECT_EQ(rig.of(3).sent, 10'000 * kNanosecond);
+  EXPECT_EQ(rig.all_sent({4, 1, 2, 3}), ns({10'000, 14'000, 15'000, 10'000}));
 
   FlowRig streams(network, 2);
   streams.send_in_turn(1, {0}, 10'000, 0, 0);
   streams.send_in_turn(2, {0}, 10'000, 1, 1);
   streams.send_in_turn(3, {0}, 10'000, 2, 1);
   streams.engine.run();
-  EXPECT_EQ(streams.of(1).sent, 2000 * kNanosecond);
-  EXPECT_EQ(streams.of(2).sent, 2000 * kNanosecond);
-  EXPECT_EQ(streams.of(3).sent, 3000 * kNanosecond);
+  EXPECT_EQ(streams.all_sent({1, 2, 3}), ns({2000, 2000, 3000}));
 }
 
 TEST(FlowTiming, AJoinerElsewhereChangesNothing) {
@@ -356,40 +326,31 @@ TEST(FlowTiming, AJoinerElsewhereChangesNothing) {
   network.add_link(0, 1, {50, 1});
   network.add_link(2, 3, {50, 1});
   FlowRig rig(network);
-  rig.send(1, {0}, 100'000);
-  rig.at(1000 * kNanosecond, [&] { rig.send(2, {1}, 100'000); });
-  rig.engine.run();
-  EXPECT_EQ(rig.delivered(1), 3000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(2), 4000 * kNanosecond);
+  rig.run({{1, {0}, 100'000}, {2, {1}, 100'000, kNoRateCap, 1000}});
+  EXPECT_EQ(rig.all_delivered({1, 2}), ns({3000, 4000}));
 }
 
 TEST(FlowTiming, AnEndSpeedsOthersUp) {
   // Link 0 of 20, link 1 of 50. Message 1 on link 0, 2 on both, 3 on link 1.
   FlowRig rig(chain({{20, 0}, {50, 0}}));
-  rig.send(1, {0}, 100'000);
-  rig.send(2, {0, 1}, 200'000);
-  rig.send(3, {1}, 800'000);
-  rig.engine.run();
+  rig.run({{1, {0}, 100'000}, {2, {0, 1}, 200'000}, {3, {1}, 800'000}});
   // Link 0 fills first: 1 and 2 at 10, 3 gets 50 - 10 = 40. 1 ends at 100000 / 10 = 10000.
-  EXPECT_EQ(rig.delivered(1), 10'000 * kNanosecond);
   // 2 has 100000 left and link 0 alone: 20; 3 gets 30. 2 ends 100000 / 20 = 5000 later.
-  EXPECT_EQ(rig.delivered(2), 15'000 * kNanosecond);
   // 3 sent 40 * 10000 + 30 * 5000 = 550000; 250000 / 50 = 5000.
-  EXPECT_EQ(rig.delivered(3), 20'000 * kNanosecond);
+  EXPECT_EQ(rig.all_delivered({1, 2, 3}), ns({10'000, 15'000, 20'000}));
 }
 
 TEST(FlowTiming, BottlenecksAtThreeLevels) {
   // Links 0, 1, 2 of 12, 30, 100; message 1 over all, 2 and 3 over 1 and 2, 4 over 2.
   FlowRig rig(chain({{12, 0}, {30, 0}, {100, 0}}));
-  rig.send(0, {0}, 60'000);
-  rig.send(1, {0, 1, 2}, 60'000);
-  rig.send(2, {1, 2}, 120'000);
-  rig.send(3, {1, 2}, 120'000);
-  rig.send(4, {2}, 700'000);
-  rig.engine.run();
+  rig.run({{0, {0}, 60'000},
+           {1, {0, 1, 2}, 60'000},
+           {2, {1, 2}, 120'000},
+           {3, {1, 2}, 120'000},
+           {4, {2}, 700'000}});
   // Link 0: 12 / 2 = 6 for 0 and 1. Link 1: (30 - 6) / 2 = 12 for 2 and 3. Link 2: 4 has 70.
   // All end at 60000 / 6 = 120000 / 12 = 700000 / 70 = 10000.
-  for (std::uint64_t tag = 0; tag < 5; ++tag) EXPECT_EQ(rig.delivered(tag), 10'000 * kNanosecond);
+  EXPECT_EQ(rig.all_delivered({0, 1, 2, 3, 4}), ns({10'000, 10'000, 10'000, 10'000, 10'000}));
 }
 
 TEST(FlowTiming, ADomainThatIsCrossedTwiceIsUsedTwice) {
@@ -399,10 +360,9 @@ TEST(FlowTiming, ADomainThatIsCrossedTwiceIsUsedTwice) {
   network.add_link(0, 1, {50, 0, domain});
   network.add_link(1, 2, {50, 0, domain});
   FlowRig rig(network);
-  rig.send(1, {0, 1}, 60'000);
-  rig.engine.run();
+  rig.run({{1, {0, 1}, 60'000}});
   // 60 / 2 = 30: 60000 / 30 = 2000.
-  EXPECT_EQ(rig.delivered(1), 2000 * kNanosecond);
+  EXPECT_EQ(rig.all_delivered({1}), ns({2000}));
   const ResourceUsage usage = rig.engine.usage(network.resource_of(domain));
   EXPECT_EQ(usage.bytes, 120'000u);
   EXPECT_EQ(usage.busy, 2000 * kNanosecond);
@@ -412,26 +372,18 @@ TEST(FlowTiming, ADomainThatIsCrossedTwiceIsUsedTwice) {
 TEST(FlowTiming, AQuantumSolvesForAllOfItAtItsEnd) {
   FlowRig rig(chain({{10, 0}, {10, 0}}));
   rig.engine.set_quantum(100 * kNanosecond);
-  rig.send(1, {0, 1}, 10'000);
-  rig.at(50 * kNanosecond, [&] { rig.send(2, {0, 1}, 4000); });
-  rig.engine.run();
+  rig.run({{1, {0, 1}, 10'000}, {2, {0, 1}, 4000, kNoRateCap, 50}});
   // Rates were solved for at 0: message 2 flows from 100 on, beside 1, which has 9000 bytes left. It
   // ends at 900, long after that, so 1 has the link again at once.
-  EXPECT_EQ(rig.of(2).sent, 900 * kNanosecond);
-  EXPECT_EQ(rig.of(1).sent, 1400 * kNanosecond);
+  EXPECT_EQ(rig.all_sent({2, 1}), ns({900, 1400}));
 }
 
 TEST(FlowTiming, EndsWithinAQuantumAreExact) {
   FlowRig rig(chain({{10, 0}, {10, 0}}));
   rig.engine.set_quantum(100 * kNanosecond);
-  for (const auto& [tag, bytes] : {std::pair(1, 1000), {2, 1100}, {3, 1150}, {4, 5000}}) {
-    rig.send(static_cast<std::uint64_t>(tag), {0, 1}, static_cast<std::uint64_t>(bytes));
-  }
-  rig.engine.run();
-  EXPECT_EQ(rig.of(1).sent, 400 * kNanosecond);
+  rig.run({{1, {0, 1}, 1000}, {2, {0, 1}, 1100}, {3, {0, 1}, 1150}, {4, {0, 1}, 5000}});
   // At 10 / 3 until 500, though 2 leaves its share free at 430, and 3 at 445.
-  EXPECT_EQ(rig.of(2).sent, 430 * kNanosecond);
-  EXPECT_EQ(rig.of(3).sent, 445 * kNanosecond);
+  EXPECT_EQ(rig.all_sent({1, 2, 3}), ns({400, 430, 445}));
   // 4000 - 333.3 bytes at 10.
   EXPECT_EQ(rig.of(4).sent, 866'667);
 }
@@ -458,15 +410,10 @@ TEST(FlowTiming, WhatStopsInAQuantumStopsAtOnce) {
 
 TEST(FlowTiming, RateCap) {
   FlowRig rig(one_link(50));
-  rig.send(1, {0}, 100'000, 10);
-  rig.send(2, {0}, 500'000);
-  rig.send(3, {0}, 80'000, 30);  // never reaches its cap while 2 is there
-  rig.engine.run();
-  // 1 at 10, 2 and 3 at 20 each: 3 ends at 4000. 2 sent 80000, then 40: until 10000 240000 more.
-  // 180000 left at 50: 3600.
-  EXPECT_EQ(rig.delivered(3), 4000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(1), 10'000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(2), 13'600 * kNanosecond);
+  rig.run({{1, {0}, 100'000, 10}, {2, {0}, 500'000}, {3, {0}, 80'000, 30}});
+  // 1 at 10, 2 and 3 at 20 each, so that 3 never reaches its cap: 3 ends at 4000. 2 sent 80000, then
+  // 40: until 10000 240000 more. 180000 left at 50: 3600.
+  EXPECT_EQ(rig.all_delivered({3, 1, 2}), ns({4000, 10'000, 13'600}));
 }
 
 TEST(FlowTiming, AMessageThatEndsInTheInstantOfItsStart) {
@@ -508,8 +455,7 @@ TEST(FlowTiming, ALinkIsFreeWhileItsMessageIsOnItsWay) {
     rig.send(2, {0}, 100'000);
   });
   rig.engine.run();
-  EXPECT_EQ(rig.delivered(1), 12'000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(2), 17'000 * kNanosecond);
+  EXPECT_EQ(rig.all_delivered({1, 2}), ns({12'000, 17'000}));
   EXPECT_EQ(rig.engine.usage(0).busy, 4'000 * kNanosecond);
 }
 
@@ -523,10 +469,8 @@ TEST(FlowTiming, SeveralLeaveBeforeTheNextComes) {
   });
   rig.at(5'000 * kNanosecond, [&] { rig.send(3, {0}, 100'000); });
   rig.engine.run();
-  EXPECT_EQ(rig.delivered(1), 12'000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(2), 14'000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(3), 17'000 * kNanosecond);
-  EXPECT_EQ(rig.of(2).sent, 4'000 * kNanosecond);
+  EXPECT_EQ(rig.all_delivered({1, 2, 3}), ns({12'000, 14'000, 17'000}));
+  EXPECT_EQ(rig.all_sent({2}), ns({4000}));
   EXPECT_EQ(rig.engine.usage(0).busy, 6'000 * kNanosecond);
 }
 
@@ -624,9 +568,7 @@ TEST(FlowTiming, AFasterLinkMayMakeAllOfItLater) {
     network.add_link(1, 2, {6, 0});
     network.add_link(2, 3, {5, 0});
     FlowRig rig(network);
-    rig.send(1, {0, 1}, 9000);
-    rig.send(2, {1, 2}, 100'000);
-    rig.engine.run();
+    rig.run({{1, {0, 1}, 9000}, {2, {1, 2}, 100'000}});
     return std::max(rig.delivered(1), rig.delivered(2));
   };
   // 1 at 1 until 9000; 2 at 5 all the time: 100000 / 5 = 20000.
@@ -653,15 +595,10 @@ TEST(FlowTiming, ErrorsStayBelowHalfAPicosecondPerInstant) {
 
 TEST(FifoTiming, SharedLinkServesInOrder) {
   FifoRig rig(one_link(50, 1));
-  rig.send(1, {0}, 100'000);
-  rig.send(2, {0}, 50'000);
-  rig.send(3, {0}, 0);
-  rig.engine.run();
+  rig.run({{1, {0}, 100'000}, {2, {0}, 50'000}, {3, {0}, 0}});
   // 1 from 0 to 2000, 2 from 2000 to 3000; the empty one waits for both.
-  EXPECT_EQ(rig.delivered(1), 3000 * kNanosecond);
-  EXPECT_EQ(rig.of(2).sent, 3000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(2), 4000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(3), 4000 * kNanosecond);
+  EXPECT_EQ(rig.all_delivered({1, 2, 3}), ns({3000, 4000, 4000}));
+  EXPECT_EQ(rig.all_sent({2}), ns({3000}));
   EXPECT_EQ(rig.engine.usage(0).bytes, 150'000u);
   EXPECT_EQ(rig.engine.usage(0).busy, 3000 * kNanosecond);
   EXPECT_EQ(rig.engine.usage(0).utilisation, 0.75);
@@ -669,12 +606,9 @@ TEST(FifoTiming, SharedLinkServesInOrder) {
 
 TEST(FifoTiming, AFastLinkWaitsForTheTail) {
   FifoRig rig(chain({{25, 1}, {50, 0.5}}));
-  rig.send(1, {0, 1}, 100'000);
-  rig.at(1500 * kNanosecond, [&] { rig.send(2, {1}, 50'000); });
-  rig.engine.run();
+  rig.run({{1, {0, 1}, 100'000}, {2, {1}, 50'000, kNoRateCap, 1500}});
   // Link 0 until 4000, the tail at link 1 at 5000: link 1 is taken from 1000 to 5000.
-  EXPECT_EQ(rig.delivered(1), 5500 * kNanosecond);
-  EXPECT_EQ(rig.delivered(2), 6500 * kNanosecond);
+  EXPECT_EQ(rig.all_delivered({1, 2}), ns({5500, 6500}));
   EXPECT_EQ(rig.engine.usage(1).busy, 5000 * kNanosecond);
 }
 
@@ -686,21 +620,15 @@ TEST(FifoTiming, ArrivalAtALinkIsWhatCounts) {
   network.add_link(1, 2, {50, 1});
   network.add_link(2, 3, {50, 0});
   FifoRig rig(network);
-  rig.send(1, {0, 2}, 100'000);
-  rig.at(1000 * kNanosecond, [&] { rig.send(2, {1, 2}, 100'000); });
-  rig.engine.run();
+  rig.run({{1, {0, 2}, 100'000}, {2, {1, 2}, 100'000, kNoRateCap, 1000}});
   // Head of 2 at link 2 at 2000: until 4000. Head of 1 at 3000: from 4000 to 6000.
-  EXPECT_EQ(rig.delivered(2), 4000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(1), 6000 * kNanosecond);
+  EXPECT_EQ(rig.all_delivered({2, 1}), ns({4000, 6000}));
 }
 
 TEST(FifoTiming, RateCapKeepsTheLinkLonger) {
   FifoRig rig(one_link(50));
-  rig.send(1, {0}, 100'000, 10);
-  rig.send(2, {0}, 50'000, 80);
-  rig.engine.run();
-  EXPECT_EQ(rig.delivered(1), 10'000 * kNanosecond);
-  EXPECT_EQ(rig.delivered(2), 11'000 * kNanosecond);
+  rig.run({{1, {0}, 100'000, 10}, {2, {0}, 50'000, 80}});
+  EXPECT_EQ(rig.all_delivered({1, 2}), ns({10'000, 11'000}));
 }
 
 TEST(FifoTiming, AQueueDoesNotDrift) {

@@ -30,8 +30,12 @@ std::string& last_error() {
   return line;
 }
 
+/// A rank that is a thread asks for its own, whatever other ranks have met since.
+thread_local std::string last_error_of_thread;
+
 int failed(const char* function, int code, const char* why) {
   std::string line = fmt::format("{}: {}", function, why);
+  last_error_of_thread = line;
   const std::lock_guard lock(last_error_mutex);
   // Not again for every time that a watchdog asks.
   if (last_error() != line) fmt::print(stderr, "arlab: {}\n", line);
@@ -412,6 +416,7 @@ const char* ncclGetErrorString(int code) {
 }
 
 const char* ncclGetLastError(Handle) {
+  if (!last_error_of_thread.empty()) return last_error_of_thread.c_str();
   thread_local std::string copy;
   const std::lock_guard lock(last_error_mutex);
   copy = last_error();

@@ -119,7 +119,7 @@ class EventQueue {
   static constexpr std::size_t kDigits = 1 << kBitsPerDigit;
   static constexpr std::size_t kLevels = 11;  // 66 bits >= the 62 of kNever
   static constexpr std::size_t kEventsPerChunk = 63;
-  static constexpr std::size_t kLargestSlab = 64;   ///< chunks
+  static constexpr std::size_t kDoublings = 6;      ///< of slabs, from one chunk on
   static constexpr std::size_t kShortRun = 64;      ///< at most that many are sorted
   static constexpr std::size_t kRunCapacity = 192;  ///< with those that are pushed in between
 
@@ -237,7 +237,7 @@ class EventQueue {
   Chunk* acquire() {
     if (free_ == nullptr) {
       // From one chunk on, since most simulations are small: zeroing 64 KiB took a fifth of theirs.
-      const std::size_t chunks = std::min(std::size_t{1} << slabs_.size(), kLargestSlab);
+      const std::size_t chunks = std::size_t{1} << std::min(slabs_.size(), kDoublings);
       slabs_.push_back(std::make_unique<Chunk[]>(chunks));
       for (std::size_t i = 0; i < chunks; ++i) release(&slabs_.back()[i]);
     }

@@ -89,6 +89,19 @@ TEST(EventQueue, ReachesTheLastInstant) {
   EXPECT_FALSE(queue.advance(kNever, [](auto) {}));
 }
 
+TEST(EventQueue, HoldsWhatFillsMoreThan64Slabs) {
+  EventQueue queue;
+  constexpr std::uint32_t kEvents = 300'000;
+  for (std::uint32_t i = 0; i < kEvents; ++i) queue.push({1000 + i / 3, 0, i});
+  for (std::uint32_t i = 0; i < kEvents; ++i) {
+    if (!queue.any_ready()) {
+      ASSERT_TRUE(queue.advance(kNever, [](auto) {}));
+    }
+    ASSERT_EQ(queue.take_ready().subject, i);
+  }
+  EXPECT_EQ(queue.size(), 0u);
+}
+
 TEST(EventQueue, PreparesForWhatComesNext) {
   EventQueue queue;
   for (std::uint32_t i = 0; i < 10; ++i) queue.push({1000 + i, 0, i});

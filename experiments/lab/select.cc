@@ -595,8 +595,9 @@ struct SelectRequest {
       }
     }
     if (chosen.empty()) {
-      fail("--collective {}: nobody has timed one on this class of machine; --unmeasured ranks them",
-           collective);
+      fail(
+          "--collective {}: nobody has timed one on this class of machine; --unmeasured ranks them",
+          collective);
     }
     std::vector<std::string> names;
     if (codecs.empty()) {

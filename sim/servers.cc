@@ -245,7 +245,7 @@ Topology library_part(const Topology& topology, std::span<const Rank> ranks) {
   if (servers == 1) return topology;
   const Rank per_server = n / servers;
   bool alike = n % servers == 0;
-  for (Rank i = 0; alike && i < n; ++i) {
+  for (std::size_t i = 0; alike && i < n; ++i) {
     alike = ranks[i] / size == ranks[i / per_server * per_server] / size;
   }
   for (const auto& [place, used] : rails)

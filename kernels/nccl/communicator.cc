@@ -18,7 +18,6 @@ namespace arlab::nccl {
 using kernels::Bootstrap;
 using kernels::CallTable;
 using kernels::CommunicatorOptions;
-using kernels::DeviceCalls;
 using kernels::Platform;
 using kernels::RankCommunicator;
 using kernels::Result;

@@ -248,8 +248,9 @@ Topology library_part(const Topology& topology, std::span<const Rank> ranks) {
   for (std::size_t i = 0; alike && i < n; ++i) {
     alike = ranks[i] / size == ranks[i / per_server * per_server] / size;
   }
-  for (const auto& [place, used] : rails)
+  for (const auto& [place, used] : rails) {
     alike = alike && used.size() == rails.begin()->second.size();
+  }
   if (!alike) {
     fail(
         "--library of some ranks of '{}': across servers it is simulated where each has as many of "

@@ -6,7 +6,7 @@
 
 All-reduces of one tensor, --calls of them one behind the other and then a wait, which is not timed; the ways take turns, and
 the figures are medians of --turns, on the slowest rank. Ways of NCCL's interface are called by ctypes: `ctypes alone` is a call that
-does nothing.
+does nothing but ask for a version.
 """
 
 import ctypes

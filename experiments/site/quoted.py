@@ -235,7 +235,7 @@ def budget() -> str:
 
 
 def host_times() -> str:
-    """Of every way, at every size."""
+    """Microseconds of the host's thread for a call, by every way to make it and every size."""
     times = {(row["way"], row["bytes"]): f"{float(row['host_us']):.1f}" for row in rows(HOST_TIMES)}
     sizes = list(dict.fromkeys(size for _, size in times))
     ways = dict.fromkeys(way for way, _ in times)

@@ -21,7 +21,7 @@ class Costs {
     return jobs_.kernel_of(copies_.stage(id), copies_.rank_of(id));
   }
   const StageCost& of(StageId id) const { return costs_[copies_.listed(id)].stage; }
-  /// All together of stage_parts().
+  /// The sum of stage_parts().
   double stage_us(StageId id) const { return costs_[copies_.listed(id)].stage_us; }
   TimeParts stage_parts(StageId id) const { return kernel_of(id).stage_time(of(id)); }
 
@@ -49,17 +49,17 @@ class Costs {
     double link_gb_per_s = 0;
     bool operator==(const PartsOfMessage&) const = default;
   };
+  struct Known {
+    PartsOfMessage of = {};
+    TimeParts parts = {};
+  };
 
   const Copies& copies_;
   const Jobs& jobs_;
   MessageRoutes& routes_;
   double efficiency_;
-  std::vector<Cost> costs_;  ///< by stage of the plan
-  struct Known {
-    PartsOfMessage of = {};
-    TimeParts parts = {};
-  };
-  std::array<Known, 64> known_ = {};  ///< the last of some stages
+  std::vector<Cost> costs_;           ///< by stage of the plan
+  std::array<Known, 64> known_ = {};  ///< by stage of the plan, modulo: the last message
 };
 
 }  // namespace arlab

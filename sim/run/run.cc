@@ -415,13 +415,12 @@ CauseId Run::add_causes_of(const Arrival& arrival) {
                 arrival.limit,
                 Span::message};
   if (in_one) message.latency = static_cast<std::uint32_t>(latency) & Cause::kMostLatency;
-  const CauseId left = causes_.add(job, message);
+  CauseId left = causes_.add(job, message);
   if (in_one) return left;
-  CauseId last = left;
   if (arrival.queued > 0) {
-    last = causes_.add(job, arrival.gone + arrival.queued, left, Span::queue, 0, 0, arrival.limit);
+    left = causes_.add(job, arrival.gone + arrival.queued, left, Span::queue, 0, 0, arrival.limit);
   }
-  return causes_.add(job, arrival.there, last, Span::latency);
+  return causes_.add(job, arrival.there, left, Span::latency);
 }
 
 /// What the collective ends with, if that is not written down yet: work, or else a message.

@@ -242,7 +242,7 @@ struct Server {
   /// The PCIe switch to which the card of a rail belongs.
   Rank hub_of_rail(Rank rail) const { return rails >= hubs ? rail : rail * (hubs / rails); }
   Rank rail_of_hub(Rank hub) const { return rails >= hubs ? hub : hub / (hubs / rails); }
-  /// Over which a rank of the server's `ranks` sends.
+  /// The rail over which a rank sends, counted in its server, which has `ranks` of them.
   Rank rail_of(Rank local, Rank ranks) const {
     return hubs == 0 ? local : rail_of_hub(local / (ranks / hubs));
   }

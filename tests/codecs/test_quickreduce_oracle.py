@@ -339,6 +339,16 @@ def test_golden_files_are_the_oracles():
         assert (GOLDEN / name).read_bytes() == content, name
 
 
+def test_golden_files_cover_every_family():
+    names = {path.name.removesuffix(".wire.bin").rsplit(".", 1)[0] for path in GOLDEN.glob("*.wire.bin")}
+    assert names >= set(
+        "fp32 fp16 bf16 qr-fp8 qr-q8 qr-q6 qr-q4 qr-q3 qr-fp4 int8-g128 int5-g128 int4-g32 int4-g32-sym int2-g32-sr int2-g32-sr-is"
+        " had-int4-g32 int8-gtensor int8-gtensor-sym-static0.05 logfmt4-g32 mxfp8-e4m3 mxfp6-e2m3 mxfp4 mxfp4-ceil mxfp4-even"
+        " mxfp4-rceil mxint8 fp8-e4m3-g128 fp8-e4m3-g64-torch fp8-e4m3-g256 nvfp4 nvfp4-vllm nvfp4-te nvfp4-te-4over6"
+        " nvfp4-ts0.75 nvfp4-vllm-ts0.75".split()
+    )
+
+
 def test_golden_files_are_the_codecs():
     for path in GOLDEN.glob("*.wire.bin"):
         name, dtype = path.name.removesuffix(".wire.bin").rsplit(".", 1)

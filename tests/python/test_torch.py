@@ -213,6 +213,7 @@ try:
         rank == 0 and [block.up_proj(x) for block in model]
 except ValueError as error:
     print(error)
+distributed.destroy_process_group()  # else gloo's threads may end the process by std::terminate
 """
 
 

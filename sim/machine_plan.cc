@@ -1,13 +1,14 @@
 #include "sim/machine_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
-#include "sim/channels.h"
 #include "sim/device/kernel_model.h"
-#include "sim/nccl.h"
-#include "sim/servers.h"
+#include "sim/library/channels.h"
+#include "sim/library/library_plan.h"
+#include "sim/library/servers.h"
 
 namespace arlab {
 
@@ -120,13 +121,12 @@ bool may_fold(const ScheduleRequest& request, const Topology& topology,
   return request.world_size == topology.ranks.value && extents == 1;
 }
 
-/// As many copies as the library takes channels for this size, at most one per order.
+/// As many copies as the library has channels, at most one per order.
 Plan plan_in_channels(const Algorithm& algorithm, const ScheduleRequest& request,
                       const Codecs& codecs, DType dtype, const Topology& topology,
                       std::vector<RankOrder> orders) {
-  const std::uint64_t payload = request.elements * size_of(dtype);
-  const std::uint64_t most = std::min<std::uint64_t>(library_channels(topology.device, payload),
-                                                     request.elements / request.alignment);
+  const auto channels = static_cast<std::uint64_t>(topology.device.library->channels.value);
+  const std::uint64_t most = std::min(channels, request.elements / request.alignment);
   if (orders.size() > most) orders.resize(std::max<std::uint64_t>(1, most));
   std::vector<Plan> copies;
   std::uint64_t begin = 0;
@@ -145,17 +145,33 @@ Plan plan_in_channels(const Algorithm& algorithm, const ScheduleRequest& request
   return in_channels(copies, orders);
 }
 
-/// Whether the library of the machine is NCCL as [nccl] has it. What [library] was fitted to is its
-/// own. Throws InvalidInput when there is only [nccl], and NCCL has no such algorithm.
-bool is_nccl(const Algorithm& algorithm, const Topology& topology) {
-  const bool has_own = topology.device.library.has_value() && algorithm.name == "ring";
-  if (!topology.device.nccl || has_own) return false;
-  if (nccl_runs(algorithm)) return true;
-  if (topology.device.library) return false;
-  fail(
-      "NCCL has no '{}': with --library on topology '{}' allowed are ring, nvls, all_gather, "
-      "reduce_scatter, all_to_all",
-      algorithm.name, topology.name);
+/// What the library runs inside a server: a plan of its own; where ranks are linked directly, the
+/// algorithm's, which `one_copy` makes, in as many orders as use all links; else that as a program.
+Plan plan_inside(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
+                 DType dtype, const Topology& topology, bool folds,
+                 const std::function<Plan()>& one_copy) {
+  require_library(topology);
+  const bool runs = library_runs(algorithm);
+  const bool in_rings =
+      runs && &algorithm != &nvls_algorithm() && algorithm.collective != Collective::all_to_all;
+  // Of a single channel, too, the order of its ranks counts: so at least two are asked for.
+  const auto most = std::max<double>(2, topology.device.library->channels.value);
+  std::vector<RankOrder> orders =
+      channel_orders(topology, request.world_size, static_cast<std::uint64_t>(most));
+  if (runs && (orders.size() == 1 || !in_rings)) {
+    return library_plan(algorithm, request, codecs, dtype, topology, folds);
+  }
+  Plan plan = one_copy();
+  if (orders.size() > 1 && !sends_to_all(plan)) {
+    plan = plan_in_channels(algorithm, request, codecs, dtype, topology, std::move(orders));
+  }
+  if (!runs) {
+    run_as_program(plan, topology);
+  } else {
+    plan.library = library_choice(topology.device, algorithm.collective, request.world_size,
+                                  request.elements * size_of(dtype), LibraryAlgorithm::ring);
+  }
+  return plan;
 }
 
 }  // namespace
@@ -171,20 +187,14 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
                           (is_nvls && topology.kind == TopologyKind::fat_tree))) {
     return library_plan_across(algorithm, request, codecs, dtype, topology);
   }
-  if (options.library && is_nccl(algorithm, topology)) {
-    return nccl_plan(algorithm, request, codecs, dtype, topology, folds);
+  const auto one_copy = [&] {
+    return plan_of_one_copy(algorithm, request, codecs, dtype, topology, options);
+  };
+  if (options.library) {
+    return plan_inside(algorithm, request, codecs, dtype, topology, folds, one_copy);
   }
   if (is_nvls) return nvls_plan(request, codecs, dtype, topology, folds, false);
-  const std::uint64_t channels =
-      options.library ? library_channels(topology.device, request.elements * size_of(dtype)) : 1;
-  Plan plan = plan_of_one_copy(algorithm, request, codecs, dtype, topology, options);
-  if (options.multicast) return with_multicast(std::move(plan));
-  if (!options.library) return plan;
-  // Of a single channel, too, the order of its ranks counts: so at least two are asked for.
-  std::vector<RankOrder> orders =
-      channel_orders(topology, request.world_size, std::max<std::uint64_t>(2, channels));
-  if (orders.size() == 1 || sends_to_all(plan)) return plan;
-  return plan_in_channels(algorithm, request, codecs, dtype, topology, std::move(orders));
+  return options.multicast ? with_multicast(one_copy()) : one_copy();
 }
 
 Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,
@@ -200,18 +210,14 @@ Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& reques
     fail("nvls of some ranks of '{}' is not simulated; allowed are other algorithms",
          topology.name);
   }
-  if (library && is_nccl(algorithm, topology)) {
-    return with_all_ranks(nccl_plan(algorithm, request, codecs, dtype, topology, false));
-  }
-  Plan plan = plan_of(make_schedule(algorithm.name, request), codecs, dtype);
-  if (!library || topology.kind != TopologyKind::full_mesh) return plan;
+  const auto one_copy = [&] {
+    return plan_of(make_schedule(algorithm.name, request), codecs, dtype);
+  };
+  if (!library) return one_copy();
   Topology part = topology;
-  part.ranks.value = request.world_size;
-  const std::uint64_t channels = library_channels(part.device, request.elements * size_of(dtype));
-  std::vector<RankOrder> orders =
-      channel_orders(part, request.world_size, std::max<std::uint64_t>(2, channels));
-  if (orders.size() == 1 || sends_to_all(plan)) return plan;
-  return plan_in_channels(algorithm, request, codecs, dtype, part, std::move(orders));
+  if (topology.kind == TopologyKind::full_mesh) part.ranks.value = request.world_size;
+  const Plan plan = plan_inside(algorithm, request, codecs, dtype, part, false, one_copy);
+  return plan.repeats_rank_0 ? with_all_ranks(plan) : plan;
 }
 
 }  // namespace arlab

@@ -19,7 +19,7 @@
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule.h"
-#include "sim/device/nccl.h"
+#include "sim/device/library_choice.h"
 
 namespace arlab {
 
@@ -129,8 +129,8 @@ struct Plan {
   /// elements, which takes at most so many times as long. 1: as the schedule has them.
   double equal_chunks_factor = 1;
   /// Of a plan that stands for what the vendor's library runs: what that has chosen. Made by
-  /// nccl_plan() or plan_across().
-  std::optional<NcclChoice> nccl = std::nullopt;
+  /// library_plan() or plan_across().
+  std::optional<LibraryChoice> library = std::nullopt;
   std::optional<LongestWay> longest_way = std::nullopt;  ///< made by plan_across()
   /// Copies of the schedule that run at once, see channels.h. Stages of different ones do not wait
   /// for each other, not even on the same rank.

@@ -54,10 +54,10 @@ struct SimulationResult {
   std::string inner_codec;  ///< where it is another one; else empty
   DType dtype = DType::fp16;
   Rank world_size = 1;
-  std::optional<NcclChoice> nccl;   ///< as NCCL or RCCL runs it, not as the schedule
-  std::uint64_t payload_bytes = 0;  ///< payload of one rank
-  WideCount wire_bytes = 0;         ///< over all sends
-  WideCount wire_elements = 0;      ///< payload elements that these bytes carry
+  std::optional<LibraryChoice> library;  ///< what NCCL or RCCL has chosen, if it runs it
+  std::uint64_t payload_bytes = 0;       ///< payload of one rank
+  WideCount wire_bytes = 0;              ///< over all sends
+  WideCount wire_elements = 0;           ///< payload elements that these bytes carry
   /// Ranks that were simulated: 1 when all do the same and one stands for them.
   Rank simulated_ranks = 1;
 

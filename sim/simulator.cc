@@ -5,8 +5,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "sim/channels.h"
 #include "sim/flows.h"
+#include "sim/library/channels.h"
+#include "sim/library/library_plan.h"
 #include "sim/run/run.h"
 
 namespace arlab {
@@ -40,18 +41,15 @@ void require_foldable(const Plan& plan, const Topology& topology, const Simulate
        whole ? fmt::format("on topology '{}'", topology.name) : "with these options");
 }
 
-/// How the collective runs. Throws InvalidInput when a library is to run a codec.
-Implementation implementation_of(const Plan& plan, const Topology& topology,
-                                 const SimulateOptions& options) {
-  if (!options.library) return Implementation::kernel;
+/// Throws InvalidInput when a library is to run a codec, or what was planned for kernels.
+void require_library_plan(const Plan& plan) {
   for (const auto& [codec, cost] :
        {std::pair(plan.codec, plan.cost), std::pair(plan.inner_codec, plan.inner_cost)}) {
     if (cost.encode_ops_per_element + cost.decode_ops_per_element == 0) continue;
     fail("a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not {}",
          codec);
   }
-  if (plan.nccl) return Implementation::nccl;
-  return library_protocol(topology.device, plan.elements * size_of(plan.dtype), plan.world_size);
+  if (!plan.library) fail("a plan of '{}' is of kernels; make it for the library", plan.algorithm);
 }
 
 /// What a link does from time 0 on is no event, but how it is.
@@ -120,7 +118,8 @@ SimulationResult simulate_plan(const Plan& plan, const Topology& topology,
     return simulate_plan(plan, part_of_mesh(topology, plan.world_size), options);
   }
   Jobs jobs(topology);
-  const Job& job = jobs.add(plan, implementation_of(plan, topology, options));
+  if (options.library || plan.library) require_library_plan(plan);
+  const Job& job = jobs.add(plan);
   SimulationResult result = run(*job.plan, jobs, topology, options).front();
   result.collapses = collapses(topology, plan);
   if (plan.agreement != nullptr) {
@@ -175,6 +174,7 @@ SimulationResult simulate(const SimulationRequest& request) {
   require_multicast(topology, options, false);
   Plan plan = plan_of(schedule, codecs, dtype);
   if (options.multicast) plan = with_multicast(std::move(plan));
+  if (options.library) run_as_program(plan, topology);
   return simulate_plan(plan, topology, options);
 }
 
@@ -192,10 +192,8 @@ std::vector<SimulationResult> simulate_together(std::span<const PlacedPlan> plan
   Jobs jobs(topology);
   for (const PlacedPlan& placed : plans) {
     require_placeable(placed, topology);
-    SimulateOptions own = options;
-    own.library = placed.library;
-    const Job& job = jobs.add(placed.plan, implementation_of(placed.plan, topology, own),
-                              placed.ranks, placed.start_us);
+    if (placed.plan.library) require_library_plan(placed.plan);
+    const Job& job = jobs.add(placed.plan, placed.ranks, placed.start_us);
     append_channels(all, *job.plan, placed.ranks);
   }
   return run(all, jobs, topology, options);

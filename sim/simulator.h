@@ -68,7 +68,6 @@ struct PlacedPlan {
   Plan plan;                ///< lists all of its ranks
   std::vector<Rank> ranks;  ///< ranks of the topology, in the order of the plan's; no two alike
   double start_us = 0;      ///< when it is called; its stragglers are late from then on
-  bool library = false;     ///< as SimulateOptions::library, which does not count here
 };
 
 /// Collectives at once, a result for each in their order. They share links, max-min fairly, but not

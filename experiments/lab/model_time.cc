@@ -90,9 +90,8 @@ struct ModelTimeRequest {
   /// By the vendor's library, uncompressed; nothing where the topology does not know it. If products
   /// are to lose something, a multiprocessor for each of its channels.
   std::optional<Communication> by_library(const InferenceStep& step, const Topology& t) const {
-    if ((!t.device.library && !t.device.nccl) || step.ranks == 1) return std::nullopt;
-    const double channels =
-        t.device.nccl ? t.device.nccl->channels.value : t.device.library->channels.value;
+    if (!t.device.library || step.ranks == 1) return std::nullopt;
+    const double channels = t.device.library->channels.value;
     return Communication{.algorithm = "ring",
                          .codec = find_codec(name_of(step.dtype)),
                          .library = true,

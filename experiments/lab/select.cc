@@ -31,8 +31,8 @@
 #include "reference/words.h"
 #include "sim/calibration/bench_file.h"
 #include "sim/flows.h"
-#include "sim/library.h"
-#include "sim/nccl.h"
+#include "sim/library/library.h"
+#include "sim/library/library_plan.h"
 #include "sim/simulator.h"
 
 namespace arlab::lab {
@@ -634,7 +634,7 @@ struct SelectRequest {
       }
     }
     const bool wanted = algorithms.empty() && codecs.empty() && what() == Collective::all_reduce;
-    if (wanted && (t.device.library || t.device.nccl)) {
+    if (wanted && t.device.library) {
       const std::string uncompressed(name_of(type));
       for (const std::string& name : library_algorithms(t)) {
         all.push_back({&find_simulated_algorithm(name), uncompressed, find_codec(uncompressed),

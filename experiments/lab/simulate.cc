@@ -20,11 +20,11 @@
 #include "reference/collectives/codecs.h"
 #include "reference/parallel.h"
 #include "sim/device/kernel_model.h"
-#include "sim/device/nccl.h"
+#include "sim/device/library_choice.h"
 #include "sim/flows.h"
-#include "sim/library.h"
-#include "sim/nccl.h"
-#include "sim/servers.h"
+#include "sim/library/library.h"
+#include "sim/library/library_plan.h"
+#include "sim/library/servers.h"
 #include "sim/simulator.h"
 #include "sim/trace/chakra.h"
 #include "sim/trace/perfetto.h"
@@ -290,8 +290,7 @@ struct Simulation::State {
       fail("--multicast with --placement or --skew: allowed is one of both");
     }
     const Codecs codecs(*codec, *inner);
-    PlacedPlan placed{
-        .plan = {}, .ranks = placed_ranks(request, *topology), .library = request.library};
+    PlacedPlan placed{.plan = {}, .ranks = placed_ranks(request, *topology)};
     const auto world_size = static_cast<Rank>(placed.ranks.size());
     if (request.skew) {
       if (request.collective.algorithm != "all_to_all") {
@@ -331,14 +330,10 @@ struct Simulation::State {
   /// How it was run: by kernels, or by which protocol of the vendor's library.
   std::string implementation() const {
     if (!request.library) return "kernel";
-    const Device& device = topology->device;
-    if (times.nccl) {
-      return fmt::format("{}, {}", device.nccl ? "NCCL" : "library", describe(*times.nccl));
-    }
-    const Implementation protocol = library_protocol(device, times.payload_bytes, times.world_size);
-    return fmt::format("library, {} protocol, {} channels",
-                       protocol == Implementation::low_latency ? "low-latency" : "simple",
-                       library_channels(device, times.payload_bytes));
+    const bool is_nccl = topology->device.library->chooses_by_expectation();
+    const bool is_program = times.library->algorithm == LibraryAlgorithm::program;
+    return fmt::format("{}, {}{}", is_nccl ? "NCCL" : "library",
+                       is_program ? times.algorithm + ", " : "", describe(*times.library));
   }
 
   /// Who has chosen the algorithm, or what is to be said about a choice.
@@ -413,12 +408,13 @@ std::string Simulation::why_no_interval() const {
     return fmt::format("none: no fit says how uncertain the constants of '{}' are", t.name);
   }
   const bool is_known = std::ranges::any_of(t.uncertainty->constants, [&](const std::string& key) {
-    if (times().nccl) return key.starts_with("nccl") || key.starts_with("library_network.");
-    return !key.starts_with("nccl") && !key.starts_with("link.") && !key.starts_with("switch.");
+    const bool is_librarys = key.starts_with("library.");
+    if (times().library) return is_librarys;
+    return !is_librarys && !key.starts_with("link.") && !key.starts_with("switch.");
   });
   if (!is_known) {
     return fmt::format("none: the fit ({}) says nothing of {}", t.uncertainty->note,
-                       times().nccl ? "NCCL" : "these kernels");
+                       times().library ? "the library" : "these kernels");
   }
   if (t.jitter.any()) return "none with jitter: it is of constants; --runs says how runs differ";
   if (times().world_size > kMostRanksOfInterval && !state_->request.sensitivity) {

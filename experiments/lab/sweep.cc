@@ -17,8 +17,8 @@
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
 #include "sim/flows.h"
-#include "sim/library.h"
-#include "sim/nccl.h"
+#include "sim/library/library.h"
+#include "sim/library/library_plan.h"
 #include "sim/simulator.h"
 
 namespace arlab::lab {
@@ -283,7 +283,7 @@ class SweepRun final : public Run {
     join_codecs(names);
     const CodecPtr plain = find_codec(name_of(type_));
     for (const std::uint64_t size : sizes) {
-      if (options_.library && (machine.device.library || machine.device.nccl)) {
+      if (options_.library && machine.device.library) {
         const ScheduleRequest request{.world_size = count, .elements = size / size_of(type_)};
         const Codecs codecs{*plain, *plain};
         const std::string chosen = library_algorithm(request, codecs, type_, machine).name;

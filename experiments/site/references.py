@@ -153,10 +153,10 @@ def device_keys() -> dict[str, tuple[str, list[tuple[str, str]]]]:
             for before, key, default, behind in re.findall(member, re.sub(r"unless_given\((.*?)\)", r"\1", body))
         }
         structs[name] = (" ".join(about.replace("///", " ").split()), members)
-    struct_of = {"overhead": "Device", "nccl_ll128": "NcclLl128", "nccl_nvls": "NcclNvls", "library_network": "LibraryNetwork"}
+    struct_of = {"overhead": "Device"}
     sections: dict[str, tuple[str, list[tuple[str, str]]]] = {}
-    for section, key in re.findall(r'visit\("(\w+)\.(\w+)"', header):
-        about, members = structs[struct_of.get(section, section.title())]
+    for section, key in re.findall(r'visit\("([\w.]+)\.(\w+)"', header):
+        about, members = structs[struct_of.get(section, section.title().replace(".", ""))]
         # What is no quantity is visited by nobody; it stands first.
         others = [] if section == "overhead" else [(name, members[name]) for name in members if f'.{name}"' not in header]
         sections.setdefault(section, (about, others))[1].append((key, members[key]))

@@ -232,7 +232,7 @@ std::vector<std::string> constants_of(const Device& device, bool programs) {
     if (device.blocks) add({"device.decode_cost"});
   }
   // NCCL's other collectives, which are not in such files, tell links better.
-  if (!programs && (device.library || !device.nccl)) add({"link.bandwidth_gb_per_s"});
+  if (!programs && !device.library) add({"link.bandwidth_gb_per_s"});
   if (device.blocks) add({"blocks.meet_us"});
   // one_shot and two_shot have kernels with Lamport slots and sentinels, which say little of those with flags.
   if (programs || !device.small || !device.sentinels) {
@@ -254,12 +254,12 @@ std::vector<std::string> constants_of(const Device& device, bool programs) {
     add({"sentinels.fill_turns", "sentinels.turn_cost"});
   }
   if (device.library) {
-    add({"library.low_latency_us", "library.low_latency_efficiency",
-         "library.low_latency_max_bytes", "library.simple_us"});
-    add_unless_0("library.simple_message_us", device.library->simple_message_us);
-    if (device.library->fill_gb_per_s.value > 0) {
-      add({"library.fill_gb_per_s", "library.fill_bytes"});
-    }
+    const Library& library = *device.library;
+    add({"library.low_latency_us", "library.low_latency_efficiency", "library.simple_us"});
+    add_unless_0("library.low_latency_max_bytes", library.low_latency_max_bytes);
+    add_unless_0("library.simple_hop_us", library.simple_hop_us);
+    add_unless_0("library.drift_us", library.drift_us);
+    if (library.ll128) add({"library.ll128.fixed_us", "library.ll128.efficiency"});
   }
   return keys;
 }

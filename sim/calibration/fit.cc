@@ -16,7 +16,7 @@
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
-#include "sim/nccl.h"
+#include "sim/library/library_plan.h"
 #include "sim/simulator.h"
 #include "sim/topology/quantities.h"
 
@@ -42,7 +42,7 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
                                   .elements = cell.bytes / size_of(cell.dtype),
                                   .alignment = codec->info().alignment};
     const Algorithm& algorithm = cell.library && cell.algorithm == kOwnChoice
-                                     ? nccl_all_reduce(machine, machine.ranks.value, cell.bytes)
+                                     ? library_all_reduce(machine, machine.ranks.value, cell.bytes)
                                      : find_simulated_algorithm(cell.algorithm);
     plans_.push_back(std::make_shared<const Plan>(
         plan_of(algorithm, request, *codec, cell.dtype, machine, {.library = cell.library})));

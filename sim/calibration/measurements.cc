@@ -8,7 +8,7 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/csv.h"
-#include "sim/nccl.h"
+#include "sim/library/library_plan.h"
 #include "sim/topology/toml_section.h"
 #include "sim/topology/topology.h"
 

@@ -1,19 +1,19 @@
-// NCCL or RCCL across servers (sim/servers.h), whose plans say the longest way of a chunk.
+// NCCL or RCCL across servers (sim/library/servers.h), whose plans say the longest way of a chunk.
 #pragma once
 
 #include "sim/device/kernel_model.h"
-#include "sim/device/nccl.h"
+#include "sim/device/library_choice.h"
 
 namespace arlab {
 
 /// Whether the library of the device has this protocol across servers.
-bool runs_across(const Device& device, NcclProtocol protocol);
+bool runs_across(const Device& device, LibraryProtocol protocol);
 
 /// The share of the links' bandwidth that is payload.
-double efficiency_across(const Device& device, const NcclChoice& choice);
+double efficiency_across(const Device& device, const LibraryChoice& choice);
 
 /// All that a collective of `bytes` takes beside its bytes on the wire.
-double fixed_us_across(const Device& device, const NcclChoice& choice, const LongestWay& way,
+double fixed_us_across(const Device& device, const LibraryChoice& choice, const LongestWay& way,
                        double bytes);
 
 class AcrossKernel final : public KernelModel {
@@ -22,7 +22,7 @@ class AcrossKernel final : public KernelModel {
   AcrossKernel(const Device& device, const Plan& plan) : KernelModel(device, plan) {}
 
   double launch_us() const override;
-  double link_efficiency() const override { return efficiency_across(device_, *plan_.nccl); }
+  double link_efficiency() const override { return efficiency_across(device_, *plan_.library); }
   TimeParts stage_time(const StageCost& cost) const override { return {.codec_us = cost.work_us}; }
 
  private:

@@ -56,7 +56,6 @@ Device generic_device() {
           .small = {},
           .sentinels = {},
           .library = {},
-          .nccl = {},
           .compute = {}};
 }
 

@@ -114,64 +114,65 @@ struct Sentinels {
   bool operator==(const Sentinels&) const = default;
 };
 
-/// The vendor's collective library (NCCL, RCCL) on this machine: uncompressed, by one of two
-/// protocols (LL for short messages, Simple for long ones), over several channels at once
-/// (channels.h). Only all-reduces were measured.
-struct Library {
-  /// the all-reduces (of arlab list algorithms) that the library has and that these numbers are of;
-  /// of others they say little. --library without --algorithm takes the fastest of them (library.h)
-  std::vector<std::string> algorithms = {"ring", "tree"};
-  /// most channels, 1 to 1024; each is a block on every GPU, with flags of its own
-  Quantity channels;
-  Quantity channel_bytes;     ///< payload of a rank from which on one channel more is worth while
-  Quantity channel_gb_per_s;  ///< what the block of a channel can send, to all peers together
-  Quantity low_latency_us;    ///< LL: fixed
-  Quantity low_latency_efficiency;  ///< LL: share of the bandwidth that is payload, at most 1
-  Quantity low_latency_max_bytes;   ///< LL: most payload of a rank, over the world size
-  Quantity simple_us;               ///< Simple: fixed
-  Quantity simple_message_us;       ///< Simple: per stage and rank that takes part in it
-  /// Simple: rate at which a chunk (payload over ranks) is waited for; 0: none is
-  Quantity fill_gb_per_s = unless_given(0);
-  /// Simple: bytes of a chunk beyond which that wait grows as the root
-  Quantity fill_bytes = unless_given(1);
-  bool operator==(const Library&) const = default;
-};
-
 /// LL128, a protocol of NCCL that goes over NVLink only. Optional.
-struct NcclLl128 {
+struct LibraryLl128 {
   Quantity fixed_us;    ///< fixed
   Quantity efficiency;  ///< share of the links' bandwidth that is payload, at most 1
-  bool operator==(const NcclLl128&) const = default;
+  bool operator==(const LibraryLl128&) const = default;
 };
 
 /// NVLS, NCCL's all-reduce that a switch adds up and spreads. Optional; needs both abilities of
 /// [switch].
-struct NcclNvls {
+struct LibraryNvls {
   Quantity port_gb_per_s;        ///< what NCCL takes a rank's port for when it chooses, at most
   Quantity expected_efficiency;  ///< share of it that NCCL expects of the switch, at most 1
   Quantity fixed_us;             ///< fixed
   Quantity chunk_bytes;          ///< bytes of a rank's share that are added before they are spread
   Quantity expected_us = unless_given(25);  ///< what NCCL takes the fixed time for when it chooses
-  bool operator==(const NcclNvls&) const = default;
+  bool operator==(const LibraryNvls&) const = default;
 };
 
-/// NCCL on this machine: four collectives of one server, with the choices that its source says it
-/// makes (nccl.h). Beside [library] or in its place; --library takes this one where both are there,
-/// but for the algorithm ring.
-struct Nccl {
-  Quantity channels;  ///< most channels, 1 to 1024
+/// The library between servers (sim/library/servers.h); has an effect where kind is fat_tree. Without
+/// the section networks are as NCCL expects them to be (tuning.cc: hwLat).
+struct LibraryNetwork {
+  /// LL and LL128: per message on the longest way, beyond the latency of its links
+  Quantity low_latency_hop_us = unless_given(5);
+  Quantity simple_hop_us = unless_given(14);  ///< the same by Simple
+  /// Simple, trees: bytes of a channel that are passed on at once
+  Quantity chunk_bytes = unless_given(524288);
+  /// payload of a rank beyond which every message waits for rendezvous_us more
+  Quantity eager_bytes = unless_given(1e9);
+  Quantity rendezvous_us = unless_given(0);  ///< to agree with the receiver; may be 0
+  bool ll128 = true;  ///< whether the network keeps 128 bytes together, as LL128 needs it
+  bool operator==(const LibraryNetwork&) const = default;
+};
+
+/// The vendor's collective library (NCCL, RCCL) on this machine: values travel as they are. How it
+/// chooses and how long it takes: library_choice.h, library_kernel.h.
+struct Library {
+  /// the all-reduces (of arlab list algorithms) that it has inside a server, beside NVLS. Others than
+  /// ring are programs that it runs as they are written (MSCCL's, of RCCL)
+  std::vector<std::string> algorithms = {"ring"};
+  Quantity channels;  ///< most channels, 1 to 1024; each is a block on every GPU
+  /// most payload of a rank, over the world size, that goes by LL. Without it the library chooses as
+  /// NCCL does, by what it expects: the next two, and expected_..._us
+  Quantity low_latency_max_bytes = unless_given(0);
   /// what NCCL takes the bandwidth of its rings for when it chooses, not what they reach
-  Quantity ring_gb_per_s;
-  Quantity low_latency_ring_gb_per_s;  ///< the same with LL, at most
-  Quantity low_latency_us;             ///< rings, LL: fixed
+  Quantity ring_gb_per_s = unless_given(0);
+  Quantity low_latency_ring_gb_per_s = unless_given(0);  ///< the same with LL, at most
+  Quantity low_latency_us;                               ///< rings, LL: fixed
   /// rings, LL: share of the bandwidth that is payload, at most 1
   Quantity low_latency_efficiency;
-  Quantity low_latency_channel_gb_per_s;  ///< rings, LL: what the block of a channel sends
-  Quantity simple_us;                     ///< rings, Simple: fixed
+  /// rings, LL: what the block of a channel sends; 0: as much as the link takes
+  Quantity low_latency_channel_gb_per_s;
+  Quantity simple_us;  ///< rings, Simple: fixed
   /// rings, Simple: share of the links' bandwidth that it gets
   Quantity simple_efficiency = unless_given(1);
-  Quantity simple_hop_us;  ///< rings, Simple: per step, beyond the latency of the link; may be 0
-  /// rings, Simple: how far channels are apart when a rank has sent 10^9 bytes; grows as the root
+  /// rings, Simple: per step, beyond the latency of the link, for a message that is sent and one that
+  /// is awaited; half of it more for every other message of a step. May be 0
+  Quantity simple_hop_us;
+  /// rings, Simple: how far channels are apart when a rank has sent 10^9 bytes; grows as the root.
+  /// May be 0
   Quantity drift_us;
   Quantity exchange_low_latency_us;        ///< all-to-all of up to 32 KiB to a peer: fixed
   Quantity exchange_low_latency_gb_per_s;  ///< all-to-all of up to 32 KiB to a peer: rate to each
@@ -187,24 +188,13 @@ struct Nccl {
   Quantity expected_ll128_hop_us = unless_given(1.9);
   Quantity expected_simple_us = unless_given(8.4);
   Quantity expected_simple_hop_us = unless_given(3.4);
-  std::optional<NcclLl128> ll128;
-  std::optional<NcclNvls> nvls;
-  bool operator==(const Nccl&) const = default;
-};
+  std::optional<LibraryLl128> ll128;
+  std::optional<LibraryNvls> nvls;
+  LibraryNetwork network;
+  bool operator==(const Library&) const = default;
 
-/// NCCL or RCCL between servers (sim/servers.h), beside [nccl] or [library]; has an effect where kind
-/// is fat_tree. Without the section networks are as NCCL expects them to be (tuning.cc: hwLat).
-struct LibraryNetwork {
-  /// LL and LL128: per message on the longest way, beyond the latency of its links
-  Quantity low_latency_hop_us = unless_given(5);
-  Quantity simple_hop_us = unless_given(14);  ///< the same by Simple
-  /// Simple, trees: bytes of a channel that are passed on at once
-  Quantity chunk_bytes = unless_given(524288);
-  /// payload of a rank beyond which every message waits for rendezvous_us more
-  Quantity eager_bytes = unless_given(1e9);
-  Quantity rendezvous_us = unless_given(0);  ///< to agree with the receiver; may be 0
-  bool ll128 = true;  ///< whether the network keeps 128 bytes together, as LL128 needs it
-  bool operator==(const LibraryNetwork&) const = default;
+  /// Whether it chooses as NCCL does.
+  bool chooses_by_expectation() const { return !is_given(low_latency_max_bytes); }
 };
 
 /// How fast the device works through the layers of a model between collectives, for arlab model
@@ -251,18 +241,17 @@ struct Device {
   std::optional<Small> small;
   std::optional<Sentinels> sentinels;
   std::optional<Library> library;
-  std::optional<Nccl> nccl;
-  std::optional<LibraryNetwork> network = std::nullopt;
   std::optional<Compute> compute;
   bool operator==(const Device&) const = default;
 };
 
 /// Whether a file may leave it out.
 inline bool is_optional_quantity(std::string_view key) {
-  return key.starts_with("library.fill_") || key == "device.copy_efficiency" ||
-         key == "nccl.simple_efficiency" || key == "nccl.exchange_gb_per_s" ||
-         key.starts_with("library_network.") || key.starts_with("nccl.expected_") ||
-         key == "nccl_nvls.expected_us" || key.starts_with("blocks.multiprocessor");
+  return key == "device.copy_efficiency" || key == "library.low_latency_max_bytes" ||
+         key == "library.ring_gb_per_s" || key == "library.low_latency_ring_gb_per_s" ||
+         key == "library.simple_efficiency" || key == "library.exchange_gb_per_s" ||
+         key.starts_with("library.network.") || key.starts_with("library.expected_") ||
+         key == "library.nvls.expected_us" || key.starts_with("blocks.multiprocessor");
 }
 
 /// Round numbers, for what-if questions.
@@ -337,58 +326,43 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
   if (device.library) {
     auto& library = *device.library;
     visit("library.channels", library.channels);
-    visit("library.channel_bytes", library.channel_bytes);
-    visit("library.channel_gb_per_s", library.channel_gb_per_s);
+    visit("library.low_latency_max_bytes", library.low_latency_max_bytes);
+    visit("library.ring_gb_per_s", library.ring_gb_per_s);
+    visit("library.low_latency_ring_gb_per_s", library.low_latency_ring_gb_per_s);
     visit("library.low_latency_us", library.low_latency_us);
     visit("library.low_latency_efficiency", library.low_latency_efficiency);
-    visit("library.low_latency_max_bytes", library.low_latency_max_bytes);
+    visit("library.low_latency_channel_gb_per_s", library.low_latency_channel_gb_per_s);
     visit("library.simple_us", library.simple_us);
-    visit("library.simple_message_us", library.simple_message_us);
-    visit("library.fill_gb_per_s", library.fill_gb_per_s);
-    visit("library.fill_bytes", library.fill_bytes);
-  }
-  if (device.nccl) {
-    auto& nccl = *device.nccl;
-    visit("nccl.channels", nccl.channels);
-    visit("nccl.ring_gb_per_s", nccl.ring_gb_per_s);
-    visit("nccl.low_latency_ring_gb_per_s", nccl.low_latency_ring_gb_per_s);
-    visit("nccl.low_latency_us", nccl.low_latency_us);
-    visit("nccl.low_latency_efficiency", nccl.low_latency_efficiency);
-    visit("nccl.low_latency_channel_gb_per_s", nccl.low_latency_channel_gb_per_s);
-    visit("nccl.simple_us", nccl.simple_us);
-    visit("nccl.simple_efficiency", nccl.simple_efficiency);
-    visit("nccl.simple_hop_us", nccl.simple_hop_us);
-    visit("nccl.drift_us", nccl.drift_us);
-    visit("nccl.exchange_low_latency_us", nccl.exchange_low_latency_us);
-    visit("nccl.exchange_low_latency_gb_per_s", nccl.exchange_low_latency_gb_per_s);
-    visit("nccl.exchange_us", nccl.exchange_us);
-    visit("nccl.exchange_drift_us", nccl.exchange_drift_us);
-    visit("nccl.exchange_gb_per_s", nccl.exchange_gb_per_s);
-    visit("nccl.expected_low_latency_us", nccl.expected_low_latency_us);
-    visit("nccl.expected_low_latency_hop_us", nccl.expected_low_latency_hop_us);
-    visit("nccl.expected_ll128_us", nccl.expected_ll128_us);
-    visit("nccl.expected_ll128_hop_us", nccl.expected_ll128_hop_us);
-    visit("nccl.expected_simple_us", nccl.expected_simple_us);
-    visit("nccl.expected_simple_hop_us", nccl.expected_simple_hop_us);
-    if (nccl.ll128) {
-      visit("nccl_ll128.fixed_us", nccl.ll128->fixed_us);
-      visit("nccl_ll128.efficiency", nccl.ll128->efficiency);
+    visit("library.simple_efficiency", library.simple_efficiency);
+    visit("library.simple_hop_us", library.simple_hop_us);
+    visit("library.drift_us", library.drift_us);
+    visit("library.exchange_low_latency_us", library.exchange_low_latency_us);
+    visit("library.exchange_low_latency_gb_per_s", library.exchange_low_latency_gb_per_s);
+    visit("library.exchange_us", library.exchange_us);
+    visit("library.exchange_drift_us", library.exchange_drift_us);
+    visit("library.exchange_gb_per_s", library.exchange_gb_per_s);
+    visit("library.expected_low_latency_us", library.expected_low_latency_us);
+    visit("library.expected_low_latency_hop_us", library.expected_low_latency_hop_us);
+    visit("library.expected_ll128_us", library.expected_ll128_us);
+    visit("library.expected_ll128_hop_us", library.expected_ll128_hop_us);
+    visit("library.expected_simple_us", library.expected_simple_us);
+    visit("library.expected_simple_hop_us", library.expected_simple_hop_us);
+    if (library.ll128) {
+      visit("library.ll128.fixed_us", library.ll128->fixed_us);
+      visit("library.ll128.efficiency", library.ll128->efficiency);
     }
-    if (nccl.nvls) {
-      visit("nccl_nvls.port_gb_per_s", nccl.nvls->port_gb_per_s);
-      visit("nccl_nvls.expected_efficiency", nccl.nvls->expected_efficiency);
-      visit("nccl_nvls.expected_us", nccl.nvls->expected_us);
-      visit("nccl_nvls.fixed_us", nccl.nvls->fixed_us);
-      visit("nccl_nvls.chunk_bytes", nccl.nvls->chunk_bytes);
+    if (library.nvls) {
+      visit("library.nvls.port_gb_per_s", library.nvls->port_gb_per_s);
+      visit("library.nvls.expected_efficiency", library.nvls->expected_efficiency);
+      visit("library.nvls.expected_us", library.nvls->expected_us);
+      visit("library.nvls.fixed_us", library.nvls->fixed_us);
+      visit("library.nvls.chunk_bytes", library.nvls->chunk_bytes);
     }
-  }
-  if (device.network) {
-    auto& network = *device.network;
-    visit("library_network.low_latency_hop_us", network.low_latency_hop_us);
-    visit("library_network.simple_hop_us", network.simple_hop_us);
-    visit("library_network.chunk_bytes", network.chunk_bytes);
-    visit("library_network.eager_bytes", network.eager_bytes);
-    visit("library_network.rendezvous_us", network.rendezvous_us);
+    visit("library.network.low_latency_hop_us", library.network.low_latency_hop_us);
+    visit("library.network.simple_hop_us", library.network.simple_hop_us);
+    visit("library.network.chunk_bytes", library.network.chunk_bytes);
+    visit("library.network.eager_bytes", library.network.eager_bytes);
+    visit("library.network.rendezvous_us", library.network.rendezvous_us);
   }
   if (device.compute) {
     auto& compute = *device.compute;

@@ -22,17 +22,7 @@ double harmonic_beyond_one(Rank n) {
   return sum;
 }
 
-const Library& library_of(const Device& device) {
-  if (device.library) return *device.library;
-  fail(
-      "device '{}': its topology file has no section [library], which says how NCCL or RCCL "
-      "behave on it",
-      device.name);
-}
-
 }  // namespace
-
-// ---------------------------------------------------------------- fused
 
 double FusedKernel::link_efficiency() const {
   // What cards and PCIe send they pack anew.
@@ -168,61 +158,6 @@ TimeParts FusedKernel::stage_time(const StageCost& cost) const {
   parts.release_us = rest_us * released;
   parts.codec_us = cost.measure_us + first_tile_us + rest_us * (1 - released);
   return parts;
-}
-
-// ---------------------------------------------------------------- the vendor's library
-
-Implementation library_protocol(const Device& device, std::uint64_t payload_bytes,
-                                Rank world_size) {
-  const double per_rank = static_cast<double>(payload_bytes) / world_size;
-  return per_rank <= library_of(device).low_latency_max_bytes.value ? Implementation::low_latency
-                                                                    : Implementation::simple;
-}
-
-Rank library_channels(const Device& device, std::uint64_t payload_bytes) {
-  const Library& library = library_of(device);
-  const double worth_while = static_cast<double>(payload_bytes) / library.channel_bytes.value;
-  return static_cast<Rank>(std::clamp(worth_while, 1.0, library.channels.value));
-}
-
-LibraryKernel::LibraryKernel(const Device& device, const Plan& plan, Implementation protocol)
-    : FusedKernel(device, plan), library_(library_of(device)), protocol_(protocol) {}
-
-double LibraryKernel::launch_us() const {
-  if (is_low_latency()) return library_.low_latency_us.value;
-  double filled_us = 0;
-  if (library_.fill_gb_per_s.value > 0) {
-    const double chunk =
-        static_cast<double>(plan_.elements * size_of(plan_.dtype)) / plan_.world_size;
-    filled_us =
-        time_us(linear_then_root(chunk, library_.fill_bytes.value), library_.fill_gb_per_s.value);
-  }
-  return library_.simple_us.value + filled_us;
-}
-
-double LibraryKernel::link_efficiency() const {
-  return is_low_latency() ? collective_efficiency() * library_.low_latency_efficiency.value
-                          : FusedKernel::link_efficiency();
-}
-
-std::uint64_t LibraryKernel::link_bytes(const PlannedMessage& message) const {
-  return is_low_latency() ? message.bytes : FusedKernel::link_bytes(message);
-}
-
-double LibraryKernel::rate_cap_gb_per_s(const Stage& stage) const {
-  const Rank channels = library_channels(device_, plan_.elements * size_of(plan_.dtype));
-  const double blocks = static_cast<double>(channels) / plan_.channels;
-  // What a block sends is packed as on the link.
-  return blocks * library_.channel_gb_per_s.value * link_efficiency() / stage.messages;
-}
-
-StageCost LibraryKernel::cost_without_measuring(const Stage& stage) const {
-  StageCost cost;
-  cost.work_us = work_us(stage);
-  if (is_low_latency() || stage.messages == 0) return cost;  // of LL all is in launch_us()
-  const double peers = static_cast<double>(stage.messages) + stage.extra_flags;
-  cost.flags_us = library_.simple_message_us.value * (peers + 1);
-  return cost;
 }
 
 }  // namespace arlab

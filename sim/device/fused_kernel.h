@@ -1,4 +1,4 @@
-// Kernels of which the machine's file says no more than costs: fused ones, and the library's.
+// Kernels of which the machine's file says no more than costs: fused ones.
 //
 //   latency   step_us + message_us * (peers + extra flags)                        flags
 //           + codec_tile_us_per_op * (ops per element + codec_tile_fixed_ops)     first tile
@@ -47,29 +47,6 @@ class FusedKernel : public KernelModel {
   double tiles_of(const Stage& stage) const;
   double contention_us(const Stage& stage, const PlannedMessage& message,
                        double link_gb_per_s) const;
-};
-
-/// NCCL or RCCL, by one of its protocols. Simple waits, with Library::fill_gb_per_s, for a chunk (of
-/// payload / ranks) that nothing hides: all of it while there are few, then its root.
-class LibraryKernel final : public FusedKernel {
- public:
-  /// Throws InvalidInput when the device has no library.
-  LibraryKernel(const Device& device, const Plan& plan, Implementation protocol);
-
-  double launch_us() const override;
-  double link_efficiency() const override;
-  std::uint64_t link_bytes(const PlannedMessage& message) const override;
-  double rate_cap_gb_per_s(const Stage& stage) const override;
-  bool knows_contention() const override { return false; }
-
- private:
-  StageCost cost_without_measuring(const Stage& stage) const override;
-  double latency_overlap() const override { return 1; }
-  bool measures() const override { return false; }
-  bool is_low_latency() const { return protocol_ == Implementation::low_latency; }
-
-  const Library& library_;
-  Implementation protocol_;
 };
 
 }  // namespace arlab

@@ -5,21 +5,17 @@
 #include "sim/device/across_kernel.h"
 #include "sim/device/fused_kernel.h"
 #include "sim/device/kernel_choice.h"
-#include "sim/device/nccl_kernel.h"
+#include "sim/device/library_kernel.h"
 #include "sim/device/own_kernels.h"
 #include "sim/device/sentinel_kernel.h"
 #include "sim/device/times.h"
 
 namespace arlab {
 
-std::unique_ptr<const KernelModel> make_kernel_model(const Device& device, const Plan& plan,
-                                                     Implementation implementation) {
-  if (implementation == Implementation::nccl) {
+std::unique_ptr<const KernelModel> make_kernel_model(const Device& device, const Plan& plan) {
+  if (plan.library) {
     if (plan.longest_way) return std::make_unique<AcrossKernel>(device, plan);
-    return std::make_unique<NcclKernel>(device, plan);
-  }
-  if (implementation != Implementation::kernel) {
-    return std::make_unique<LibraryKernel>(device, plan, implementation);
+    return std::make_unique<LibraryKernel>(device, plan);
   }
   if (!device.blocks) return std::make_unique<FusedKernel>(device, plan);
   switch (own_kernel_of(device, plan)) {

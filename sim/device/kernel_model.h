@@ -1,11 +1,10 @@
 // The kernel model: what a stage of a kernel costs a device, and how that overlaps with the wire.
 // One interface, and a model for every kind of kernel:
 //
-//   fused_kernel.h    a fused kernel of which little is known, with or without [stores]; and the
-//                     vendor's library
+//   fused_kernel.h    a fused kernel of which little is known, with or without [stores]
 //   own_kernels.h     arlab's own ([blocks]): with flags, as a program or not; [small], one tile per block
 //   sentinel_kernel.h   [sentinels]: wires that announce themselves, all stages side by side
-//   nccl_kernel.h     [nccl]: NCCL, all of its collectives
+//   library_kernel.h  [library]: NCCL or RCCL inside a server; across_kernel.h: across servers
 //
 // kernel_choice.h says which of its own arlab runs. All have in common, with the operations of a
 // stage (CodecCost times elements, and sums):
@@ -24,9 +23,6 @@
 #include "sim/plan.h"
 
 namespace arlab {
-
-/// How a collective runs: by a kernel with a codec, or by the vendor's library.
-enum class Implementation : std::uint8_t { kernel, low_latency, simple, nccl };
 
 /// Parts of a stage's time that do not depend on the network; us.
 struct StageCost {
@@ -138,16 +134,8 @@ class KernelModel {
   double measure_us(const Stage& stage) const;
 };
 
-/// The model of what runs the plan on the device; both must outlive it. Throws InvalidInput when the
-/// implementation is a library's and the device has none.
-std::unique_ptr<const KernelModel> make_kernel_model(const Device& device, const Plan& plan,
-                                                     Implementation implementation);
-
-/// The protocol that the library takes for this payload: LL or Simple. Throws InvalidInput when the
-/// device has none.
-Implementation library_protocol(const Device& device, std::uint64_t payload_bytes, Rank world_size);
-
-/// How many channels the library takes for this payload of a rank: 1 to Library::channels.
-Rank library_channels(const Device& device, std::uint64_t payload_bytes);
+/// The model of what runs the plan on the device, which has the library of a library's plan; both
+/// must outlive it.
+std::unique_ptr<const KernelModel> make_kernel_model(const Device& device, const Plan& plan);
 
 }  // namespace arlab

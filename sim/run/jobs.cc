@@ -35,15 +35,14 @@ Jobs::Jobs(const Topology& topology) : devices_{&topology.device} {
   }
 }
 
-const Job& Jobs::add(const Plan& plan, Implementation implementation, std::vector<Rank> ranks,
-                     double start_us) {
+const Job& Jobs::add(const Plan& plan, std::vector<Rank> ranks, double start_us) {
   Job job{.plan = &plan,
           .own_plan = nullptr,
           .kernels = {},
           .ranks = std::move(ranks),
           .start_us = start_us};
   for (const Device* device : devices_) {
-    job.kernels.push_back(make_kernel_model(*device, plan, implementation));
+    job.kernels.push_back(make_kernel_model(*device, plan));
     const KernelModel& kernel = *job.kernels.back();
     if (kernel.steps_side_by_side() == job.kernel().steps_side_by_side() &&
         kernel.waits_in_each_step() == job.kernel().waits_in_each_step()) {

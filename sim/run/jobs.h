@@ -33,8 +33,7 @@ class Jobs {
 
   /// Adds a plan, whose stages and channels follow those of the jobs before it. `plan` must outlive
   /// this. Throws InvalidInput when its devices would run kernels of two kinds.
-  const Job& add(const Plan& plan, Implementation implementation, std::vector<Rank> ranks = {},
-                 double start_us = 0);
+  const Job& add(const Plan& plan, std::vector<Rank> ranks = {}, double start_us = 0);
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(jobs_.size()); }
   double first_start_us() const;

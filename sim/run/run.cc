@@ -72,7 +72,7 @@ SimulationResult Run::result_of(std::uint32_t job) const {
                      .inner_codec = plan.inner_codec,
                      .dtype = plan.dtype,
                      .world_size = plan.world_size,
-                     .nccl = plan.nccl,
+                     .library = plan.library,
                      .payload_bytes = plan.elements * size_of(plan.dtype),
                      .simulated_ranks = plan.folded() ? 1 : plan.world_size,
                      .breakdown = {},

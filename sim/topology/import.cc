@@ -224,13 +224,13 @@ Topology topology_of(const Host& host, std::string_view origin, const ImportOpti
   }
   const bool same_kind = options.base && options.base->kind == t.kind;
   if (same_kind && t.kind != TopologyKind::graph) t.link_types = options.base->link_types;
-  if (options.servers) {
-    make_fat_tree(host, *options.servers, origin, t);
-  } else if (same_kind) {
+  if (options.servers) make_fat_tree(host, *options.servers, origin, t);
+  // The library's numbers are of servers with the base's links and as many GPUs.
+  const bool same_servers = same_kind && host.gpus == options.base->ranks.value;
+  if (same_kind && (!options.servers || t.inside == ServerInside::switched)) {
     t.in_switch = options.base->in_switch;
   }
-  // NCCL's numbers are of one server with the base's links.
-  if (!same_kind || options.servers) t.device.nccl.reset();
+  if (!same_kind || (options.servers && !same_servers)) t.device.library.reset();
   t.summary = fmt::format("{} GPUs, imported from {}", t.ranks.value, host.tool);
   return t;
 }
@@ -824,7 +824,7 @@ Topology read_astra_sim(std::string_view text, std::string_view origin,
   } else {
     add_dimension_edges(dimensions, origin, t);
   }
-  t.device.nccl.reset();
+  t.device.library.reset();
   return t;
 }
 

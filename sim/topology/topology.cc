@@ -517,7 +517,16 @@ void require_library(const Topology& t, std::string_view origin) {
   for (const Algorithm& algorithm : all_algorithms()) {
     if (algorithm.collective == Collective::all_reduce) allowed.push_back(algorithm.name);
   }
-  const std::vector<std::string>& names = t.device.library->algorithms;
+  const Library& library = *t.device.library;
+  const bool expects =
+      library.ring_gb_per_s.value > 0 && library.low_latency_ring_gb_per_s.value > 0;
+  if (library.chooses_by_expectation() && !expects) {
+    fail(
+        "{}: section 'library' does not say when it takes LL; needed is low_latency_max_bytes, or "
+        "ring_gb_per_s and low_latency_ring_gb_per_s, by which NCCL chooses",
+        origin);
+  }
+  const std::vector<std::string>& names = library.algorithms;
   const auto unknown = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
     return std::find(allowed.begin(), allowed.end(), name) == allowed.end();
   });
@@ -578,14 +587,11 @@ void require_valid(const Topology& topology, std::string_view origin) {
                             : "codecs");
   }
   require_codecs(topology, origin);
-  if (device.network && !device.nccl && !device.library) {
-    fail("{}: section 'library_network' needs section 'nccl' or 'library', which it goes on from",
-         origin);
-  }
   const bool can_nvls = topology.in_switch.multicast && topology.in_switch.reduction;
-  if (topology.device.nccl && topology.device.nccl->nvls && !can_nvls) {
+  if (device.library && device.library->nvls && !can_nvls) {
     fail(
-        "{}: section 'nccl_nvls' needs a switch that can do it: [switch] with multicast = true and "
+        "{}: section 'library.nvls' needs a switch that can do it: [switch] with multicast = true "
+        "and "
         "reduction = true",
         origin);
   }
@@ -610,13 +616,14 @@ void require_valid(const Topology& topology, std::string_view origin) {
            key, quantity.value, kMostChannels);
     }
     // Where flags are written and polled side by side, one more costs nothing.
-    const bool may_be_zero =
-        key.ends_with("message_us") || key.ends_with("hop_us") ||
-        key.ends_with("overhead.step_us") || key.ends_with("sentinels.fill_us") ||
-        key.ends_with("library.fill_gb_per_s") || key.ends_with("rendezvous_us") ||
-        key.ends_with("nccl.exchange_gb_per_s") ||
-        key.find("blocks.multiprocessor") != std::string::npos;
-    if (quantity.value == 0 && may_be_zero) return;
+    const bool may_be_zero = key.ends_with("message_us") || key.ends_with("hop_us") ||
+                             key.ends_with("overhead.step_us") ||
+                             key.ends_with("sentinels.fill_us") || key.ends_with("rendezvous_us") ||
+                             key.ends_with("drift_us") ||
+                             key.ends_with("library.low_latency_channel_gb_per_s") ||
+                             key.ends_with("library.exchange_gb_per_s") ||
+                             key.find("blocks.multiprocessor") != std::string::npos;
+    if (quantity.value == 0 && (may_be_zero || !is_given(quantity))) return;
     if (quantity.value >= kSmallestQuantity && quantity.value <= kLargestQuantity) return;
     fail("{}: key '{}.value': {} is out of range; allowed is {}{} to {}", origin, key,
          quantity.value, may_be_zero ? "0, or " : "", kSmallestQuantity, kLargestQuantity);

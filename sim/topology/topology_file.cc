@@ -167,10 +167,45 @@ void forget_replaced(toml::table& merged, const toml::table& own) {
   if (keys->empty()) merged.erase("uncertainty");
 }
 
+/// What is [library] today was four sections; the second name is that inside of it.
+constexpr std::pair<std::string_view, std::string_view> kFormerSections[] = {
+    {"nccl", ""}, {"nccl_ll128", "ll128"}, {"nccl_nvls", "nvls"}, {"library_network", "network"}};
+
+/// Files with the former names are read for one version more.
+void rename_former(toml::table& own, std::string_view origin) {
+  toml::table library;
+  for (const auto& [former, inner] : kFormerSections) {
+    const toml::table* section = own[former].as_table();
+    if (section == nullptr) continue;
+    if (inner.empty() && own.contains("library")) {
+      fail("{}: sections 'nccl' and 'library' are one; allowed is [library]", origin);
+    }
+    if (inner.empty()) {
+      merge(library, *section);
+    } else {
+      library.insert_or_assign(inner, *section);
+    }
+    own.erase(former);
+  }
+  if (!library.empty()) merge(own, toml::table{{"library", library}});
+  toml::array* constants = own["uncertainty"]["constants"].as_array();
+  if (constants == nullptr) return;
+  for (toml::node& node : *constants) {
+    const std::string name = node.value_or(std::string());
+    const std::size_t dot = name.find('.');
+    for (const auto& [former, inner] : kFormerSections) {
+      if (dot == std::string::npos || name.substr(0, dot) != former) continue;
+      *node.as_string() =
+          fmt::format("library{}{}{}", inner.empty() ? "" : ".", inner, name.substr(dot));
+    }
+  }
+}
+
 /// The table of a file, with what it takes from its bases. `bases`: how many are open.
 toml::table read_table(std::string_view text, std::string_view origin,
                        const std::filesystem::path& folder, int bases) {
   toml::table own = parse_toml(text, origin);
+  rename_former(own, origin);
   if (!own.contains("base")) return own;
   const std::string name = Section(own, origin, "").text("base");
   if (bases == kMostBases) {
@@ -205,7 +240,7 @@ toml::table read_table(std::string_view text, std::string_view origin,
     base.erase("uncertainty");
     const bool of_servers = text_of(own, "kind") == "fat_tree" &&
                             count_of(own, "group_size") == count_of(base, "ranks");
-    for (const char* section : {"library", "nccl", "nccl_ll128", "nccl_nvls", "switch"}) {
+    for (const char* section : {"library", "switch"}) {
       if (!of_servers) base.erase(section);
     }
   }
@@ -219,6 +254,24 @@ toml::table read_table(std::string_view text, std::string_view origin,
   return base;
 }
 
+/// Opens a section of quantities, `library.nvls` inside of `library`; nothing where there is none.
+void open_section(Section& file, const std::string& name, std::optional<Section>& opened) {
+  constexpr const char* kForm = "a table of quantities";
+  const std::size_t dot = name.find('.');
+  const std::string whole = name.substr(0, dot);
+  opened.reset();
+  if (!file.has(whole)) return;
+  Section section = file.section(whole, kForm);
+  if (dot == std::string::npos) {
+    if (whole == "library") {
+      for (const char* inner : {"ll128", "nvls", "network"}) section.has(inner);
+    }
+    opened.emplace(std::move(section));
+  } else if (section.has(name.substr(dot + 1))) {
+    opened.emplace(section.section(name.substr(dot + 1), kForm));
+  }
+}
+
 /// Once the device of all ranks is known: theirs, but for the quantities that are named.
 void read_device_override(Section& section, Topology& topology) {
   DeviceOverride read{section.ranks("ranks"), topology.device};
@@ -226,12 +279,11 @@ void read_device_override(Section& section, Topology& topology) {
   std::optional<Section> part;
   std::string part_name;
   for_each_quantity_of(read.device, [&](const std::string& key, Quantity& quantity) {
-    const std::size_t dot = key.find('.');
+    const std::size_t dot = key.rfind('.');
     const std::string name = key.substr(0, dot);
     if (name != part_name) {
       if (part) part->reject_other_keys();
-      part.reset();
-      if (section.has(name)) part.emplace(section.section(name, "a table of quantities"));
+      open_section(section, name, part);
       part_name = name;
     }
     if (!part || !part->has(key.substr(dot + 1))) return;
@@ -377,24 +429,25 @@ Topology parse_topology(std::string_view text, std::string_view origin,
   }
   if (file.has("small")) topology.device.small.emplace();
   if (file.has("sentinels")) topology.device.sentinels.emplace();
-  if (file.has("library")) topology.device.library.emplace();
-  if (file.has("library_network")) topology.device.network.emplace();
   if (file.has("compute")) topology.device.compute.emplace();
-  if (file.has("nccl")) {
-    Nccl& nccl = topology.device.nccl.emplace();
-    if (file.has("nccl_ll128")) nccl.ll128.emplace();
-    if (file.has("nccl_nvls")) nccl.nvls.emplace();
+  std::optional<Section> section;
+  open_section(file, "library", section);
+  if (section) {
+    Library& library = topology.device.library.emplace();
+    if (section->has("ll128")) library.ll128.emplace();
+    if (section->has("nvls")) library.nvls.emplace();
+    section.reset();
   }
   // Sections are opened at their first quantity and closed when the next one begins.
-  std::optional<Section> section;
   std::string section_name;
   for_each_quantity_of(topology.device, [&](const std::string& key, Quantity& quantity) {
-    const std::size_t dot = key.find('.');
+    const std::size_t dot = key.rfind('.');
     const std::string name = key.substr(0, dot);
     if (name != section_name) {
       if (section) section->reject_other_keys();
-      section.emplace(file.section(name, "a table of quantities"));
+      open_section(file, name, section);
       section_name = name;
+      if (!section && name != "library.network") file.section(name, "a table of quantities");
       if (name == "device") topology.device.name = section->text("name");
       if (name == "blocks" && section->has("measured")) {
         topology.device.blocks->measured = section->texts("measured");
@@ -402,15 +455,16 @@ Topology parse_topology(std::string_view text, std::string_view origin,
       if (name == "library" && section->has("algorithms")) {
         topology.device.library->algorithms = section->texts("algorithms");
       }
-      if (name == "library_network") {
-        topology.device.network->ll128 = section->optional_flag("ll128").value_or(true);
+      if (name == "library.network" && section) {
+        topology.device.library->network.ll128 = section->optional_flag("ll128").value_or(true);
       }
     }
+    if (!section) return;
     const std::string last = key.substr(dot + 1);
     if (is_optional_quantity(key) && !section->has(last)) return;
     quantity = section->quantity(last);
   });
-  section->reject_other_keys();
+  if (section) section->reject_other_keys();
   file.for_each("device_overrides",
                 [&topology](Section& each) { read_device_override(each, topology); });
   if (file.has("uncertainty")) {
@@ -584,13 +638,18 @@ std::string to_toml(const Topology& t) {
       if (section == "library") {
         text += fmt::format("algorithms = {}\n", names(t.device.library->algorithms));
       }
-      if (section == "library_network" && !t.device.network->ll128) text += "ll128 = false\n";
+      if (section == "library.network" && !t.device.library->network.ll128)
+        text += "ll128 = false\n";
       if (section == "blocks" && !t.device.blocks->measured.empty()) {
         text += fmt::format("measured = {}\n", names(t.device.blocks->measured));
       }
     }
     text += sourced_text(key.substr(dot + 1), quantity);
   });
+  if (t.device.library && !t.device.library->network.ll128 &&
+      text.find("\n[library.network]\n") == std::string::npos) {
+    text += "\n[library.network]\nll128 = false\n";
+  }
   if (!t.device.codecs.empty()) text += "\n[codecs]\n";
   for (const CodecTimes& codec : t.device.codecs) text += to_toml(codec);
   if (t.uncertainty) text += to_toml(*t.uncertainty);

@@ -264,10 +264,7 @@ PlacedPlan placed_plan(const GroupCollective& collective, const Topology& topolo
   const Codecs codecs(*codec, *inner);
   const DType dtype = dtype_of(collective, *codec);
   for (const Codec* each : {codec.get(), inner.get()}) each->wire_bytes(dtype, 1);
-  PlacedPlan placed{.plan = {},
-                    .ranks = collective.ranks,
-                    .start_us = collective.start_us,
-                    .library = collective.library};
+  PlacedPlan placed{.plan = {}, .ranks = collective.ranks, .start_us = collective.start_us};
   if (!collective.pair_bytes.empty()) {
     placed.plan = unequal_all_to_all(elements_of(collective, dtype), codecs, dtype);
     return placed;

@@ -262,7 +262,7 @@ def machine_keys(tmp_path_factory):
     files = [{**{key: one for key, one in example.items() if key not in OF_GRAPHS}, "kind": kind, **more} for kind, more in KINDS.items()]
     files[list(KINDS).index("graph")] = example
     shipped = [tomllib.loads(path.read_text()) for path in sorted(MACHINES.glob("*.toml"))]
-    files += [file for file in shipped if {"stores", "blocks", "library", "library_network"} & file.keys()]
+    files += [file for file in shipped if {"stores", "blocks", "library"} & file.keys()]
     keys, seen = {}, set()
     for file in files:
         for path in tables_of(file):

@@ -1,6 +1,6 @@
 // Channels of the vendor's library: the orders of their rings, and what several rings at once take.
 
-#include "sim/channels.h"
+#include "sim/library/channels.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "reference/codecs/registry.h"
+#include "sim/library/library_plan.h"
 #include "sim/simulator.h"
 #include "tests/refusal.h"
 #include "tests/sim/machine.h"
@@ -78,7 +79,7 @@ TEST(ChannelOrders, LeaveOutLinksThatDoNotWork) {
 }
 
 Topology with_library(Topology t, const std::function<void(Library&)>& change = {}) {
-  t.device.library = library_of(64, 1, 1000, 1);
+  t.device.library = library_of(64, 1);
   if (change) change(*t.device.library);
   return t;
 }
@@ -107,11 +108,6 @@ TEST(Channels, TakeTheTimesByHand) {
   // 6 rings, two on every link.
   EXPECT_EQ(us({}), ps(3 + 6 * (4 + 0.4 + 1)));
   EXPECT_EQ(us([](Library& l) { l.channels.value = 1; }), ps(3 + 6 * (4 + 1.2 + 1)));
-  // A block of 1 GB/s for every ring; then two.
-  EXPECT_EQ(us([](Library& l) { l.channels.value = 6, l.channel_gb_per_s.value = 1; }),
-            ps(3 + 6 * (4 + 2 + 1)));
-  EXPECT_EQ(us([](Library& l) { l.channels.value = 12, l.channel_gb_per_s.value = 1; }),
-            ps(3 + 6 * (4 + 1 + 1)));
   // Half of the ring's messages go the other way.
   EXPECT_EQ(run(with_library(machine(TopologyKind::ring, 4))).latency, ps(3 + 6 * (4 + 0.6 + 1)));
   // One order: flags and links as without channels.
@@ -152,22 +148,17 @@ TEST(Channels, AreNotNeededWhereEverybodySendsToAll) {
   EXPECT_EQ(run(late, "two_shot").simulated_ranks, 8u);
 }
 
-TEST(Channels, AreAsManyAsTheMessageIsWorth) {
-  const Topology mesh = with_library(machine(TopologyKind::full_mesh, 4),
-                                     [](Library& l) { l.channel_bytes.value = 16000; });
-  const auto channels = [&](std::uint64_t elements) {
+TEST(Channels, AreNoMoreThanThereAreElements) {
+  const Topology mesh = with_library(machine(TopologyKind::full_mesh, 4));
+  const auto channels = [&](std::uint64_t elements, bool library = true) {
     return plan_of(find_algorithm("ring"), {.world_size = 4, .elements = elements},
-                   *find_codec("fp16"), DType::fp16, mesh, {.library = true})
+                   *find_codec("fp16"), DType::fp16, mesh, {.library = library})
         .channels;
   };
   EXPECT_EQ(channels(1), 1u);
-  EXPECT_EQ(channels(kElements), 3u);
-  EXPECT_EQ(channels(100 * kElements), 6u);
-  EXPECT_EQ(plan_of(find_algorithm("ring"), {.world_size = 4, .elements = kElements},
-                    *find_codec("fp16"), DType::fp16, mesh)
-                .channels,
-            1u)
-      << "a kernel has none";
+  EXPECT_EQ(channels(3), 3u);
+  EXPECT_EQ(channels(kElements), 6u);
+  EXPECT_EQ(channels(kElements, false), 1u) << "a kernel has none";
 }
 
 /// The negative control: rings in one order get no more out of the mesh than one.
@@ -176,7 +167,9 @@ TEST(Channels, InOneOrderAreNoFaster) {
   const Schedule share = make_schedule("ring", {.world_size = 4, .elements = kElements / 6});
   const Plan copy = plan_of(share, *find_codec("fp16"), DType::fp16);
   const auto us = [&](const std::vector<RankOrder>& orders) {
-    return simulate({in_channels(std::vector(6, copy), orders), mesh, {.library = true}}).latency;
+    Plan plan = in_channels(std::vector(6, copy), orders);
+    run_as_program(plan, mesh);
+    return simulate({plan, mesh}).latency;
   };
   EXPECT_EQ(us(std::vector(6, RankOrder{0, 1, 2, 3})), ps(3 + 6 * (4 + 1.2 + 1)));
   EXPECT_EQ(us(channel_orders(mesh, 4)), run(mesh).latency);

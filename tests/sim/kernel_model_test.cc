@@ -50,12 +50,12 @@ Stores stores() {
           .decorrelation_packets = assumed(100)};
 }
 
-Library library() { return library_of(4, 1000, 3, 1000); }
+Library library() { return library_of(4, 1000); }
 
 TEST(KernelModel, CostsOfAStage) {
   const Device device = round_device();
   Plan plan = plan_with(3, 10000, {3, 2}, 10000);
-  const auto model = make_kernel_model(device, plan, Implementation::kernel);
+  const auto model = make_kernel_model(device, plan);
   EXPECT_EQ(model->launch_us(), 5);
   Stage stage = plan.stages[0];
   StageCost cost = model->cost_of(stage);
@@ -86,7 +86,7 @@ TEST(KernelModel, CostsOfAStage) {
 TEST(KernelModel, CodecsThatDoNothingTakeNoTile) {
   const Device device = round_device();
   const Plan plan = plan_with(1, 10000, {0, 0}, 20000);
-  const auto model = make_kernel_model(device, plan, Implementation::kernel);
+  const auto model = make_kernel_model(device, plan);
   EXPECT_EQ(model->cost_of(plan.stages[0]).first_tile_us, 0);
   EXPECT_LT(model->cost_of(plan.stages[0]).work_us, 1e-4);  // memory alone
   EXPECT_LT(model->output_us(1000), 1e-5);
@@ -104,7 +104,7 @@ TEST(KernelModel, MemoryBoundsTheWork) {
   stage.decoded = 6000;
   stage.added = 0;
   stage.written = 500;
-  const auto model = make_kernel_model(device, plan, Implementation::kernel);
+  const auto model = make_kernel_model(device, plan);
   EXPECT_DOUBLE_EQ(model->cost_of(stage).work_us, 20 + 3 + 1);
   // Decoding into the output: 0.5 bytes read and 2 written.
   EXPECT_DOUBLE_EQ(model->output_us(1000), 2.5);
@@ -121,14 +121,12 @@ TEST(KernelModel, CodecsOfTwoPassesMeasureFirst) {
   ASSERT_EQ(two_passes.stages[0].encoded, 10000u);
   two_passes.stages[0].added = 0;
   const auto measure_us = [&](const Plan& plan) {
-    return make_kernel_model(device, plan, Implementation::kernel)
-        ->cost_of(plan.stages[0])
-        .measure_us;
+    return make_kernel_model(device, plan)->cost_of(plan.stages[0]).measure_us;
   };
   EXPECT_EQ(measure_us(one_pass), 0);
   // A kernel of 5 us that reads 20000 bytes at 10000 per us.
   EXPECT_DOUBLE_EQ(measure_us(two_passes), 5 + 2);
-  const auto model = make_kernel_model(device, two_passes, Implementation::kernel);
+  const auto model = make_kernel_model(device, two_passes);
   StageCost with = model->cost_of(two_passes.stages[0]);
   StageCost without = with;
   without.measure_us = 0;
@@ -147,7 +145,7 @@ TEST(KernelModel, ReleasesCoalesce) {
   Device device = round_device();
   device.stores = stores();
   const Plan plan = plan_with(3, 10000, {3, 2}, 10000);
-  const auto model = make_kernel_model(device, plan, Implementation::kernel);
+  const auto model = make_kernel_model(device, plan);
   // g(8, 4) = 4 (sqrt(5) - 1)
   EXPECT_DOUBLE_EQ(model->cost_of(plan.stages[0]).release_us, 0.5 * 4 * (std::sqrt(5.0) - 1));
   device.stores->release_coalescing_tiles.value = 1e9;  // x for x << n
@@ -162,7 +160,7 @@ TEST(KernelModel, ReleasesCoalesce) {
 }
 
 double contention_us(const Device& device, const Plan& plan) {
-  const auto model = make_kernel_model(device, plan, Implementation::kernel);
+  const auto model = make_kernel_model(device, plan);
   const Stage& stage = plan.stages[0];
   return model->message_time(stage, model->cost_of(stage), plan.messages[0], 1e6, 10).contention_us;
 }
@@ -199,7 +197,7 @@ TEST(KernelModel, PartsOfAMessageAddUpAndOverlap) {
   device.codec_overlap.value = 2;
   device.latency_overlap.value = 2;
   Plan plan = plan_with(1, 10000, {3, 2}, 10000);
-  const auto model = make_kernel_model(device, plan, Implementation::kernel);
+  const auto model = make_kernel_model(device, plan);
   const Stage& stage = plan.stages[0];
   const auto time = [&](StageCost cost, double network_us) {
     return model->message_time(stage, cost, plan.messages[0], network_us, 10);
@@ -229,7 +227,7 @@ TEST(KernelModel, PartsOfAStageAddUp) {
   Device device = round_device();
   device.latency_overlap.value = 2;
   const Plan plan = plan_with(1, 10000, {3, 2}, 10000);
-  const auto model = make_kernel_model(device, plan, Implementation::kernel);
+  const auto model = make_kernel_model(device, plan);
   TimeParts t = model->stage_time({.flags_us = 2, .first_tile_us = 1, .work_us = 4});
   EXPECT_DOUBLE_EQ(t.total_us(), 5);
   EXPECT_DOUBLE_EQ(t.codec_us, 4 + 1 / 3.0);
@@ -247,64 +245,56 @@ TEST(KernelModel, LinksCarryWhatWireBytesArePackedInto) {
   device.all_to_all_efficiency.value = 0.8;
   device.library = library();
   Plan plan = plan_with(1, 1000, {3, 2, 0.75}, 1000);
-  const auto efficiency = [&](Implementation how) {
-    return make_kernel_model(device, plan, how)->link_efficiency();
+  const auto efficiency = [&](std::optional<LibraryChoice> how = std::nullopt) {
+    plan.library = how;
+    return make_kernel_model(device, plan)->link_efficiency();
   };
+  constexpr auto kLl = LibraryProtocol::low_latency;
   // What other machines send their cards and PCIe pack anew.
-  EXPECT_DOUBLE_EQ(efficiency(Implementation::kernel), 1);
+  EXPECT_DOUBLE_EQ(efficiency(), 1);
   device.stores = stores();
-  EXPECT_DOUBLE_EQ(efficiency(Implementation::kernel), 0.75);
-  EXPECT_DOUBLE_EQ(efficiency(Implementation::low_latency), 0.5);
+  EXPECT_DOUBLE_EQ(efficiency(), 0.75);
+  EXPECT_DOUBLE_EQ(efficiency(LibraryChoice{LibraryAlgorithm::ring, kLl}), 0.5);
   plan.collective = Collective::all_to_all;
-  EXPECT_DOUBLE_EQ(efficiency(Implementation::kernel), 0.75 * 0.8);
-  EXPECT_DOUBLE_EQ(efficiency(Implementation::low_latency), 0.5 * 0.8);
+  EXPECT_DOUBLE_EQ(efficiency(), 0.75 * 0.8);
+  EXPECT_DOUBLE_EQ(efficiency(LibraryChoice{LibraryAlgorithm::exchange, kLl}), 0.5);
   plan.collective = Collective::dispatch_combine;
-  EXPECT_DOUBLE_EQ(efficiency(Implementation::kernel), 0.75 * 0.8);
+  EXPECT_DOUBLE_EQ(efficiency(), 0.75 * 0.8);
   for (const Collective half :
        {Collective::reduce_scatter, Collective::all_gather, Collective::broadcast}) {
     plan.collective = half;
-    EXPECT_DOUBLE_EQ(efficiency(Implementation::kernel), 0.75) << name_of(half);
+    EXPECT_DOUBLE_EQ(efficiency(), 0.75) << name_of(half);
   }
 }
 
 TEST(KernelModel, TheLibraryHasTwoProtocols) {
   Device device = round_device();
-  EXPECT_EQ(message_of([&] { library_protocol(device, 1, 1); }),
-            "device 'test device': its topology file has no section [library], which says how NCCL "
-            "or RCCL behave on it");
   device.library = library();
-  EXPECT_EQ(library_protocol(device, 4000, 4), Implementation::low_latency);
-  EXPECT_EQ(library_protocol(device, 4001, 4), Implementation::simple);
-  EXPECT_EQ(library_protocol(device, 4001, 5), Implementation::low_latency);
+  const auto protocol = [&](std::uint64_t bytes, Rank ranks, LibraryAlgorithm algorithm) {
+    return library_choice(device, Collective::all_reduce, ranks, bytes, algorithm).protocol;
+  };
+  for (const auto algorithm : {LibraryAlgorithm::ring, LibraryAlgorithm::program}) {
+    EXPECT_EQ(protocol(4000, 4, algorithm), LibraryProtocol::low_latency);
+    EXPECT_EQ(protocol(4001, 4, algorithm), LibraryProtocol::simple);
+    EXPECT_EQ(protocol(4001, 5, algorithm), LibraryProtocol::low_latency);
+  }
 
   device.stores = stores();
-  const Plan plan = plan_with(3, 10000, {0, 0}, 20000);
-  const auto low_latency = make_kernel_model(device, plan, Implementation::low_latency);
+  Plan plan = plan_with(3, 10000, {0, 0}, 20000);
+  plan.library = {LibraryAlgorithm::program, LibraryProtocol::low_latency};
+  const auto low_latency = make_kernel_model(device, plan);
   EXPECT_EQ(low_latency->launch_us(), 8);
   EXPECT_EQ(low_latency->cost_of(plan.stages[0]).latency_us(), 0);
   EXPECT_EQ(low_latency->cost_of(plan.stages[0]).release_us, 0);
-  const auto simple = make_kernel_model(device, plan, Implementation::simple);
+  Plan large = plan;
+  large.library->protocol = LibraryProtocol::simple;
+  const auto simple = make_kernel_model(device, large);
   EXPECT_EQ(simple->launch_us(), 3);
-  const StageCost cost = simple->cost_of(plan.stages[0]);
-  EXPECT_EQ(cost.flags_us, 2 * (3 + 1));
-  const TimeParts parts = simple->message_time(plan.stages[0], cost, plan.messages[0], 7, 10);
+  const StageCost cost = simple->cost_of(large.stages[0]);
+  EXPECT_EQ(cost.flags_us, 4 * (3 + 1) / 2);
+  const TimeParts parts = simple->message_time(large.stages[0], cost, large.messages[0], 7, 10);
   EXPECT_EQ(parts.contention_us, 0);
   EXPECT_EQ(parts.total_us(), 8 + 7) << "a library's latency does not overlap";
-}
-
-/// A chunk of 40000 bytes: 20000 (sqrt(5) - 1) of them are waited for, at 10000 per us.
-TEST(KernelModel, TheLibraryWaitsForAChunk) {
-  Device device = round_device();
-  device.library.emplace();
-  device.library->simple_us = assumed(3);
-  const Plan plan = plan_with(1, 20000, {0, 0}, 40000);
-  const auto launch_us = [&] {
-    return make_kernel_model(device, plan, Implementation::simple)->launch_us();
-  };
-  EXPECT_EQ(launch_us(), 3);
-  device.library->fill_gb_per_s = assumed(10);
-  device.library->fill_bytes = assumed(20000);
-  EXPECT_DOUBLE_EQ(launch_us(), 3 + 2 * (std::sqrt(5.0) - 1));
 }
 
 /// Of 40000 instructions per us. A thread encodes eight elements by 16, of fp16 by 32, each in two slots and three cycles: 10000
@@ -318,7 +308,7 @@ TEST(KernelModel, InstructionsCostWhatWasMeasured) {
     Plan plan = plan_with(1, 10000, {4, 2, 1, packed}, 10000);
     plan.codec = codec;
     plan.dtype = dtype;
-    return make_kernel_model(device, plan, Implementation::kernel)->cost_of(plan.stages[0]);
+    return make_kernel_model(device, plan)->cost_of(plan.stages[0]);
   };
   EXPECT_DOUBLE_EQ(cost_of("mine", DType::bf16).work_us, 1) << "as counted in its definition";
   device.codecs = {{"mine", {32, 9}, {16, 9}, 2, 3},
@@ -340,9 +330,7 @@ TEST(KernelModel, AScaleOfTheMessageIsMeasuredFirst) {
   device.blocks = blocks_of(1e6, 6);
   Plan plan = plan_with(1, 10000, {.encode_ops_per_element = 4, .measures = true}, 10000);
   const auto measure_us = [&] {
-    return make_kernel_model(device, plan, Implementation::kernel)
-        ->cost_of(plan.stages[0])
-        .measure_us;
+    return make_kernel_model(device, plan)->cost_of(plan.stages[0]).measure_us;
   };
   const double pass_us = 20000 / (device.hbm_gb_per_s.value * 1e3);
   EXPECT_DOUBLE_EQ(measure_us(), 6 + pass_us);
@@ -355,9 +343,7 @@ TEST(KernelModel, AScaleOfTheMessageIsMeasuredFirst) {
 TEST(KernelModel, KernelsOfAScaleOfTheMessageMeasureOnTheWay) {
   const Topology h200 = find_topology("h200-2");
   const double meet_us = h200.device.blocks->meet_us.value;
-  const auto model_of = [&](const Plan& plan) {
-    return make_kernel_model(h200.device, plan, Implementation::kernel);
-  };
+  const auto model_of = [&](const Plan& plan) { return make_kernel_model(h200.device, plan); };
   const auto plan_of_two_shot = [&](const char* codec, std::uint64_t elements) {
     return plan_of(find_algorithm("two_shot"), {.world_size = 2, .elements = elements},
                    *find_codec(codec), DType::bf16, h200);
@@ -386,22 +372,23 @@ TEST(KernelModel, KernelsOfAScaleOfTheMessageMeasureOnTheWay) {
   }
 }
 
+/// A channel for 4 KiB of each of 4 ranks' shares, of 3 GB/s; the two copies of the plan share them.
 TEST(KernelModel, TheLibraryTakesMoreChannelsForMoreBytes) {
   Device device = round_device();
   device.library = library();
-  for (const auto& [bytes, channels] : std::initializer_list<std::pair<std::uint64_t, Rank>>{
-           {1, 1}, {1999, 1}, {2000, 2}, {3999, 3}, {4000, 4}, {1 << 30, 4}}) {
-    EXPECT_EQ(library_channels(device, bytes), channels) << bytes;
-  }
-  // 2 channels of 3 GB/s for 3 peers; of LL half is payload. A kernel's blocks are no limit.
-  const Plan plan = plan_with(3, 250, {0, 0}, 1000);
-  ASSERT_EQ(plan.elements * size_of(plan.dtype), 2000u);
-  const auto cap = [&](Implementation how) {
-    return make_kernel_model(device, plan, how)->rate_cap_gb_per_s(plan.stages[0]);
+  device.library->low_latency_channel_gb_per_s = assumed(3);
+  const auto cap = [&](std::uint64_t share_of_a_rank) {
+    Plan plan = plan_with(3, share_of_a_rank, {0, 0}, 1000);
+    plan.channels = 2;
+    plan.library = {LibraryAlgorithm::ring, LibraryProtocol::low_latency};
+    return make_kernel_model(device, plan)->rate_cap_gb_per_s(plan.stages[0]);
   };
-  EXPECT_DOUBLE_EQ(cap(Implementation::simple), 2);
-  EXPECT_DOUBLE_EQ(cap(Implementation::low_latency), 1);
-  EXPECT_EQ(cap(Implementation::kernel), kNoRateCap);
+  EXPECT_DOUBLE_EQ(cap(1), 1.5);
+  EXPECT_DOUBLE_EQ(cap(2048), 1.5);
+  EXPECT_DOUBLE_EQ(cap(2 * 2048), 3);
+  EXPECT_DOUBLE_EQ(cap(1 << 30), 6) << "4 channels are the most";
+  device.library->low_latency_channel_gb_per_s = assumed(0);
+  EXPECT_EQ(cap(1), kNoRateCap);
 }
 
 /// 1000 operations of encode and, at half the price, 2000 of decode: 0.025 and 0.025 us. Latency
@@ -411,12 +398,12 @@ TEST(KernelModel, DecodingMayCostLess) {
   device.decode_cost.value = 0.5;
   Plan plan = plan_with(1, 1000, {1, 2}, 1000);
   plan.stages[0].encoded = plan.stages[0].decoded = 1000;
-  const auto cheap = make_kernel_model(device, plan, Implementation::kernel);
+  const auto cheap = make_kernel_model(device, plan);
   EXPECT_DOUBLE_EQ(cheap->cost_of(plan.stages[0]).work_us, 0.05);
   EXPECT_DOUBLE_EQ(cheap->output_us(1000), 0.025);
   const double tile_us = cheap->cost_of(plan.stages[0]).first_tile_us;
   device.decode_cost.value = 1;
-  const auto counted = make_kernel_model(device, plan, Implementation::kernel);
+  const auto counted = make_kernel_model(device, plan);
   EXPECT_DOUBLE_EQ(counted->cost_of(plan.stages[0]).work_us, 0.075);
   EXPECT_EQ(counted->cost_of(plan.stages[0]).first_tile_us, tile_us);
 }
@@ -432,7 +419,7 @@ TEST(KernelModel, CheckValuesOfTheMi300xFit) {
   device.stores->release_us.value = 0.139;
   device.stores->release_coalescing_tiles.value = 107;
   const Plan plan = plan_with(1, 8192, {0, 0}, 16384);
-  const auto model = make_kernel_model(device, plan, Implementation::kernel);
+  const auto model = make_kernel_model(device, plan);
   const StageCost cost = model->cost_of(plan.stages[0]);
   EXPECT_DOUBLE_EQ(cost.flags_us, 1.16);
   // One tile: 0.139 * 107 (sqrt(1 + 2/107) - 1) = 0.13836 us, hidden by the wire's 0.35617 us.

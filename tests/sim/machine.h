@@ -34,21 +34,48 @@ inline Device round_device() {
           .small = {},
           .sentinels = {},
           .library = {},
-          .nccl = {},
           .compute = {}};
 }
 
-/// A vendor's library of so many channels; LL takes half of the bandwidth.
-inline Library library_of(double channels, double channel_bytes, double channel_gb_per_s,
-                          double low_latency_max_bytes) {
+/// A vendor's library of so many channels, which takes LL up to a limit; LL takes half of the
+/// bandwidth.
+inline Library library_of(double channels, double low_latency_max_bytes) {
   return {.channels = assumed(channels),
-          .channel_bytes = assumed(channel_bytes),
-          .channel_gb_per_s = assumed(channel_gb_per_s),
+          .low_latency_max_bytes = assumed(low_latency_max_bytes),
           .low_latency_us = assumed(8),
           .low_latency_efficiency = assumed(0.5),
-          .low_latency_max_bytes = assumed(low_latency_max_bytes),
+          .low_latency_channel_gb_per_s = assumed(0),
           .simple_us = assumed(3),
-          .simple_message_us = assumed(2)};
+          .simple_hop_us = assumed(4),
+          .drift_us = assumed(0),
+          .exchange_low_latency_us = assumed(5),
+          .exchange_low_latency_gb_per_s = assumed(1),
+          .exchange_us = assumed(6),
+          .exchange_drift_us = assumed(0),
+          .ll128 = {},
+          .nvls = {},
+          .network = {}};
+}
+
+/// NCCL, which chooses by what it expects.
+inline Library nccl(bool has_nvls) {
+  Library library = library_of(8, 0);
+  library.low_latency_max_bytes = unless_given(0);
+  library.ring_gb_per_s = assumed(100);
+  library.low_latency_ring_gb_per_s = assumed(40);
+  library.low_latency_us = assumed(3);
+  library.low_latency_channel_gb_per_s = assumed(1);
+  library.simple_us = assumed(20);
+  library.simple_hop_us = assumed(0.5);
+  library.drift_us = assumed(4);
+  library.exchange_low_latency_us = assumed(2);
+  library.exchange_low_latency_gb_per_s = assumed(2);
+  library.exchange_drift_us = assumed(8);
+  library.ll128 = LibraryLl128{assumed(10), assumed(0.8)};
+  if (has_nvls) {
+    library.nvls = LibraryNvls{assumed(60), assumed(0.85), assumed(7), assumed(1 << 20)};
+  }
+  return library;
 }
 
 /// 4 blocks of tiles of 1000 elements.

@@ -46,13 +46,17 @@ meet_us = { value = 9, source = "assumed", note = "n" }
 
 inline const std::string kLibrarySection = R"([library]
 channels = { value = 4, source = "assumed", note = "n" }
-channel_bytes = { value = 32768, source = "assumed", note = "n" }
-channel_gb_per_s = { value = 20, source = "assumed", note = "n" }
 low_latency_us = { value = 17.5, source = "assumed", note = "n" }
 low_latency_efficiency = { value = 0.68, source = "assumed", note = "n" }
 low_latency_max_bytes = { value = 16384, source = "assumed", note = "n" }
+low_latency_channel_gb_per_s = { value = 0, source = "assumed", note = "n" }
 simple_us = { value = 2.98, source = "assumed", note = "n" }
-simple_message_us = { value = 3.05, source = "assumed", note = "n" }
+simple_hop_us = { value = 3.05, source = "assumed", note = "n" }
+drift_us = { value = 0, source = "assumed", note = "n" }
+exchange_low_latency_us = { value = 9, source = "assumed", note = "n" }
+exchange_low_latency_gb_per_s = { value = 20, source = "assumed", note = "n" }
+exchange_us = { value = 12, source = "assumed", note = "n" }
+exchange_drift_us = { value = 0, source = "assumed", note = "n" }
 )";
 
 inline const std::string kConditions = R"([[faults]]

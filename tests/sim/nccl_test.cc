@@ -1,14 +1,13 @@
 // NCCL's choices, its collectives worked out by hand, and messages that a switch spreads or adds.
 
-#include "sim/nccl.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/schedule_builder.h"
-#include "sim/device/nccl.h"
+#include "sim/device/library_choice.h"
+#include "sim/library/library_plan.h"
 #include "tests/refusal.h"
 #include "tests/sim/machine.h"
 
@@ -22,21 +21,7 @@ constexpr std::uint64_t kMi = 1 << 20;
 Topology nccl_machine(Rank ranks) {
   Topology t = machine(TopologyKind::switched, ranks);
   t.in_switch = {true, true, assumed(0.5)};
-  t.device.nccl = Nccl{.channels = assumed(8),
-                       .ring_gb_per_s = assumed(100),
-                       .low_latency_ring_gb_per_s = assumed(40),
-                       .low_latency_us = assumed(3),
-                       .low_latency_efficiency = assumed(0.5),
-                       .low_latency_channel_gb_per_s = assumed(1),
-                       .simple_us = assumed(20),
-                       .simple_hop_us = assumed(0.5),
-                       .drift_us = assumed(4),
-                       .exchange_low_latency_us = assumed(2),
-                       .exchange_low_latency_gb_per_s = assumed(2),
-                       .exchange_us = assumed(6),
-                       .exchange_drift_us = assumed(8),
-                       .ll128 = NcclLl128{assumed(10), assumed(0.8)},
-                       .nvls = NcclNvls{assumed(60), assumed(0.85), assumed(7), assumed(1 << 20)}};
+  t.device.library = nccl(true);
   return t;
 }
 
@@ -55,14 +40,14 @@ SimulationResult run(const Topology& t, std::string_view algorithm, std::uint64_
 double drift(double bytes) { return 4 * std::sqrt(bytes / 1e9); }
 
 TEST(Nccl, ChoosesAsItsSourceSays) {
-  using enum NcclProtocol;
+  using enum LibraryProtocol;
   const auto chosen = [](const char* machine, Collective collective, std::uint64_t bytes,
                          Rank ranks = 0) {
     const Topology t = find_topology(machine);
-    return nccl_choice(t.device, collective, ranks > 0 ? ranks : t.ranks.value, bytes);
+    return library_choice(t.device, collective, ranks > 0 ? ranks : t.ranks.value, bytes);
   };
   using enum Collective;
-  const NcclChoice nvls{NcclAlgorithm::nvls, simple};
+  const LibraryChoice nvls{LibraryAlgorithm::nvls, simple};
   EXPECT_EQ(chosen("a100-2", all_reduce, 512 * kKi).protocol, low_latency);
   EXPECT_EQ(chosen("a100-2", all_reduce, kMi).protocol, simple);
   EXPECT_EQ(chosen("a100-4", all_reduce, 2 * kMi).protocol, ll128);
@@ -75,12 +60,12 @@ TEST(Nccl, ChoosesAsItsSourceSays) {
   EXPECT_EQ(chosen("h100-8", all_reduce, kMi).protocol, low_latency);
   EXPECT_EQ(chosen("h100-8", all_reduce, 2 * kMi), nvls);
   EXPECT_EQ(chosen("h100-8", all_reduce, 512 * kMi, 5), nvls);
-  EXPECT_EQ(chosen("h100-8", all_reduce, 512 * kMi, 4).algorithm, NcclAlgorithm::ring);
-  EXPECT_EQ(chosen("h100-8", all_gather, 512 * kMi).algorithm, NcclAlgorithm::ring);
+  EXPECT_EQ(chosen("h100-8", all_reduce, 512 * kMi, 4).algorithm, LibraryAlgorithm::ring);
+  EXPECT_EQ(chosen("h100-8", all_gather, 512 * kMi).algorithm, LibraryAlgorithm::ring);
   EXPECT_EQ(chosen("h100-8", all_to_all, 256 * kKi).protocol, low_latency);
   EXPECT_EQ(chosen("h100-8", all_to_all, 512 * kKi).protocol, simple);
-  EXPECT_EQ(&nccl_all_reduce(find_topology("h100-8"), 8, 2 * kMi), &nvls_algorithm());
-  EXPECT_EQ(nccl_all_reduce(find_topology("h100-4"), 4, 512 * kMi).name, "ring");
+  EXPECT_EQ(&library_all_reduce(find_topology("h100-8"), 8, 2 * kMi), &nvls_algorithm());
+  EXPECT_EQ(library_all_reduce(find_topology("h100-4"), 4, 512 * kMi).name, "ring");
 }
 
 TEST(Nccl, TakesTheTimesWorkedOutByHand) {
@@ -220,7 +205,7 @@ TEST(Multicast, IsTheSameForOneRankAndForAll) {
 TEST(Nccl, RefusesWhatItCannotDo) {
   const Topology t = nccl_machine(4);
   expect_contains(message_of([&] { run(t, "two_shot", kMi); }),
-                  "allowed are ring, nvls, all_gather");
+                  "allowed with --library are ring, nvls, all_gather");
   expect_contains(message_of([&] { run(t, "nvls", kMi, {}, "qr-q4"); }),
                   "allowed codecs are fp16, bf16 and fp32, or another algorithm with --multicast");
   expect_contains(message_of([&] { run(t, "nvls", kMi, {.sharing = Sharing::fifo}); }), "max_min");
@@ -231,8 +216,8 @@ TEST(Nccl, RefusesWhatItCannotDo) {
   Topology plain = t;
   plain.in_switch = {};
   expect_contains(message_of([&] { run(plain, "nvls", kMi); }),
-                  "section 'nccl_nvls' needs a switch");
-  plain.device.nccl->nvls.reset();
+                  "section 'library.nvls' needs a switch");
+  plain.device.library->nvls.reset();
   expect_contains(message_of([&] { run(plain, "nvls", kMi); }), "no NVLS there");
   expect_contains(message_of([&] { run(plain, "nvls", kMi, {}); }), "does not add");
   expect_contains(message_of([&] { run(plain, "one_shot", kMi, {.multicast = true}); }),

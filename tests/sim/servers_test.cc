@@ -1,7 +1,7 @@
 // The vendor's library across servers: what its rings and trees send over which links, its times
 // worked out by hand, and what it takes.
 
-#include "sim/servers.h"
+#include "sim/library/servers.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include <set>
 
 #include "reference/codecs/registry.h"
-#include "sim/library.h"
+#include "sim/library/library.h"
+#include "sim/library/library_plan.h"
 #include "sim/machine_plan.h"
-#include "sim/nccl.h"
 #include "sim/simulator.h"
 #include "tests/refusal.h"
 #include "tests/sim/machine.h"
@@ -20,40 +20,23 @@
 namespace arlab {
 namespace {
 
-using enum NcclProtocol;
+using enum LibraryProtocol;
 
 /// Servers of 4 ranks with ports of 10 GB/s and 1 us, and 4 cards of 4 GB/s and 1.5 us.
 Topology cluster(Rank count, ServerInside inside = ServerInside::switched) {
   Topology t = servers(4 * count, 4, inside);
   t.leaf_servers = counted(count);
   t.in_switch = {inside == ServerInside::switched, inside == ServerInside::switched, assumed(0.5)};
-  t.device.nccl = Nccl{.channels = assumed(8),
-                       .ring_gb_per_s = assumed(100),
-                       .low_latency_ring_gb_per_s = assumed(40),
-                       .low_latency_us = assumed(3),
-                       .low_latency_efficiency = assumed(0.5),
-                       .low_latency_channel_gb_per_s = assumed(1),
-                       .simple_us = assumed(20),
-                       .simple_hop_us = assumed(0.5),
-                       .drift_us = assumed(4),
-                       .exchange_low_latency_us = assumed(2),
-                       .exchange_low_latency_gb_per_s = assumed(2),
-                       .exchange_us = assumed(6),
-                       .exchange_drift_us = assumed(8),
-                       .ll128 = NcclLl128{assumed(10), assumed(0.8)},
-                       .nvls = std::nullopt};
-  if (inside == ServerInside::switched) {
-    t.device.nccl->nvls = NcclNvls{assumed(60), assumed(0.85), assumed(7), assumed(1 << 20)};
-  }
-  t.device.network = LibraryNetwork{.low_latency_hop_us = assumed(9),
-                                    .simple_hop_us = assumed(12),
-                                    .chunk_bytes = assumed(1000),
-                                    .eager_bytes = assumed(1e9),
-                                    .rendezvous_us = assumed(5)};
+  t.device.library = nccl(inside == ServerInside::switched);
+  t.device.library->network = {.low_latency_hop_us = assumed(9),
+                               .simple_hop_us = assumed(12),
+                               .chunk_bytes = assumed(1000),
+                               .eager_bytes = assumed(1e9),
+                               .rendezvous_us = assumed(5)};
   return t;
 }
 
-Plan plan(const Topology& t, NcclAlgorithm algorithm, std::uint64_t bytes,
+Plan plan(const Topology& t, LibraryAlgorithm algorithm, std::uint64_t bytes,
           Collective collective = Collective::all_reduce) {
   return plan_across(t, {algorithm, simple}, collective,
                      {.world_size = t.ranks.value, .elements = bytes / 2}, *find_codec("fp16"),
@@ -83,7 +66,7 @@ TEST(Servers, RingsUseAllCardsAndAllLinksOfAMeshAlike) {
   const std::uint64_t tensor = 160000;
   for (const Rank count : {2u, 3u, 4u, 7u}) {
     const Topology t = cluster(count, ServerInside::mesh);
-    const Plan ring = plan(t, NcclAlgorithm::ring, tensor);
+    const Plan ring = plan(t, LibraryAlgorithm::ring, tensor);
     const auto passed = 2 * tensor * (t.ranks.value - 1) / t.ranks.value;
     const auto servers = sent(ring, 4);
     EXPECT_EQ(servers.size(), count);
@@ -112,7 +95,7 @@ TEST(Servers, RingsUseAllCardsAndAllLinksOfAMeshAlike) {
 TEST(Servers, TreesShareTheWorkOfInnerServers) {
   const std::uint64_t tensor = 160000;
   for (Rank count = 2; count <= 33; ++count) {
-    const Plan trees = plan(cluster(count), NcclAlgorithm::tree, tensor);
+    const Plan trees = plan(cluster(count), LibraryAlgorithm::tree, tensor);
     std::map<Rank, std::uint64_t> out;
     std::map<Rank, std::uint64_t> in;
     std::uint64_t all = 0;
@@ -130,7 +113,7 @@ TEST(Servers, TreesShareTheWorkOfInnerServers) {
     EXPECT_EQ(trees.longest_way->hops_inside, 6u);
   }
   const auto depth = [&](Rank count) {
-    return plan(cluster(count), NcclAlgorithm::tree, tensor).longest_way->hops_between / 2;
+    return plan(cluster(count), LibraryAlgorithm::tree, tensor).longest_way->hops_between / 2;
   };
   EXPECT_EQ(depth(2), 1u);
   EXPECT_EQ(depth(3), 2u);
@@ -145,35 +128,37 @@ TEST(Servers, TakeTheTimesWorkedOutByHand) {
   // its link, 1 of a port.
   const double bytes = 16e6;
   const auto size = static_cast<std::uint64_t>(bytes);
-  const auto fixed = [&](NcclAlgorithm a, NcclProtocol p) {
-    const double hops = a == NcclAlgorithm::ring ? 3 : 2;
-    const double inside = a == NcclAlgorithm::nvls ? 0 : a == NcclAlgorithm::ring ? 11 : 6;
-    const double start = a == NcclAlgorithm::nvls ? 7 : p == simple ? 20 : p == ll128 ? 10 : 3;
-    const double hop = p == simple && a != NcclAlgorithm::nvls ? 0.5 : 0;
+  const auto fixed = [&](LibraryAlgorithm a, LibraryProtocol p) {
+    const double hops = a == LibraryAlgorithm::ring ? 3 : 2;
+    const double inside = a == LibraryAlgorithm::nvls ? 0 : a == LibraryAlgorithm::ring ? 11 : 6;
+    const double start = a == LibraryAlgorithm::nvls ? 7 : p == simple ? 20 : p == ll128 ? 10 : 3;
+    const double hop = p == simple && a != LibraryAlgorithm::nvls ? 0.5 : 0;
     // 8 channels of 1000 bytes fill a tree.
-    const double fill = p == simple && a != NcclAlgorithm::ring ? 0.5 : 0;
+    const double fill = p == simple && a != LibraryAlgorithm::ring ? 0.5 : 0;
     return start + inside * (1 + hop) + hops * ((p == simple ? 12 : 9) + fill) + (hops - 1) * 1.5;
   };
   EXPECT_NEAR(run(t, "ring", size).latency_us,
-              fixed(NcclAlgorithm::ring, simple) + 1 + 2 * 7.0 / 8 * 0.75 * bytes / 10000, close);
+              fixed(LibraryAlgorithm::ring, simple) + 1 + 2 * 7.0 / 8 * 0.75 * bytes / 10000,
+              close);
   EXPECT_NEAR(run(t, "tree", size).latency_us,
-              fixed(NcclAlgorithm::tree, simple) + 1 + 1.5 * bytes / 10000, close);
+              fixed(LibraryAlgorithm::tree, simple) + 1 + 1.5 * bytes / 10000, close);
   // The switch reads at half of the port, and every rank writes its quarter of the sum.
   EXPECT_NEAR(run(t, "nvls", size).latency_us,
-              fixed(NcclAlgorithm::nvls, simple) + 1 + (2 + 0.25) * bytes / 10000, close);
+              fixed(LibraryAlgorithm::nvls, simple) + 1 + (2 + 0.25) * bytes / 10000, close);
   EXPECT_NEAR(run(t, "all_gather", size).latency_us,
               20 + 6 * 1.5 + 12 + 1 + 7.0 / 8 * 0.75 * bytes / 10000, close);
-  EXPECT_NEAR(run(t, "tree", 8).latency_us, fixed(NcclAlgorithm::tree, low_latency) + 1.5, close);
+  EXPECT_NEAR(run(t, "tree", 8).latency_us, fixed(LibraryAlgorithm::tree, low_latency) + 1.5,
+              close);
   // With faster ports the cards are what counts.
   Topology fast = t;
   fast.link_type("link").bandwidth_gb_per_s = assumed(100);
   EXPECT_NEAR(run(fast, "ring", size).latency_us,
-              fixed(NcclAlgorithm::ring, simple) + 1.5 + 2 * 7.0 / 8 * bytes / 16000, close);
+              fixed(LibraryAlgorithm::ring, simple) + 1.5 + 2 * 7.0 / 8 * bytes / 16000, close);
   EXPECT_NEAR(run(fast, "tree", size).latency_us,
-              fixed(NcclAlgorithm::tree, simple) + 1.5 + bytes / 16000, close);
+              fixed(LibraryAlgorithm::tree, simple) + 1.5 + bytes / 16000, close);
   // Beyond eager_bytes every hop asks first.
   Topology asks = t;
-  asks.device.network->eager_bytes = assumed(8);
+  asks.device.library->network.eager_bytes = assumed(8);
   EXPECT_NEAR(run(asks, "tree", 16).latency_us - run(asks, "tree", 8).latency_us, 10, close);
   // A card carries what all four ranks of a server send to one of the other.
   EXPECT_NEAR(run(t, "all_to_all", size).latency_us, 6 + 12 + 1.5 + 4 * bytes / 8 / 4000, close);
@@ -196,7 +181,7 @@ TEST(Servers, TheLibraryTakesWhatIsFastest) {
   EXPECT_EQ(choice_across(t, Collective::all_to_all, 16, 16 << 15).protocol, low_latency);
   EXPECT_EQ(choice_across(t, Collective::all_to_all, 16, 16 << 16).protocol, simple);
   Topology no_ll128 = t;
-  no_ll128.device.network->ll128 = false;
+  no_ll128.device.library->network.ll128 = false;
   bool any = false;
   for (std::uint64_t bytes = 64; bytes <= (1u << 26); bytes *= 2) {
     any = any || choice_across(t, Collective::all_reduce, 16, bytes).protocol == ll128;
@@ -208,16 +193,13 @@ TEST(Servers, TheLibraryTakesWhatIsFastest) {
 
 TEST(Servers, RcclAcrossThemGoesOnFromItsOwnNumbers) {
   Topology t = cluster(2, ServerInside::mesh);
-  t.device.nccl.reset();
-  t.device.library = Library{.algorithms = {"two_shot"},
-                             .channels = assumed(8),
-                             .channel_bytes = assumed(1),
-                             .channel_gb_per_s = assumed(100),
-                             .low_latency_us = assumed(15),
-                             .low_latency_efficiency = assumed(0.5),
-                             .low_latency_max_bytes = assumed(1000),
-                             .simple_us = assumed(2),
-                             .simple_message_us = assumed(3)};
+  const LibraryNetwork network = t.device.library->network;
+  t.device.library = library_of(8, 1000);
+  t.device.library->algorithms = {"two_shot"};
+  t.device.library->low_latency_us = assumed(15);
+  t.device.library->simple_us = assumed(2);
+  t.device.library->simple_hop_us = assumed(6);
+  t.device.library->network = network;
   EXPECT_NEAR(run(t, "tree", 8).latency_us, 15 + 6 * 1 + 2 * 9 + 2 * 1.5, 1e-2);
   EXPECT_NEAR(run(t, "ring", 16000000).latency_us,
               2 + 11 * (1 + 2 * 3) + 3 * (12 + 1.5) + 2 * 7.0 / 8 * 1000, 1e-2);
@@ -243,12 +225,12 @@ latency_us = {{ value = 1, source = "assumed", note = "round" }}
                        group, group);
   };
   const Topology two = parse_topology(file("8"), "two");
-  ASSERT_TRUE(two.device.nccl);
-  EXPECT_EQ(*two.device.nccl, *find_topology("h100-8").device.nccl);
+  ASSERT_TRUE(two.device.library);
+  EXPECT_EQ(*two.device.library, *find_topology("h100-8").device.library);
   EXPECT_TRUE(two.in_switch.reduction);
   EXPECT_FALSE(two.uncertainty);
   EXPECT_EQ(parse_topology(to_toml(two), "again"), two);
-  EXPECT_EQ(run(two, "nvls", 1 << 28).nccl->algorithm, NcclAlgorithm::nvls);
+  EXPECT_EQ(run(two, "nvls", 1 << 28).library->algorithm, LibraryAlgorithm::nvls);
   // Servers of four are others than those of the base.
   const Topology fours = parse_topology(file("4"), "fours");
   expect_contains(message_of([&] { library_algorithms(fours); }), "does not say how NCCL or RCCL");
@@ -264,8 +246,7 @@ std::vector<Picoseconds> placed(const Topology& t, std::string_view algorithm, s
                          find_simulated_algorithm(algorithm),
                          {.world_size = static_cast<Rank>(ranks.size()), .elements = bytes / 2},
                          *codec, DType::fp16, t, ranks, true),
-                     .ranks = ranks,
-                     .library = true});
+                     .ranks = ranks});
   }
   std::vector<Picoseconds> latencies;
   for (const SimulationResult& each : simulate_together(plans, t))
@@ -286,7 +267,7 @@ TEST(Servers, SomeRanksAreAMachineOfTheirOwn) {
     half.ranks = counted(4);
     half.group_size = counted(2);
     half.nics = counted(2);
-    half.device.nccl->nvls.reset();
+    half.device.library->nvls.reset();
     for (const char* algorithm : {"ring", "tree", "all_to_all"}) {
       const Picoseconds alone = run(half, algorithm, bytes).latency;
       const std::vector<Picoseconds> both =
@@ -336,10 +317,6 @@ TEST(Servers, RefuseWhatTheyCannotDo) {
                     "one server's come after the other's");
   }
   expect_contains(message_of([&] { placed(t, "nvls", 4096, {{0, 4}}); }), "has no nvls there");
-  Topology alone = t;
-  alone.device.nccl.reset();
-  expect_contains(message_of([&] { require_valid(alone, "alone"); }),
-                  "'library_network' needs section 'nccl' or 'library'");
   expect_contains(message_of([&] {
                     simulate({find_algorithm("one_shot"),
                               {.world_size = 8, .elements = 4096},

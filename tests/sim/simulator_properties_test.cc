@@ -258,7 +258,7 @@ Topology random_topology(Dice& dice) {
   const std::string device = devices[dice.below(5)];
   if (!device.empty()) t.device = find_topology(device).device;
   // It needs a switch that random machines do not have.
-  if (t.device.nccl) t.device.nccl->nvls.reset();
+  if (t.device.library) t.device.library->nvls.reset();
   return t;
 }
 

@@ -112,7 +112,7 @@ Topology with_device(Topology t, const std::function<void(Device&)>& change) {
 }
 
 Topology with_library(Topology t) {
-  t.device.library = library_of(2, 1, 1000, 20000);
+  t.device.library = library_of(2, 20000);
   return t;
 }
 
@@ -751,7 +751,7 @@ std::vector<Bottleneck> bottlenecks() {
   // Everybody sends to rank 0; a port carries 240000 bytes: 24 of 33 us.
   const Schedule incast = messages(4, {{1, 0}, {2, 0}, {3, 0}});
   Topology capped = with_library(mesh);
-  capped.device.library->channel_gb_per_s.value = 0.001;
+  capped.device.library->low_latency_channel_gb_per_s.value = 0.001;
   return {
       {"degraded link", two_shot, fp16, with_fault(mesh, {false, 2}, {false, 1}, 0.1),
        "bandwidth of link 2->1 (72 % of the latency)"},

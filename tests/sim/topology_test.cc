@@ -104,17 +104,19 @@ TEST(Machines, LoadAndSayWhereEveryNumberComesFrom) {
     const bool several = topology.kind == TopologyKind::fat_tree;
     EXPECT_TRUE(name.ends_with(several ? fmt::format("-{}x{}", topology.ranks.value / group, group)
                                        : fmt::format("-{}", topology.ranks.value)));
-    const auto& nccl = topology.device.nccl;
-    EXPECT_TRUE(topology.device.library.has_value() || nccl.has_value());
+    EXPECT_TRUE(topology.device.library.has_value());
     EXPECT_EQ(topology.device.stores.has_value(), name.starts_with("mi"));
     EXPECT_EQ(topology.device.blocks.has_value(), topology.in_switch.reduction);
     std::set<std::string> keys;
     for (const NamedQuantity& named : quantities_of(topology)) {
       EXPECT_TRUE(keys.insert(named.key).second) << named.key;
+      const bool of_library = named.key == "library.simple_hop_us" ||
+                              named.key == "library.low_latency_channel_gb_per_s" ||
+                              named.key.ends_with("drift_us");
       const bool may_be_free =
-          (named.key.ends_with("message_us") || named.key.ends_with("hop_us") ||
-           named.key == "overhead.step_us" || named.key == "sentinels.fill_us") &&
-          topology.device.blocks;
+          of_library || ((named.key.ends_with("message_us") || named.key.ends_with("hop_us") ||
+                          named.key == "overhead.step_us" || named.key == "sentinels.fill_us") &&
+                         topology.device.blocks);
       EXPECT_TRUE(named.quantity.value > 0 || may_be_free) << named.key;
       EXPECT_FALSE(named.quantity.note.empty()) << named.key;
       EXPECT_NE(name_of(named.quantity.source), "?") << named.key;
@@ -274,10 +276,12 @@ TEST(TopologyFile, IsReadAsWritten) {
             " stores.release_us=0.125 stores.release_coalescing_tiles=107"
             " stores.contention_codec=5.5 stores.contention_plain=1.125"
             " stores.free_packets_codec=2140 stores.free_packets_plain=6500"
-            " stores.decorrelation_packets=3200 library.channels=4 library.channel_bytes=32768"
-            " library.channel_gb_per_s=20 library.low_latency_us=17.5"
-            " library.low_latency_efficiency=0.68 library.low_latency_max_bytes=16384"
-            " library.simple_us=2.98 library.simple_message_us=3.05 stragglers.0.delay_us=12.5");
+            " stores.decorrelation_packets=3200 library.channels=4"
+            " library.low_latency_max_bytes=16384 library.low_latency_us=17.5"
+            " library.low_latency_efficiency=0.68 library.low_latency_channel_gb_per_s=0"
+            " library.simple_us=2.98 library.simple_hop_us=3.05 library.drift_us=0"
+            " library.exchange_low_latency_us=9 library.exchange_low_latency_gb_per_s=20"
+            " library.exchange_us=12 library.exchange_drift_us=0 stragglers.0.delay_us=12.5");
   ASSERT_EQ(t.faults.size(), 1u);
   EXPECT_EQ(describe(t.faults[0].from), "switch0");
   EXPECT_EQ(describe(t.faults[0].to), "switch1");
@@ -496,7 +500,7 @@ TEST(ToToml, ReadsBackToTheSame) {
   varying.jitter = {.launch_us = 0.5, .message_us = 0.1};
   for (const Rank rank : {2, 5}) varying.device_overrides.push_back({{rank}, varying.device});
   varying.device_overrides[0].device.launch_us = {7, Source::assumed, "slow"};
-  varying.device_overrides[1].device.nccl->low_latency_us = {11, Source::assumed, "old"};
+  varying.device_overrides[1].device.library->low_latency_us = {11, Source::assumed, "old"};
   varying.uncertainty = Uncertainty{.scatter_percent = 1.0 / 3,
                                     .note = "a \"fit\"",
                                     .constants = {"overhead.launch_us", "link.latency_us"},
@@ -561,7 +565,6 @@ latency_us = { value = 1, source = "assumed", note = "typical" }
   EXPECT_EQ(t.in_switch, base.in_switch);
   Device device = base.device;
   device.library.reset();
-  device.nccl.reset();
   const std::string ring = "base = \"h200-8\"\nname = \"mine\"\nkind = \"ring\"\n";
   EXPECT_EQ(parse_topology(ring, "test").device, device);
   EXPECT_FALSE(parse_topology(ring, "test").in_switch.reduction);
@@ -606,6 +609,30 @@ TEST(Base, IsAsUncertainWhereItsNumbersStand) {
       derived(launch + "[link]\nbandwidth_gb_per_s" + number + "[blocks]\nload_us" + number));
   EXPECT_FALSE(derived("kind = \"ring\"")) << "other links";
   EXPECT_EQ(derived(std::regex_replace(base, std::regex("fit"), "own"))->note, "own");
+}
+
+/// What is one section today was four.
+TEST(TopologyFiles, HaveFormerNamesForOneVersionMore) {
+  const Topology h100 = find_topology("h100-8");
+  std::string former = to_toml(h100);
+  for (const auto& [present, name] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"\\[library\\.ll128\\]", "[nccl_ll128]"},
+           {"\\[library\\.nvls\\]", "[nccl_nvls]"},
+           {"\\[library\\]", "[nccl]"},
+           {"\"library\\.(ll128|nvls)\\.", "\"nccl_$1."},
+           {"\"library\\.", "\"nccl."}}) {
+    const std::string renamed = std::regex_replace(former, std::regex(present), name);
+    EXPECT_NE(renamed, former) << present;
+    former = renamed;
+  }
+  EXPECT_EQ(parse_topology(former, "former"), h100);
+  const std::string network =
+      "base = \"h100-8\"\nname = \"mine\"\n[library_network]\nll128 = false\n";
+  EXPECT_FALSE(parse_topology(network, "mine").device.library->network.ll128);
+  EXPECT_EQ(parse_topology(to_toml(parse_topology(network, "mine")), "again"),
+            parse_topology(network, "mine"));
+  expect_contains(message_of([&] { parse_topology(former + "\n[library]\n", "both"); }),
+                  "sections 'nccl' and 'library' are one; allowed is [library]");
 }
 
 /// A number that is said to be another machine's is.

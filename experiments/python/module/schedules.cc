@@ -10,7 +10,7 @@
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule_builder.h"
 #include "reference/collectives/schedule_json.h"
-#include "sim/nccl.h"
+#include "sim/library/library_plan.h"
 
 namespace arlab::python {
 

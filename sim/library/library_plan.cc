@@ -1,9 +1,9 @@
-#include "sim/nccl.h"
+#include "sim/library/library_plan.h"
 
 #include <algorithm>
 
-#include "sim/device/nccl.h"
-#include "sim/servers.h"
+#include "sim/device/library_choice.h"
+#include "sim/library/servers.h"
 
 namespace arlab {
 namespace {
@@ -106,7 +106,7 @@ std::uint64_t nvls_parts(const ScheduleRequest& request, DType dtype, const Devi
                          bool library) {
   if (!library) return integer_of(nvls_algorithm().options.front(), request.options);
   const double share = static_cast<double>(request.elements * size_of(dtype)) / request.world_size;
-  return static_cast<std::uint64_t>(std::ceil(share / device.nccl->nvls->chunk_bytes.value));
+  return static_cast<std::uint64_t>(std::ceil(share / device.library->nvls->chunk_bytes.value));
 }
 
 }  // namespace
@@ -133,29 +133,34 @@ const Algorithm& find_simulated_algorithm(std::string_view name) {
   return name == kNvls ? nvls_algorithm() : find_algorithm(name);
 }
 
-bool nccl_runs(const Algorithm& algorithm) {
+bool library_runs(const Algorithm& algorithm) {
   return algorithm.name == "ring" || algorithm.name == kNvls || algorithm.name == "all_gather" ||
          algorithm.name == "reduce_scatter" || algorithm.name == "all_to_all";
 }
 
-const Algorithm& nccl_all_reduce(const Topology& topology, Rank world_size, std::uint64_t bytes) {
+void require_library(const Topology& topology) {
+  if (topology.device.library) return;
+  fail(
+      "topology '{}' does not say how NCCL or RCCL runs there; allowed are those with a section "
+      "[library]",
+      topology.name);
+}
+
+const Algorithm& library_all_reduce(const Topology& topology, Rank world_size,
+                                    std::uint64_t bytes) {
   const Device& device = topology.device;
   if (spans_servers(topology, world_size)) {
     switch (choice_across(topology, Collective::all_reduce, world_size, bytes).algorithm) {
-      case NcclAlgorithm::nvls:
+      case LibraryAlgorithm::nvls:
         return nvls_algorithm();
-      case NcclAlgorithm::tree:
+      case LibraryAlgorithm::tree:
         return find_algorithm("tree");
       default:
         return find_algorithm("ring");
     }
   }
-  if (!device.nccl) {
-    fail("device '{}': its topology file has no section [nccl], which says how NCCL chooses there",
-         device.name);
-  }
-  const NcclChoice choice = nccl_choice(device, Collective::all_reduce, world_size, bytes);
-  return choice.algorithm == NcclAlgorithm::nvls ? nvls_algorithm() : find_algorithm("ring");
+  const LibraryChoice choice = library_choice(device, Collective::all_reduce, world_size, bytes);
+  return choice.algorithm == LibraryAlgorithm::nvls ? nvls_algorithm() : find_algorithm("ring");
 }
 
 namespace {
@@ -179,19 +184,19 @@ void require_possible(const Algorithm& algorithm, const ScheduleRequest& request
 
 Plan library_plan_across(const Algorithm& algorithm, const ScheduleRequest& request,
                          const Codecs& codecs, DType dtype, const Topology& topology) {
-  std::optional<NcclAlgorithm> asked;
-  if (algorithm.name == kNvls) asked = NcclAlgorithm::nvls;
-  if (algorithm.name == "ring") asked = NcclAlgorithm::ring;
-  if (algorithm.name == "tree") asked = NcclAlgorithm::tree;
-  if (!asked && !nccl_runs(algorithm)) {
+  std::optional<LibraryAlgorithm> asked;
+  if (algorithm.name == kNvls) asked = LibraryAlgorithm::nvls;
+  if (algorithm.name == "ring") asked = LibraryAlgorithm::ring;
+  if (algorithm.name == "tree") asked = LibraryAlgorithm::tree;
+  if (!asked && !library_runs(algorithm)) {
     fail(
         "the vendor's library has no '{}': with --library on topology '{}' allowed are ring, tree, "
         "nvls, all_gather, reduce_scatter, all_to_all",
         algorithm.name, topology.name);
   }
   require_possible(algorithm, request, true);
-  const NcclChoice choice = choice_across(topology, algorithm.collective, request.world_size,
-                                          request.elements * size_of(dtype), asked);
+  const LibraryChoice choice = choice_across(topology, algorithm.collective, request.world_size,
+                                             request.elements * size_of(dtype), asked);
   return plan_across(topology, choice, algorithm.collective, request, codecs.outer(), dtype);
 }
 
@@ -216,17 +221,23 @@ Plan nvls_plan(const ScheduleRequest& request, const Codecs& codecs, DType dtype
   return planner.nvls(nvls_parts(request, dtype, topology.device, library));
 }
 
-Plan nccl_plan(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
-               DType dtype, const Topology& topology, bool folded) {
+void run_as_program(Plan& plan, const Topology& topology) {
+  require_library(topology);
+  plan.library = library_choice(topology.device, plan.collective, plan.world_size,
+                                plan.elements * size_of(plan.dtype), LibraryAlgorithm::program);
+}
+
+Plan library_plan(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
+                  DType dtype, const Topology& topology, bool folded) {
   require_possible(algorithm, request, true);
   RankPlanner planner(algorithm, request, codecs, dtype, folded);
   const Rank n = request.world_size;
-  Plan plan;
   const bool nvls = algorithm.name == kNvls;
-  // Throws where NCCL has none.
-  const NcclChoice choice =
-      nccl_choice(topology.device, algorithm.collective, n, request.elements * size_of(dtype),
-                  nvls ? NcclAlgorithm::nvls : NcclAlgorithm::ring);
+  // Throws where the library has none.
+  const LibraryChoice choice =
+      library_choice(topology.device, algorithm.collective, n, request.elements * size_of(dtype),
+                     nvls ? LibraryAlgorithm::nvls : LibraryAlgorithm::ring);
+  Plan plan;
   if (nvls) {
     plan = nvls_plan(request, codecs, dtype, topology, folded, true);
   } else if (algorithm.name == "ring") {
@@ -238,7 +249,7 @@ Plan nccl_plan(const Algorithm& algorithm, const ScheduleRequest& request, const
   } else {
     plan = planner.exchange();
   }
-  plan.nccl = choice;
+  plan.library = choice;
   return plan;
 }
 

@@ -1,10 +1,10 @@
-// NCCL's collectives as plans: what its rings, its NVLS and its sends and receives ask of links and
-// memories. What they cost besides: device/nccl.h.
+// The library's collectives as plans: what its rings, its NVLS and its sends and receives ask of
+// links and memories. What they cost besides: device/library_kernel.h.
 //
 //   ring      S steps, of which each passes one share of n on; then what remains in local memory:
 //             the last share of an all-reduce is copied (2 passes), that of a reduce-scatter is
 //             added to the rank's own (3), an all-gather also copies the rank's own (4)
-//   NVLS      every rank has the switch add its share, part by part (NcclNvls::chunk_bytes), and
+//   NVLS      every rank has the switch add its share, part by part (LibraryNvls::chunk_bytes), and
 //             spreads the sum of one part while the next one is added
 //   exchange  all shares at once; the rank's own is copied
 //
@@ -25,18 +25,26 @@ const Algorithm& nvls_algorithm();
 /// nvls_algorithm(), or as find_algorithm().
 const Algorithm& find_simulated_algorithm(std::string_view name);
 
-/// Whether NCCL has it: ring and nvls, its all-reduces; all_gather, reduce_scatter, all_to_all.
-bool nccl_runs(const Algorithm& algorithm);
+/// Throws InvalidInput where the machine's file says nothing of a library.
+void require_library(const Topology& topology);
 
-/// The all-reduce that NCCL takes for `bytes` of a rank: ring or nvls, across servers also tree.
-const Algorithm& nccl_all_reduce(const Topology& topology, Rank world_size, std::uint64_t bytes);
+/// Whether libraries have it: ring and nvls, all-reduces; all_gather, reduce_scatter, all_to_all.
+bool library_runs(const Algorithm& algorithm);
 
-/// The plan of what NCCL runs, of an algorithm of nccl_runs() on a machine with [nccl].
-/// `folded`: one rank stands for all. Throws InvalidInput when the machine cannot do it.
-Plan nccl_plan(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
-               DType dtype, const Topology& topology, bool folded);
+/// The all-reduce that NCCL takes for `bytes` of a rank: ring or nvls, across servers also tree, of
+/// RCCL, too.
+const Algorithm& library_all_reduce(const Topology& topology, Rank world_size, std::uint64_t bytes);
 
-/// The same of ranks of several servers (sim/servers.h): of ring, tree, nvls, all_gather,
+/// The plan of what the library runs, of an algorithm of library_runs(). `folded`: one rank stands for
+/// all. Throws InvalidInput when the machine cannot do it.
+Plan library_plan(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
+                  DType dtype, const Topology& topology, bool folded);
+
+/// Has the library run a plan as its schedule is written, as RCCL runs MSCCL's programs. Throws
+/// InvalidInput where it runs none.
+void run_as_program(Plan& plan, const Topology& topology);
+
+/// The same of ranks of several servers (sim/library/servers.h): of ring, tree, nvls, all_gather,
 /// reduce_scatter and all_to_all.
 Plan library_plan_across(const Algorithm& algorithm, const ScheduleRequest& request,
                          const Codecs& codecs, DType dtype, const Topology& topology);

@@ -8,12 +8,12 @@
 
 namespace arlab {
 
-/// Names of the all-reduces that the library has on this machine: of [nccl] ring, and nvls where its
-/// switch adds; across servers tree, too; else those of [library]. Throws InvalidInput where there is neither.
+/// Names of the all-reduces that the library has on this machine: Library::algorithms, or across
+/// servers ring and tree; and nvls where its switch adds. Throws InvalidInput where there is none.
 std::vector<std::string> library_algorithms(const Topology& topology);
 
-/// The one of them that the library takes: of [nccl] as NCCL chooses (sim/device/nccl.h), else that
-/// which is simulated to be the fastest.
+/// The one of them that the library takes: as NCCL chooses (sim/device/library_choice.h), or, where its
+/// choice is not known, that which is simulated to be the fastest.
 const Algorithm& library_algorithm(const ScheduleRequest& request, const Codecs& codecs,
                                    DType dtype, const Topology& topology,
                                    const SimulateOptions& options = {});

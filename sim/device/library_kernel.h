@@ -1,5 +1,5 @@
-// NCCL, as [nccl] of the machine's file says (Nccl). With share s of the tensor and what links and
-// channels make of it:
+// The vendor's library inside one server, as [library] of the machine's file says (Library). With
+// share s of the tensor and what links and channels make of it:
 //
 //   LL      low_latency_us + steps (latency + s / min(low_latency_efficiency port, channels c))
 //   LL128   fixed_us + steps (latency + s / (efficiency port))
@@ -10,18 +10,19 @@
 //   drift   drift_us, of exchanges exchange_drift_us, times the root of the 10^9 bytes that a rank
 //           sends: channels take no notice of each other, and the last one counts
 //
-// and, at the end of each, what local memory has to do (sim/nccl.h).
+// and, at the end of each, what local memory has to do (sim/library/library_plan.h). A program does
+// that in its own steps, beside what it sends, as much as codec_overlap says.
 #pragma once
 
 #include "sim/device/kernel_model.h"
-#include "sim/device/nccl.h"
+#include "sim/device/library_choice.h"
 
 namespace arlab {
 
-class NcclKernel final : public KernelModel {
+class LibraryKernel final : public KernelModel {
  public:
-  /// `plan` is one that nccl_plan() has made.
-  NcclKernel(const Device& device, const Plan& plan);
+  /// `plan` is one that library_plan() has made.
+  LibraryKernel(const Device& device, const Plan& plan);
 
   double launch_us() const override;
   double link_efficiency() const override;
@@ -35,8 +36,8 @@ class NcclKernel final : public KernelModel {
                                    double link_gb_per_s) const override;
   bool measures() const override { return false; }
 
-  const Nccl& nccl_;
-  NcclChoice choice_;
+  const Library& library_;
+  LibraryChoice choice_;
   double drift_us_ = 0;
 };
 

@@ -42,16 +42,16 @@ bool spans_servers(const Topology& topology, Rank world_size);
 Topology library_part(const Topology& topology, std::span<const Rank> ranks);
 
 /// All-reduces that the library has across servers: ring, tree, and nvls where switches add.
-std::vector<NcclAlgorithm> algorithms_across(const Topology& topology);
+std::vector<LibraryAlgorithm> algorithms_across(const Topology& topology);
 
 /// What the library takes for `bytes` of a rank; of its all-reduces `algorithm`, if that is given.
 /// Throws InvalidInput where it has no such collective, or not this algorithm, on this machine.
-NcclChoice choice_across(const Topology& topology, Collective collective, Rank world_size,
-                         std::uint64_t bytes,
-                         std::optional<NcclAlgorithm> algorithm = std::nullopt);
+LibraryChoice choice_across(const Topology& topology, Collective collective, Rank world_size,
+                            std::uint64_t bytes,
+                            std::optional<LibraryAlgorithm> algorithm = std::nullopt);
 
 /// The plan of it. All ranks are listed. Throws InvalidInput where ranks do not fill servers.
-Plan plan_across(const Topology& topology, const NcclChoice& choice, Collective collective,
+Plan plan_across(const Topology& topology, const LibraryChoice& choice, Collective collective,
                  const ScheduleRequest& request, const Codec& codec, DType dtype);
 
 }  // namespace arlab

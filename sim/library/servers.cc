@@ -1,4 +1,4 @@
-#include "sim/servers.h"
+#include "sim/library/servers.h"
 
 #include <algorithm>
 #include <limits>
@@ -14,7 +14,6 @@
 namespace arlab {
 namespace {
 
-constexpr std::uint64_t kMostExchangedByLl = 32768;  // to a peer, as inside a server
 
 struct Cluster {
   Rank servers = 1;
@@ -117,19 +116,19 @@ void add_chains(const Cluster& c, Shares& shares) {
   }
 }
 
-Shares shares_of(const Topology& t, const Cluster& c, NcclAlgorithm algorithm,
+Shares shares_of(const Topology& t, const Cluster& c, LibraryAlgorithm algorithm,
                  Collective collective) {
   Shares shares;
   const double n = static_cast<double>(c.servers) * c.per_server;
   switch (algorithm) {
-    case NcclAlgorithm::ring:
+    case LibraryAlgorithm::ring:
       add_ring(c, (collective == Collective::all_reduce ? 2 : 1) * (n - 1) / n, shares);
       break;
-    case NcclAlgorithm::tree:
+    case LibraryAlgorithm::tree:
       add_chains(c, shares);
       add_trees(c, shares);
       break;
-    case NcclAlgorithm::nvls:
+    case LibraryAlgorithm::nvls:
       // A port is as busy with its neighbour as it is with the switch.
       for (Rank server = 0; server < c.servers; ++server) {
         for (Rank k = 0; k < c.per_server; ++k) {
@@ -139,7 +138,7 @@ Shares shares_of(const Topology& t, const Cluster& c, NcclAlgorithm algorithm,
       }
       add_trees(c, shares);
       break;
-    case NcclAlgorithm::exchange:
+    case LibraryAlgorithm::exchange:
       for (Rank from = 0; from < n; ++from) {
         for (Rank to = 0; to < n; ++to) {
           const Rank over = c.rank_of(from / c.per_server, to % c.per_server);
@@ -148,6 +147,8 @@ Shares shares_of(const Topology& t, const Cluster& c, NcclAlgorithm algorithm,
         }
       }
       break;
+    case LibraryAlgorithm::program:
+      break;  // inside a server only
   }
   std::erase_if(shares, [](const auto& share) { return share.first.first == share.first.second; });
   return shares;
@@ -158,28 +159,30 @@ double cards_gb_per_s(const Topology& t) {
   return cards * t.link_type("nic").bandwidth_gb_per_s.value;
 }
 
-LongestWay longest_way(const Topology& t, const Cluster& c, NcclAlgorithm algorithm,
+LongestWay longest_way(const Topology& t, const Cluster& c, LibraryAlgorithm algorithm,
                        Collective collective) {
   LongestWay way{.network_gb_per_s = cards_gb_per_s(t)};
   const std::uint32_t inside = c.per_server - 1;
   const std::uint32_t passes = collective == Collective::all_reduce ? 2 : 1;
   switch (algorithm) {
-    case NcclAlgorithm::ring: {
+    case LibraryAlgorithm::ring: {
       // Of servers with one rank each all hops are between them.
       const std::uint32_t hops = passes * (c.servers * c.per_server - 1);
       way.hops_between = c.servers > 1 ? std::min(hops, passes * c.servers - 1) : 0;
       way.hops_inside = hops - way.hops_between;
       break;
     }
-    case NcclAlgorithm::tree:
+    case LibraryAlgorithm::tree:
       way.hops_inside = 2 * inside;
       [[fallthrough]];
-    case NcclAlgorithm::nvls:
+    case LibraryAlgorithm::nvls:
       way.hops_between = 2 * depth_of(tree_over(c.servers));
       break;
-    case NcclAlgorithm::exchange:
+    case LibraryAlgorithm::exchange:
       way.hops_between = c.servers > 1 ? 1 : 0;
       way.hops_inside = c.servers > 1 ? 0 : 1;
+      break;
+    case LibraryAlgorithm::program:
       break;
   }
   const char* inside_type = t.has_link_type("link") ? "link" : "pcie";
@@ -194,24 +197,25 @@ LongestWay longest_way(const Topology& t, const Cluster& c, NcclAlgorithm algori
 }
 
 /// What the busiest rank inside a server, and the busiest server, take for their bytes.
-double busiest_us(const Topology& t, const Cluster& c, NcclAlgorithm algorithm,
+double busiest_us(const Topology& t, const Cluster& c, LibraryAlgorithm algorithm,
                   Collective collective, double bytes) {
   const double n = static_cast<double>(c.servers) * c.per_server;
   double of_rank = 0;    // shares of the tensor
   double of_server = 0;  // the same
   const double passes = collective == Collective::all_reduce ? 2 : 1;
   switch (algorithm) {
-    case NcclAlgorithm::ring:
+    case LibraryAlgorithm::ring:
       of_server = c.servers > 1 ? passes * (n - 1) / n : 0;
       of_rank = passes * (n - 1) / n * (c.per_server - 1) / c.per_server;
       break;
-    case NcclAlgorithm::tree:
-    case NcclAlgorithm::nvls:
+    case LibraryAlgorithm::tree:
+    case LibraryAlgorithm::nvls:
       of_server = std::min<double>(c.servers - 1, 2);
-      of_rank = algorithm == NcclAlgorithm::tree ? 2.0 * (c.per_server - 1) / c.per_server
-                                                 : share_of_port(t, c.per_server);
+      of_rank = algorithm == LibraryAlgorithm::tree ? 2.0 * (c.per_server - 1) / c.per_server
+                                                    : share_of_port(t, c.per_server);
       break;
-    case NcclAlgorithm::exchange:
+    case LibraryAlgorithm::exchange:
+    case LibraryAlgorithm::program:
       return 0;  // there is no choice
   }
   double us = time_us(bytes * of_server, cards_gb_per_s(t));
@@ -223,9 +227,10 @@ double busiest_us(const Topology& t, const Cluster& c, NcclAlgorithm algorithm,
   return us;
 }
 
-std::string_view name_of(NcclAlgorithm algorithm) {
-  return algorithm == NcclAlgorithm::nvls ? "nvls"
-                                          : (algorithm == NcclAlgorithm::tree ? "tree" : "ring");
+std::string_view name_of(LibraryAlgorithm algorithm) {
+  return algorithm == LibraryAlgorithm::nvls
+             ? "nvls"
+             : (algorithm == LibraryAlgorithm::tree ? "tree" : "ring");
 }
 
 }  // namespace
@@ -261,31 +266,31 @@ Topology library_part(const Topology& topology, std::span<const Rank> ranks) {
   part.ranks.value = n;
   part.group_size.value = per_server;
   part.nics.value = static_cast<Rank>(rails.begin()->second.size()) * server.cards_per_rail;
-  if (per_server < size && part.device.nccl) part.device.nccl->nvls.reset();
+  if (per_server < size && part.device.library) part.device.library->nvls.reset();
   return part;
 }
 
-std::vector<NcclAlgorithm> algorithms_across(const Topology& topology) {
-  std::vector<NcclAlgorithm> algorithms = {NcclAlgorithm::ring, NcclAlgorithm::tree};
+std::vector<LibraryAlgorithm> algorithms_across(const Topology& topology) {
+  std::vector<LibraryAlgorithm> algorithms = {LibraryAlgorithm::ring, LibraryAlgorithm::tree};
   const bool adds = topology.in_switch.multicast && topology.in_switch.reduction;
-  if (topology.device.nccl && topology.device.nccl->nvls && adds) {
-    algorithms.push_back(NcclAlgorithm::nvls);
+  if (topology.device.library && topology.device.library->nvls && adds) {
+    algorithms.push_back(LibraryAlgorithm::nvls);
   }
   return algorithms;
 }
 
-NcclChoice choice_across(const Topology& topology, Collective collective, Rank world_size,
-                         std::uint64_t bytes, std::optional<NcclAlgorithm> algorithm) {
-  using enum NcclProtocol;
+LibraryChoice choice_across(const Topology& topology, Collective collective, Rank world_size,
+                            std::uint64_t bytes, std::optional<LibraryAlgorithm> algorithm) {
+  using enum LibraryProtocol;
   const Device& device = topology.device;
   const Cluster cluster = cluster_of(topology, world_size);
   if (collective == Collective::all_to_all) {
     const bool small = bytes / world_size <= kMostExchangedByLl;
-    return {NcclAlgorithm::exchange, small ? low_latency : simple};
+    return {LibraryAlgorithm::exchange, small ? low_latency : simple};
   }
-  std::vector<NcclAlgorithm> algorithms = algorithms_across(topology);
+  std::vector<LibraryAlgorithm> algorithms = algorithms_across(topology);
   if (collective == Collective::all_gather || collective == Collective::reduce_scatter) {
-    algorithms = {NcclAlgorithm::ring};
+    algorithms = {LibraryAlgorithm::ring};
   } else if (collective != Collective::all_reduce) {
     fail(
         "the vendor's library is not modelled for this collective: allowed are all_reduce, "
@@ -293,20 +298,20 @@ NcclChoice choice_across(const Topology& topology, Collective collective, Rank w
   }
   if (algorithm) {
     if (std::find(algorithms.begin(), algorithms.end(), *algorithm) == algorithms.end()) {
-      fail("topology '{}': its library has no {} there; that takes [nccl_nvls], and [switch]",
+      fail("topology '{}': its library has no {} there; that takes [library.nvls], and [switch]",
            topology.name, name_of(*algorithm));
     }
     algorithms = {*algorithm};
   }
-  NcclChoice best;
+  LibraryChoice best;
   double least = std::numeric_limits<double>::infinity();
   const auto size = static_cast<double>(bytes);
-  for (const NcclAlgorithm candidate : algorithms) {
+  for (const LibraryAlgorithm candidate : algorithms) {
     const LongestWay way = longest_way(topology, cluster, candidate, collective);
     const double busy_us = busiest_us(topology, cluster, candidate, collective, size);
-    for (const NcclProtocol protocol : {low_latency, ll128, simple}) {
-      const NcclChoice choice{candidate, protocol};
-      const bool adds = candidate == NcclAlgorithm::nvls;
+    for (const LibraryProtocol protocol : {low_latency, ll128, simple}) {
+      const LibraryChoice choice{candidate, protocol};
+      const bool adds = candidate == LibraryAlgorithm::nvls;
       if (!runs_across(device, protocol) || (adds && protocol != simple)) continue;
       const double us =
           fixed_us_across(device, choice, way, size) + busy_us / efficiency_across(device, choice);
@@ -318,7 +323,7 @@ NcclChoice choice_across(const Topology& topology, Collective collective, Rank w
   return best;
 }
 
-Plan plan_across(const Topology& topology, const NcclChoice& choice, Collective collective,
+Plan plan_across(const Topology& topology, const LibraryChoice& choice, Collective collective,
                  const ScheduleRequest& request, const Codec& codec, DType dtype) {
   const Cluster cluster = cluster_of(topology, request.world_size);
   const Rank n = request.world_size;
@@ -331,7 +336,7 @@ Plan plan_across(const Topology& topology, const NcclChoice& choice, Collective 
   plan.codec = codec.name();
   plan.cost = plan.inner_cost = codec.info().cost;
   plan.wire_bytes_per_element = static_cast<double>(size_of(dtype));
-  plan.nccl = choice;
+  plan.library = choice;
   plan.longest_way = longest_way(topology, cluster, choice.algorithm, collective);
 
   // Stage r of the first n sends what rank r does, stage n + r has all that it receives.

@@ -1,4 +1,4 @@
-#include "sim/channels.h"
+#include "sim/library/channels.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,36 +1,30 @@
-#include "sim/library.h"
+#include "sim/library/library.h"
 
 #include <algorithm>
 
 #include "reference/collectives/algorithm.h"
-#include "sim/nccl.h"
-#include "sim/servers.h"
+#include "sim/library/library_plan.h"
+#include "sim/library/servers.h"
 
 namespace arlab {
 
 std::vector<std::string> library_algorithms(const Topology& topology) {
+  require_library(topology);
+  const Library& library = *topology.device.library;
   const bool has_servers = topology.kind == TopologyKind::fat_tree;
-  const bool is_known = topology.device.nccl || topology.device.library;
-  if (topology.device.nccl || (has_servers && is_known)) {
-    std::vector<std::string> names = {"ring"};
-    if (has_servers) names.emplace_back("tree");
-    if (topology.device.nccl && topology.device.nccl->nvls) names.push_back(nvls_algorithm().name);
-    return names;
-  }
-  if (is_known) return topology.device.library->algorithms;
-  fail(
-      "topology '{}' does not say how NCCL or RCCL runs there; allowed are those with a [library] "
-      "or "
-      "an [nccl]",
-      topology.name);
+  std::vector<std::string> names = library.algorithms;
+  if (has_servers) names = {"ring", "tree"};
+  if (library.nvls) names.push_back(nvls_algorithm().name);
+  return names;
 }
 
 const Algorithm& library_algorithm(const ScheduleRequest& request, const Codecs& codecs,
                                    DType dtype, const Topology& topology,
                                    const SimulateOptions& options) {
   const std::vector<std::string> names = library_algorithms(topology);
-  if (topology.device.nccl || spans_servers(topology, request.world_size)) {
-    return nccl_all_reduce(topology, request.world_size, request.elements * size_of(dtype));
+  if (topology.device.library->chooses_by_expectation() ||
+      spans_servers(topology, request.world_size)) {
+    return library_all_reduce(topology, request.world_size, request.elements * size_of(dtype));
   }
   SimulateOptions of_library = options;
   of_library.library = true;
@@ -52,11 +46,11 @@ const Algorithm& library_algorithm(const ScheduleRequest& request, const Codecs&
 bool library_has(const Topology& topology, std::string_view algorithm) {
   Algorithm named;  // what a schedule calls itself need not be known
   named.name = algorithm;
-  if (topology.device.nccl && nccl_runs(named)) return true;
-  if (topology.kind == TopologyKind::fat_tree) return nccl_runs(named) || algorithm == "tree";
   if (!topology.device.library) return false;
+  if (topology.kind == TopologyKind::fat_tree) return library_runs(named) || algorithm == "tree";
   const std::vector<std::string>& names = topology.device.library->algorithms;
-  return std::find(names.begin(), names.end(), algorithm) != names.end();
+  if (std::ranges::count(names, "ring") > 0 && library_runs(named)) return true;
+  return std::ranges::count(names, algorithm) > 0;
 }
 
 }  // namespace arlab

@@ -41,17 +41,6 @@ void require_foldable(const Plan& plan, const Topology& topology, const Simulate
        whole ? fmt::format("on topology '{}'", topology.name) : "with these options");
 }
 
-/// Throws InvalidInput when a library is to run a codec, or what was planned for kernels.
-void require_library_plan(const Plan& plan) {
-  for (const auto& [codec, cost] :
-       {std::pair(plan.codec, plan.cost), std::pair(plan.inner_codec, plan.inner_cost)}) {
-    if (cost.encode_ops_per_element + cost.decode_ops_per_element == 0) continue;
-    fail("a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not {}",
-         codec);
-  }
-  if (!plan.library) fail("a plan of '{}' is of kernels; make it for the library", plan.algorithm);
-}
-
 /// What a link does from time 0 on is no event, but how it is.
 Topology without_events_at_the_start(Topology topology) {
   std::erase_if(topology.link_events, [&](const LinkEvent& event) {
@@ -118,7 +107,10 @@ SimulationResult simulate_plan(const Plan& plan, const Topology& topology,
     return simulate_plan(plan, part_of_mesh(topology, plan.world_size), options);
   }
   Jobs jobs(topology);
-  if (options.library || plan.library) require_library_plan(plan);
+  if (options.library && !plan.library) {
+    fail("a plan of '{}' is of kernels; make it for the library", plan.algorithm);
+  }
+  if (plan.library) require_plain(plan);
   const Job& job = jobs.add(plan);
   SimulationResult result = run(*job.plan, jobs, topology, options).front();
   result.collapses = collapses(topology, plan);
@@ -192,7 +184,7 @@ std::vector<SimulationResult> simulate_together(std::span<const PlacedPlan> plan
   Jobs jobs(topology);
   for (const PlacedPlan& placed : plans) {
     require_placeable(placed, topology);
-    if (placed.plan.library) require_library_plan(placed.plan);
+    if (placed.plan.library) require_plain(placed.plan);
     const Job& job = jobs.add(placed.plan, placed.ranks, placed.start_us);
     append_channels(all, *job.plan, placed.ranks);
   }

@@ -298,6 +298,16 @@ def estimated_gops(gpu: str) -> str:
     return f"{float(f'{_vector_rate(gpu) * statistics.geometric_mean(shares):.3g}'):.0f}"
 
 
+def estimated_bf16_cost() -> str:
+    """bf16_cost of a machine file: instructions for bf16 over those for fp16, the geometric mean of the codecs and both works."""
+    ratios = []
+    for codec in TUNED:
+        for work in ("encode", "decode_add"):
+            bf16, fp16 = (float(_instructions("gfx942", codec, dtype, work)["vector"]) for dtype in ("bf16", "fp16"))
+            ratios.append(bf16 / fp16)
+    return f"{statistics.geometric_mean(ratios):.2f}"
+
+
 def codecs_compared() -> str:
     return str(len({row["codec"] for row in rows(CONFORMANCE)}))
 

@@ -231,8 +231,7 @@ std::vector<std::string> constants_of(const Device& device, bool programs) {
     add({"device.codec_gops_per_s"});
     if (device.blocks) add({"device.decode_cost"});
   }
-  // NCCL's other collectives, which are not in such files, tell links better.
-  if (!programs && !device.library) add({"link.bandwidth_gb_per_s"});
+  if (!programs) add({"link.bandwidth_gb_per_s"});
   if (device.blocks) add({"blocks.meet_us"});
   // one_shot and two_shot have kernels with Lamport slots and sentinels, which say little of those with flags.
   if (programs || !device.small || !device.sentinels) {

@@ -44,6 +44,7 @@ Device generic_device() {
           .hbm_gb_per_s = assumed(3000),
           .codec_gops_per_s = assumed(5000),
           .decode_cost = assumed(1),
+          .bf16_cost = unless_given(1),
           .codec_tile_us_per_op = assumed(0.2),
           .codec_tile_fixed_ops = assumed(10),
           .latency_overlap = assumed(1),

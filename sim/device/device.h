@@ -222,6 +222,8 @@ struct Device {
   /// throughput: what a counted operation of decode costs in operations of encode; an encoder
   /// reduces over blocks and waits for the result, a decoder streams
   Quantity decode_cost;
+  /// what an operation on bf16, and a sum, costs in those on fp16, where kernels have no [codecs]
+  Quantity bf16_cost = unless_given(1);
   /// latency of one tile through the codec, per stage and per operation and element
   Quantity codec_tile_us_per_op;
   /// operations that count for that latency beside the codec's: shuffles, the scale's round trip
@@ -247,7 +249,7 @@ struct Device {
 
 /// Whether a file may leave it out.
 inline bool is_optional_quantity(std::string_view key) {
-  return key == "device.copy_efficiency" || key == "library.low_latency_max_bytes" ||
+  return key == "device.copy_efficiency" || key == "device.bf16_cost" || key == "library.low_latency_max_bytes" ||
          key == "library.ring_gb_per_s" || key == "library.low_latency_ring_gb_per_s" ||
          key == "library.simple_efficiency" || key == "library.exchange_gb_per_s" ||
          key.starts_with("library.network.") || key.starts_with("library.expected_") ||
@@ -274,6 +276,7 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
   visit("device.hbm_gb_per_s", device.hbm_gb_per_s);
   visit("device.codec_gops_per_s", device.codec_gops_per_s);
   visit("device.decode_cost", device.decode_cost);
+  visit("device.bf16_cost", device.bf16_cost);
   visit("device.codec_tile_us_per_op", device.codec_tile_us_per_op);
   visit("device.codec_tile_fixed_ops", device.codec_tile_fixed_ops);
   visit("device.latency_overlap", device.latency_overlap);

@@ -57,7 +57,7 @@ double KernelModel::operations(const Stage& stage) const {
 
 double KernelModel::arithmetic_us(const Stage& stage) const {
   const double ops = operations(stage) + static_cast<double>(stage.added);
-  return time_us(ops, device_.codec_gops_per_s.value);
+  return time_us(ops * operation_cost(), device_.codec_gops_per_s.value);
 }
 
 double KernelModel::memory_us(const Stage& stage) const {

@@ -221,7 +221,17 @@ Plan nvls_plan(const ScheduleRequest& request, const Codecs& codecs, DType dtype
   return planner.nvls(nvls_parts(request, dtype, topology.device, library));
 }
 
+void require_plain(const Plan& plan) {
+  for (const auto& [codec, cost] :
+       {std::pair(plan.codec, plan.cost), std::pair(plan.inner_codec, plan.inner_cost)}) {
+    if (cost.encode_ops_per_element + cost.decode_ops_per_element == 0) continue;
+    fail("a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not {}",
+         codec);
+  }
+}
+
 void run_as_program(Plan& plan, const Topology& topology) {
+  require_plain(plan);
   require_library(topology);
   plan.library = library_choice(topology.device, plan.collective, plan.world_size,
                                 plan.elements * size_of(plan.dtype), LibraryAlgorithm::program);

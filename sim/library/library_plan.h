@@ -40,6 +40,9 @@ const Algorithm& library_all_reduce(const Topology& topology, Rank world_size, s
 Plan library_plan(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
                   DType dtype, const Topology& topology, bool folded);
 
+/// Throws InvalidInput for a plan with a codec that computes: a library sends values as they are.
+void require_plain(const Plan& plan);
+
 /// Has the library run a plan as its schedule is written, as RCCL runs MSCCL's programs. Throws
 /// InvalidInput where it runs none.
 void run_as_program(Plan& plan, const Topology& topology);

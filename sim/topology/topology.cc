@@ -518,13 +518,14 @@ void require_library(const Topology& t, std::string_view origin) {
     if (algorithm.collective == Collective::all_reduce) allowed.push_back(algorithm.name);
   }
   const Library& library = *t.device.library;
-  const bool expects =
-      library.ring_gb_per_s.value > 0 && library.low_latency_ring_gb_per_s.value > 0;
-  if (library.chooses_by_expectation() && !expects) {
-    fail(
-        "{}: section 'library' does not say when it takes LL; needed is low_latency_max_bytes, or "
-        "ring_gb_per_s and low_latency_ring_gb_per_s, by which NCCL chooses",
-        origin);
+  if (library.chooses_by_expectation()) {
+    const bool no_rings = !is_given(library.ring_gb_per_s);
+    if (no_rings || !is_given(library.low_latency_ring_gb_per_s)) {
+      fail(
+          "{}: missing key 'library.{}', by which NCCL chooses; of RCCL it is "
+          "low_latency_max_bytes",
+          origin, no_rings ? "ring_gb_per_s" : "low_latency_ring_gb_per_s");
+    }
   }
   const std::vector<std::string>& names = library.algorithms;
   const auto unknown = std::find_if(names.begin(), names.end(), [&](const std::string& name) {

@@ -3,10 +3,10 @@
 import re
 
 import pytest
-from test_golden_help import COMMANDS
+from test_golden import COMMANDS
 from program import PROGRAM, REPOSITORY, error_line, ok, refused, run
 
-# What help says is in help.txt, see test_golden_help.py.
+# What help says is in help.txt, see test_golden.py.
 
 
 def test_program_is_there():

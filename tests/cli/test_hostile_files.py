@@ -3,7 +3,7 @@
 import pytest
 from program import REPOSITORY, ok, refused, run
 
-MACHINE = (REPOSITORY / "sim/topology/machines/l40-8.toml").read_text()
+MACHINE = (REPOSITORY / "sim/topology/machines/h20-8.toml").read_text()
 SIMULATE = "simulate --algorithm ring --codec fp16 --bytes 1M --topology"
 
 

@@ -155,10 +155,11 @@ def test_figures_are_those_of_the_files():
 
 @pytest.mark.parametrize("gpu, machine", [("MI300X", f"mi300x-{ranks}") for ranks in (2, 4, 8)] + [("MI355X", "mi355x-8")])
 def test_codecs_of_amd_machines_are_as_fast_as_their_instructions_allow(gpu, machine):
-    file = {"base": machine}
-    while "codec_gops_per_s" not in file.get("device", {}):
-        file = tomllib.loads((REPOSITORY / f"sim/topology/machines/{file['base']}.toml").read_text())
-    assert file["device"]["codec_gops_per_s"]["value"] == float(quoted.estimated_gops(gpu))
+    for key, estimated in (("codec_gops_per_s", quoted.estimated_gops(gpu)), ("bf16_cost", quoted.estimated_bf16_cost())):
+        file = {"base": machine}
+        while key not in file.get("device", {}):
+            file = tomllib.loads((REPOSITORY / f"sim/topology/machines/{file['base']}.toml").read_text())
+        assert file["device"][key]["value"] == float(estimated)
 
 
 def test_a_wrong_figure_is_seen():

@@ -408,6 +408,23 @@ TEST(KernelModel, DecodingMayCostLess) {
   EXPECT_EQ(counted->cost_of(plan.stages[0]).first_tile_us, tile_us);
 }
 
+/// Operations on bf16, in a tile, too; what is fixed there is not counted in operations.
+TEST(KernelModel, OperationsOnBf16MayCostMore) {
+  Device device = round_device();
+  device.bf16_cost.value = 2;
+  Plan plan = plan_with(1, 1000, {1, 2}, 1000);
+  plan.stages[0].encoded = plan.stages[0].decoded = plan.stages[0].added = 1000;
+  const StageCost of_fp16 = make_kernel_model(device, plan)->cost_of(plan.stages[0]);
+  plan.dtype = DType::bf16;
+  const auto model = make_kernel_model(device, plan);
+  const StageCost of_bf16 = model->cost_of(plan.stages[0]);
+  EXPECT_DOUBLE_EQ(of_fp16.work_us, 0.1);
+  EXPECT_DOUBLE_EQ(of_bf16.work_us, 0.2);
+  EXPECT_DOUBLE_EQ(of_bf16.first_tile_us - of_fp16.first_tile_us,
+                   3 * device.codec_tile_us_per_op.value);
+  EXPECT_DOUBLE_EQ(model->output_us(1000), 0.1);
+}
+
 /// Parts of the latency of the fit of MI300X at 32 KiB, 2 ranks, fp16: two stages of 16384 bytes.
 TEST(KernelModel, CheckValuesOfTheMi300xFit) {
   // As fitted once; the machine file moves with every fit.

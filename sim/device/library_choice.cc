@@ -81,13 +81,13 @@ LibraryChoice library_choice(const Device& device, Collective collective, Rank w
   using enum LibraryAlgorithm;
   const Library& library = *device.library;
   const bool all_reduce = collective == Collective::all_reduce;
-  if (algorithm == program && library.chooses_by_expectation()) {
+  if (algorithm == program) {
+    if (!library.chooses_by_expectation()) return {program, by_limit(library, world_size, bytes)};
     fail(
         "device '{}': NCCL runs no schedules but its own; allowed with --library are ring, nvls, "
         "all_gather, reduce_scatter, all_to_all",
         device.name);
   }
-  if (algorithm == program) return {program, by_limit(library, world_size, bytes)};
   if (collective == Collective::all_to_all) {
     if (!library.chooses_by_expectation()) return {exchange, by_limit(library, world_size, bytes)};
     const bool small = bytes / world_size <= kMostExchangedByLl;
@@ -97,8 +97,7 @@ LibraryChoice library_choice(const Device& device, Collective collective, Rank w
       collective != Collective::reduce_scatter) {
     fail(
         "the vendor's library is not modelled for this collective: allowed are all_reduce, "
-        "all_gather, "
-        "reduce_scatter, all_to_all");
+        "all_gather, reduce_scatter, all_to_all");
   }
   if (algorithm == nvls && !library.nvls) {
     fail(

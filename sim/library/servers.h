@@ -1,4 +1,4 @@
-// NCCL and RCCL across servers (kind = "fat_tree"), of which each is a machine with [nccl] or
+// NCCL and RCCL across servers (kind = "fat_tree"), of which each is a machine with
 // [library]. Where chunks pass through many ranks, all links are at work at once, so that a
 // collective takes
 //

@@ -77,7 +77,7 @@ std::uint32_t NetworkEngine::batch_for(Picoseconds time) {
 
 void NetworkEngine::cancel(TimerId timer) {
   const auto [tag, next, previous, batch] = timers_[timer];
-  (previous == kNoTimer ? batches_[batch].first : timers_[previous].next) = next;
+  (batches_[batch].first == timer ? batches_[batch].first : timers_[previous].next) = next;
   (next == kNoTimer ? batches_[batch].last : timers_[next].previous) = previous;
   free_timers_.push_back(timer);
 }
@@ -86,7 +86,8 @@ void NetworkEngine::ring(std::uint32_t batch) {
   if (batch == last_batch_) last_batch_time_ = -1;  // what is set now rings after all of now
   while (batches_[batch].first != kNoTimer) {
     const TimerId timer = batches_[batch].first;
-    cancel(timer);
+    batches_[batch].first = timers_[timer].next;
+    free_timers_.push_back(timer);
     client_.on_timer(timers_[timer].tag);
   }
   free_batches_.push_back(batch);

@@ -597,7 +597,10 @@ void FlowEngine::solve_changed() {
   for (std::size_t g = 0; g < rates_.changed_groups(); ++g) {
     const MaxMinRates::Group group = rates_.changed_group(g);
     FlowSlot first = group.flows[0];
-    for (const FlowSlot slot : group.flows) {
+    for (std::size_t i = 0; i < group.flows.size(); ++i) {
+      constexpr std::size_t kAhead = 8;
+      if (i + kAhead < group.flows.size()) __builtin_prefetch(&flows_[group.flows[i + kAhead]], 1);
+      const FlowSlot slot = group.flows[i];
       change_rate(slot, group.gb_per_s, group.limit);
       if (flows_[slot].end < flows_[first].end) first = slot;
     }

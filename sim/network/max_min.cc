@@ -167,8 +167,11 @@ void MaxMinRates::let_go(ResourceId id) {
   ResourceUses& resource = resources_[id];
   const double level = resource.floor;
   const std::uint32_t sharing = resource.slope;
-  for (const User& user : own_users_of(id)) {
-    if (flows_[user.flow].gb_per_s > 0) change(user.flow, 0, id);  // not if it uses it twice
+  const std::span<const User> users = own_users_of(id);
+  for (std::size_t i = 0; i < users.size(); ++i) {
+    prefetch(users, i);
+    const FlowSlot flow = users[i].flow;
+    if (flows_[flow].gb_per_s > 0) change(flow, 0, id);  // not if it uses it twice
   }
   resource.floor = level;  // which counts them already
   resource.slope = sharing;
@@ -178,13 +181,14 @@ void MaxMinRates::let_go(ResourceId id) {
 /// Those that it limits, or the others.
 void MaxMinRates::settle_users(ResourceId id, bool own, double gb_per_s) {
   settling_.clear();
-  const std::span<const User> users = users_of(id);
-  const std::uint32_t limited = resources_[id].own;
-  for (const User& user : own ? users.first(limited) : users.subspan(limited)) {
-    ++work_;
-    const double rate = flows_[user.flow].gb_per_s;
+  const std::span<const User> users =
+      own ? own_users_of(id) : users_of(id).subspan(resources_[id].own);
+  work_ += users.size();
+  for (std::size_t i = 0; i < users.size(); ++i) {
+    prefetch(users, i);
+    const double rate = flows_[users[i].flow].gb_per_s;
     const bool settles = rate == 0 || (own ? rate != gb_per_s : rate > gb_per_s * (1 + kSame));
-    if (settles) settling_.push_back(user.flow);
+    if (settles) settling_.push_back(users[i].flow);
   }
   for (const FlowSlot flow : settling_) {
     if (flows_[flow].gb_per_s == gb_per_s && flows_[flow].limit == id) continue;  // uses it twice

@@ -184,7 +184,21 @@ class MaxMinRates {
     std::size_t count;
   };
 
-  static ExactRate exact(double gb_per_s) { return static_cast<ExactRate>(gb_per_s * 0x1p90); }
+  /// In two halves of 63 bits: to convert to 128 bits at once is a call of the library.
+  static ExactRate exact(double gb_per_s) {
+    const double upper = gb_per_s * 0x1p27;
+    const auto whole = static_cast<std::int64_t>(upper);
+    const double rest = (upper - static_cast<double>(whole)) * 0x1p63;
+    return (ExactRate{whole} << 63) + static_cast<std::int64_t>(rest);
+  }
+  /// Asks the processor for what is soon to be known or changed of the flow: the flows of a resource lie
+  /// anywhere.
+  void prefetch(std::span<const User> users, std::size_t next) const {
+    constexpr std::size_t kAhead = 8;
+    if (next + kAhead >= users.size()) return;
+    __builtin_prefetch(&flows_[users[next + kAhead].flow], 1);
+    __builtin_prefetch(&uses_[users[next + kAhead].use], 1);
+  }
   std::span<const User> users_of(ResourceId id) const {
     const ResourceUses& resource = resources_[id];
     return resource.users == 0 ? std::span<const User>()

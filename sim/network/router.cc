@@ -132,13 +132,14 @@ void Router::for_each_in(NodeId node, Visit visit) const {
 }
 
 /// One level more. Says whether the searches have met.
-bool Router::expand_forwards(NodeId to) {
+bool Router::expand_forwards() {
   bool met = false;
   const std::size_t end = forwards_.reached.size();
   const std::uint32_t level = ++forwards_.last_level;
   for (std::size_t i = forwards_.frontier; i < end; ++i) {
+    // Any node may be an end of a way, those between must forward; the first is where it begins.
+    if (i > 0 && !network_.forwards(forwards_.reached[i])) continue;
     for_each_out(forwards_.reached[i], [&](LinkId, NodeId node) {
-      if (node != to && !network_.forwards(node)) return;
       if (forwards_.level[node] != kUnreached) return;
       forwards_.level[node] = level;
       forwards_.reached.push_back(node);
@@ -179,35 +180,45 @@ std::vector<LinkId> Router::shortest_path(NodeId from, NodeId to) {
     to_go_.assign(network_.nodes(), kNever);
   }
   const auto begin = [](Search& search, NodeId node) {
+    for (const NodeId before : search.reached) search.level[before] = kUnreached;
     search.level[node] = 0;
     search.reached.assign(1, node);
     search.frontier = 0;
     search.last_level = 0;
   };
-  begin(forwards_, from);
+  // A sender asks for the ways to all of its receivers, one after the other.
+  if (forwards_.reached.empty() || forwards_.reached[0] != from) begin(forwards_, from);
   begin(backwards_, to);
   to_go_[to] = 0;
 
   const auto front = [](const Search& search) { return search.reached.size() - search.frontier; };
-  bool met = false;
+  bool met = forwards_.level[to] != kUnreached;
   while (!met && front(forwards_) > 0 && front(backwards_) > 0) {
-    met = front(forwards_) <= front(backwards_) ? expand_forwards(to) : expand_backwards(from);
+    // What is found forwards is of use again.
+    constexpr std::size_t kFavoured = 4;
+    const bool is_forwards = front(forwards_) <= kFavoured * front(backwards_);
+    met = is_forwards ? expand_forwards() : expand_backwards(from);
   }
 
   std::vector<LinkId> path;
   if (met) {
     // Where they met, to_go_ is known; carry it back to the start along the levels.
-    for (std::size_t i = forwards_.reached.size(); i-- > 0;) {
-      const NodeId node = forwards_.reached[i];
-      if (forwards_.level[node] == forwards_.last_level) continue;
-      for_each_out(node, [&](LinkId link, NodeId next) {
-        if (forwards_.level[next] != forwards_.level[node] + 1) return;
-        to_go_[node] = std::min(to_go_[node], network_.properties(link).latency + to_go_[next]);
+    for (const NodeId node : backwards_.reached) {
+      if (forwards_.level[node] != kUnreached) on_way_.push_back(node);
+    }
+    const std::uint32_t meeting = forwards_.level[on_way_[0]];
+    for (std::size_t i = 0; i < on_way_.size(); ++i) {
+      const NodeId node = on_way_[i];
+      for_each_in(node, [&](LinkId link, NodeId before) {
+        if (forwards_.level[before] >= forwards_.level[node]) return;
+        if (before != from && !network_.forwards(before)) return;
+        if (to_go_[before] == kNever) on_way_.push_back(before);
+        to_go_[before] = std::min(to_go_[before], network_.properties(link).latency + to_go_[node]);
       });
     }
     // Then walk: of the links that keep to the least latency the one with the lowest number.
     for (NodeId node = from; node != to;) {
-      const bool before_meeting = forwards_.level[node] < forwards_.last_level;
+      const bool before_meeting = forwards_.level[node] < meeting;
       LinkId best = 0xFFFFFFFF;
       NodeId best_end = to;
       for_each_out(node, [&](LinkId link, NodeId next) {
@@ -224,12 +235,10 @@ std::vector<LinkId> Router::shortest_path(NodeId from, NodeId to) {
     }
   }
 
-  for (Search* search : {&forwards_, &backwards_}) {
-    for (const NodeId node : search->reached) {
-      search->level[node] = kUnreached;
-      to_go_[node] = kNever;
-    }
+  for (std::vector<NodeId>* nodes : {&backwards_.reached, &on_way_}) {
+    for (const NodeId node : *nodes) to_go_[node] = kNever;
   }
+  on_way_.clear();
   if (!met) {
     fail("route: there is no way from {} to {}", network_.describe_node(from),
          network_.describe_node(to));

@@ -50,7 +50,7 @@ class Router {
   void for_each_out(NodeId node, Visit visit) const;
   template <class Visit>
   void for_each_in(NodeId node, Visit visit) const;
-  bool expand_forwards(NodeId to);
+  bool expand_forwards();
   bool expand_backwards(NodeId from);
 
   const Network& network_;
@@ -67,8 +67,9 @@ class Router {
   std::vector<LinkId> stored_links_;
   LinkId direct_ = 0;
 
-  Search forwards_;
+  Search forwards_;  ///< kept for the next way from the same node
   Search backwards_;
+  std::vector<NodeId> on_way_;      ///< scratch
   std::vector<Picoseconds> to_go_;  ///< by node: least latency to the target on a shortest path
 };
 

@@ -4,18 +4,18 @@
 
 namespace arlab {
 
-Arrivals::Arrivals(const Copies& copies)
-    : awaited_(copies.stages()), latest_(copies.stages(), kNone) {
-  for (StageId id = 0; id < stages(); ++id) awaited_[id] = copies.stage(id).awaited;
-}
+Arrivals::Arrivals(const Copies& copies) : copies_(copies), coming_(copies.stages()) {}
 
-bool Arrivals::is_complete(StageId id) const { return awaited_[id] == 0 && latest_[id] == kNone; }
+bool Arrivals::is_complete(StageId id) {
+  Coming& coming = coming_[id];
+  return coming.come == copies_.stage(id).awaited && coming.latest == kNone;
+}
 
 bool Arrivals::arrive(StageId id, const Arrival& arrival, NetworkEngine& engine,
                       std::uint64_t timer_tag) {
-  --awaited_[id];
+  ++coming_[id].come;
   if (arrival.there == engine.now()) return is_complete(id);
-  std::uint32_t& latest = latest_[id];
+  std::uint32_t& latest = coming_[id].latest;
   if (latest == kNone) {
     latest = acquire();
   } else {
@@ -28,7 +28,7 @@ bool Arrivals::arrive(StageId id, const Arrival& arrival, NetworkEngine& engine,
 }
 
 Arrival Arrivals::take_latest(StageId id) {
-  const std::uint32_t latest = std::exchange(latest_[id], kNone);
+  const std::uint32_t latest = std::exchange(coming_[id].latest, kNone);
   free_.push_back(latest);
   return arrivals_[latest];
 }

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "sim/network/engine.h"
+#include "sim/network/paged_array.h"
+#include "sim/run/causes.h"
 #include "sim/run/copies.h"
 
 namespace arlab {
@@ -22,17 +24,18 @@ struct Arrival {
   Picoseconds gone = 0;     ///< the sender is done with it
   Picoseconds queued = 0;   ///< FIFO: what it waited for others on later links
   Picoseconds there = 0;
-  TimerId timer = 0;  ///< rings then
+  TimerId timer = 0;   ///< rings then
+  CauseId before = 0;  ///< why its stage began
 };
 
 class Arrivals {
  public:
   explicit Arrivals(const Copies& copies);
 
-  StageId stages() const { return static_cast<StageId>(awaited_.size()); }
-  bool awaits_nothing(StageId id) const { return awaited_[id] == 0; }
   /// Whether all that the stage waits for has come, and is there.
-  bool is_complete(StageId id) const;
+  bool is_complete(StageId id);
+  /// It begins: nothing more will come for it.
+  void forget(StageId id) { coming_.release(id); }
 
   /// A message for the stage has been delivered. Says whether the stage is complete with it; unless
   /// the message is there now, a timer with this tag will ring for take_latest() some time.
@@ -40,14 +43,18 @@ class Arrivals {
   /// The latest message for the stage is there now.
   Arrival take_latest(StageId id);
   /// An earlier stage that the stage waits for is done.
-  void count_stage(StageId id) { --awaited_[id]; }
+  void count_stage(StageId id) { ++coming_[id].come; }
 
  private:
   static constexpr std::uint32_t kNone = UINT32_MAX;
+  struct Coming {
+    std::uint32_t come = 0;        ///< of what the stage waits for
+    std::uint32_t latest = kNone;  ///< of arrivals_
+  };
   std::uint32_t acquire();
 
-  std::vector<std::uint32_t> awaited_;  ///< by stage: what has not come yet
-  std::vector<std::uint32_t> latest_;   ///< by stage: of arrivals_, or kNone
+  const Copies& copies_;
+  PagedArray<Coming> coming_;  ///< by stage
   std::vector<Arrival> arrivals_;
   std::vector<std::uint32_t> free_;
 };

@@ -4,6 +4,7 @@
 // A record that whoever simulates writes into. critical_path.h reads it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -29,26 +30,30 @@ struct Cause {
 
   static constexpr Picoseconds kMostLatency = 0xFFFFFF;  // 17 us
 };
-static_assert(sizeof(Cause) == 32);
 using CauseId = std::uint32_t;
 
+/// There are millions of causes, most of them like the one before; all are kept until the end, and few
+/// read. So blocks of them are packed: of each a byte that says which of its numbers do not go on as
+/// in the two causes before, and by how much these differ from that.
 class Causes {
  public:
   /// What a collective ends with.
   struct End {
     CauseId last = 0;
-    Picoseconds time = 0;  ///< the time of `last`, or of what has no cause yet, if that is later
+    Picoseconds last_time = 0;
+    Picoseconds time = 0;  ///< the same, or that of what has no cause yet, if that is later
     Cause unwritten = {};  ///< of that time, if that is what has no cause yet
   };
 
   /// Cause 0 is the beginning.
-  explicit Causes(std::size_t jobs) : ends_(jobs) { causes_.append(); }
+  explicit Causes(std::size_t jobs) : ends_(jobs) {}
 
   CauseId add(std::uint32_t job, const Cause& cause) {
-    const auto id = static_cast<CauseId>(causes_.append());
-    causes_[id] = cause;
+    const CauseId id = size_++;
+    block_[id % kBlock] = cause;
+    if (size_ % kBlock == 0) pack();
     End& end = ends_[job];
-    if (cause.time > end.time) end = {id, cause.time};
+    if (cause.time > end.time) end = {id, cause.time, cause.time};
     return id;
   }
   CauseId add(std::uint32_t job, Picoseconds time, CauseId before, Span span,
@@ -64,14 +69,20 @@ class Causes {
     end.unwritten = cause;
   }
 
-  const Cause& operator[](CauseId id) const { return causes_[id]; }
-  Picoseconds time_of(CauseId id) const { return causes_[id].time; }
+  /// Takes a while.
+  Cause operator[](CauseId id) const;
   End& end_of(std::uint32_t job) { return ends_[job]; }
-  CauseId last_of(std::uint32_t job) const { return ends_[job].last; }
+  const End& end_of(std::uint32_t job) const { return ends_[job]; }
 
  private:
-  GrowingArray<Cause> causes_;
-  std::vector<End> ends_;  ///< by job
+  static constexpr std::uint32_t kBlock = 128;
+  void pack();
+
+  CauseId size_ = 1;
+  std::array<Cause, kBlock> block_ = {};  ///< those that are not packed yet
+  GrowingArray<std::uint8_t> packed_;
+  std::vector<std::size_t> first_byte_;  ///< by block
+  std::vector<End> ends_;                ///< by job
 };
 
 }  // namespace arlab

@@ -6,10 +6,27 @@
 // after the other. Knows the plan, and nothing of times.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
 #include "reference/wide_count.h"
 #include "sim/plan.h"
 
 namespace arlab {
+
+/// Divides by what stays the same, which takes a multiplication: every event asks which stage it is of.
+class Divisor {
+ public:
+  explicit Divisor(std::uint32_t by) : by_(by), inverse_(UINT64_MAX / by) {}
+  std::uint32_t quotient(std::uint32_t number) const {
+    return static_cast<std::uint32_t>((number + WideCount{1}) * inverse_ >> 64);
+  }
+  std::uint32_t remainder(std::uint32_t number) const { return number - quotient(number) * by_; }
+
+ private:
+  std::uint32_t by_;
+  std::uint64_t inverse_;
+};
 
 class Copies {
  public:
@@ -18,7 +35,9 @@ class Copies {
       : plan_(plan),
         ranks_(plan.folded() ? 1 : plan.world_size),
         copies_(plan.repeats_rank_0 ? plan.world_size : 1),
-        messages_per_copy_(static_cast<std::uint32_t>(plan.messages.size())) {}
+        messages_per_copy_(static_cast<std::uint32_t>(plan.messages.size())),
+        by_copies_(copies_),
+        by_messages_(std::max(1U, messages_per_copy_)) {}
 
   const Plan& plan() const { return plan_; }
   Rank ranks() const { return ranks_; }
@@ -29,17 +48,17 @@ class Copies {
   Rank copies() const { return copies_; }
 
   /// The stage of the plan that this is or is a copy of.
-  StageId listed(StageId id) const { return id / copies_; }
+  StageId listed(StageId id) const { return by_copies_.quotient(id); }
   const Stage& stage(StageId id) const { return plan_.stages[listed(id)]; }
-  Rank rank_of(StageId id) const { return stage(id).rank + id % copies_; }
+  Rank rank_of(StageId id) const { return stage(id).rank + by_copies_.remainder(id); }
   /// The copy of a stage of the plan on this rank.
   StageId stage_on(StageId listed, Rank rank) const;
 
   MessageId first_message_of(StageId id) const {
-    return stage(id).first_message + id % copies_ * messages_per_copy_;
+    return stage(id).first_message + by_copies_.remainder(id) * messages_per_copy_;
   }
   PlannedMessage message(MessageId id) const {
-    const Rank rank = plan_.repeats_rank_0 ? id / messages_per_copy_ : 0;
+    const Rank rank = plan_.repeats_rank_0 ? by_messages_.quotient(id) : 0;
     return message_on(id - rank * messages_per_copy_, rank);
   }
   /// A message of the plan as this rank sends it.
@@ -71,6 +90,8 @@ class Copies {
   Rank ranks_;
   Rank copies_;
   std::uint32_t messages_per_copy_;
+  Divisor by_copies_;
+  Divisor by_messages_;
 };
 
 }  // namespace arlab

@@ -11,8 +11,8 @@ Costs::Costs(const Copies& copies, const Jobs& jobs, MessageRoutes& routes, doub
   for (std::uint32_t j = 0; j < jobs.size(); ++j) {
     for (const Stage& stage : jobs[j].plan->stages) {
       const KernelModel& kernel = jobs.kernel_of(jobs[j], listed[costs_.size()].rank);
-      const StageCost cost = kernel.cost_of(stage);
-      costs_.push_back({cost, kernel.stage_time(cost).total_us(), kernel.gather_us(stage)});
+      costs_.push_back(
+          {kernel.cost_of(stage), kernel.gather_us(stage), kernel.is_memory_bound(stage)});
     }
   }
 }

@@ -21,8 +21,8 @@ class Costs {
     return jobs_.kernel_of(copies_.stage(id), copies_.rank_of(id));
   }
   const StageCost& of(StageId id) const { return costs_[copies_.listed(id)].stage; }
-  /// The sum of stage_parts().
-  double stage_us(StageId id) const { return costs_[copies_.listed(id)].stage_us; }
+  /// As KernelModel has it.
+  bool is_memory_bound(StageId id) const { return costs_[copies_.listed(id)].is_memory_bound; }
   TimeParts stage_parts(StageId id) const { return kernel_of(id).stage_time(of(id)); }
 
   /// Where a message's time goes from the begin of its stage until it has left, given what the
@@ -37,8 +37,8 @@ class Costs {
  private:
   struct Cost {
     StageCost stage;
-    double stage_us;
     double gather_us;
+    bool is_memory_bound;
   };
   /// What the time of a message depends on.
   struct PartsOfMessage {

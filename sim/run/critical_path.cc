@@ -6,7 +6,7 @@ namespace arlab {
 
 void CriticalPath::explain(SimulationResult& result, std::uint32_t job) {
   Picoseconds quanta = 0;
-  const Shares shares = walk_back(causes_.last_of(job), quanta);
+  const Shares shares = walk_back(causes_.end_of(job).last, quanta);
   result.quantum_error_us = us_from_picoseconds(quanta);
   std::map<Part, double> parts;
   for (const auto& [what, us] : shares) parts[what.first] += us;
@@ -21,9 +21,11 @@ void CriticalPath::explain(SimulationResult& result, std::uint32_t job) {
 
 CriticalPath::Shares CriticalPath::walk_back(CauseId last, Picoseconds& quanta) {
   Shares shares;
-  for (CauseId id = last; id != 0; id = causes_[id].before) {
-    const Cause& cause = causes_[id];
-    const Picoseconds all = cause.time - causes_[cause.before].time;
+  Cause before = causes_[last];
+  for (CauseId id = last; id != 0;) {
+    const Cause cause = std::exchange(before, causes_[before.before]);
+    id = cause.before;
+    const Picoseconds all = cause.time - before.time;
     const double us = us_from_picoseconds(all - cause.latency);
     switch (cause.span) {
       case Span::nothing:
@@ -69,9 +71,7 @@ void CriticalPath::add(Shares& shares, const TimeParts& parts, double us, StageI
 }
 
 std::uint32_t CriticalPath::codec_limit(StageId id) const {
-  CodecLimit limit = costs_.kernel_of(id).is_memory_bound(copies_.stage(id))
-                         ? CodecLimit::memory
-                         : CodecLimit::throughput;
+  CodecLimit limit = costs_.is_memory_bound(id) ? CodecLimit::memory : CodecLimit::throughput;
   const StageCost& cost = costs_.of(id);
   if (cost.first_tile_us > cost.work_us + cost.hidden_us) limit = CodecLimit::first_tile;
   return static_cast<std::uint32_t>(limit);

@@ -25,7 +25,7 @@ Run::Run(const Plan& plan, const Jobs& jobs, const Topology& topology, const Fab
       quantum_(options, crossings_, picoseconds_from_us(jobs.first_start_us())),
       causes_(jobs.size()),
       arrivals_(copies_),
-      begun_by_(copies_.stages()),
+      begun_(copies_.stages()),
       last_messages_(jobs.size()) {
   if (fifo_) {
     if (Changes::any(topology)) fail("link_events and background need --sharing max_min");
@@ -50,7 +50,7 @@ std::vector<SimulationResult> Run::results() {
   Picoseconds end = 0;
   for (std::uint32_t job = 0; job < jobs_.size(); ++job) {
     add_last(job);
-    end = std::max(end, causes_.time_of(causes_.last_of(job)));
+    end = std::max(end, causes_.end_of(job).time);
   }
   CriticalPath path(causes_, copies_, jobs_, costs_, routes_, quantum_, topology_);
   std::vector<SimulationResult> results;
@@ -82,7 +82,7 @@ SimulationResult Run::result_of(std::uint32_t job) const {
     r.wire_bytes += message.bytes * copies_.times();
     r.wire_elements += message.elements * copies_.times();
   }
-  r.latency = causes_.time_of(causes_.last_of(job)) - picoseconds_from_us(jobs_[job].start_us);
+  r.latency = causes_.end_of(job).time - picoseconds_from_us(jobs_[job].start_us);
   r.latency_us = us_from_picoseconds(r.latency);
   r.algbw_gb_per_s = static_cast<double>(r.payload_bytes) / (r.latency_us * 1e3);
   r.equal_chunks_factor = plan.equal_chunks_factor;
@@ -100,8 +100,9 @@ void Run::start_ranks() {
   }
   workers_.resize(std::size_t{copies_.ranks()} * plan_.channels);
   for (std::uint32_t job = 0; job < jobs_.size(); ++job) launch(job, delay_us);
-  for (StageId id = 0; id < arrivals_.stages(); ++id) {
-    if (arrivals_.awaits_nothing(id)) begin_at(id, workers_[worker_of(id)].ready);
+  for (StageId id = 0; id < copies_.stages(); ++id) {
+    const Worker& worker = workers_[worker_of(id)];
+    if (copies_.stage(id).awaited == 0) begin_at(id, worker.ready, worker.ready_at);
   }
 }
 
@@ -119,7 +120,7 @@ void Run::launch(std::uint32_t j, const std::vector<double>& delay_us) {
           later_by(called, jobs_.kernel_of(job, rank).launch_us() + delay_us[rank] + late_us);
       const CauseId ready = causes_.add(j, at, call, Span::launch, rank);
       workers_[std::size_t{job.first_channel + channel} * copies_.ranks() + rank] = {
-          .ready = ready, .free = ready, .free_at = at, .work = {}};
+          .ready = ready, .ready_at = at, .free = ready, .free_at = at, .work = {}};
       if (timeline_) timeline_->launched(rank, at);
     }
   }
@@ -136,7 +137,9 @@ void Run::on_timer(std::uint64_t tag) {
       break;
     case RunTimer::arrived: {
       const Arrival arrival = arrivals_.take_latest(id);
-      if (arrivals_.is_complete(id)) begin_at(id, add_causes_of(arrival));
+      if (arrivals_.is_complete(id)) {
+        begin_at(id, add_causes_of(jobs_.index_of(copies_.stage(id)), arrival), arrival.there);
+      }
       break;
     }
     case RunTimer::free:
@@ -151,12 +154,17 @@ void Run::on_timer(std::uint64_t tag) {
   }
 }
 
-void Run::begin_at(StageId id, CauseId arrived) {
-  const CauseId ready = workers_[worker_of(id)].ready;
-  const CauseId begun_by = causes_.time_of(arrived) >= causes_.time_of(ready) ? arrived : ready;
-  begun_by_[id] = begun_by;
-  engine_->call_at(std::max(causes_.time_of(begun_by), engine_->now()),
-                   timer_tag(id, RunTimer::begin));
+void Run::begin_at(StageId id, CauseId arrived, Picoseconds at) {
+  arrivals_.forget(id);
+  const Worker& worker = workers_[worker_of(id)];
+  Begun& begun = begun_[id];
+  begun.by = at >= worker.ready_at ? arrived : worker.ready;
+  begun.at = std::max(at, worker.ready_at);
+  engine_->call_at(std::max(begun.at, engine_->now()), timer_tag(id, RunTimer::begin));
+}
+
+void Run::count_cause(StageId id) {
+  if (--begun_[id].causes == 0) begun_.release(id);
 }
 
 void Run::begin_or_wait(StageId id) {
@@ -184,7 +192,8 @@ void Run::begin_waiting(std::uint32_t index) {
       continue;
     }
     if (since < engine_->now()) {
-      begun_by_[id] = free_of(worker, jobs_.index_of(copies_.stage(id)));
+      begun_[id].by = free_of(worker, jobs_.index_of(copies_.stage(id)));
+      begun_[id].at = worker.free_at;
     }
     begin(id);
   }
@@ -210,11 +219,12 @@ void Run::begin(StageId id) {
   const StageCost& cost = costs_.of(id);
   const KernelModel& kernel = jobs_.kernel_of(stage, rank);
   const Picoseconds start = engine_->now();
-  const CauseId begun_by = begun_by_[id];
-  const Picoseconds done = later_by(start, costs_.stage_us(id));
+  const CauseId begun_by = begun_[id].by;
+  begun_[id].causes = stage.messages + (stage.dependents > 0 ? 1 : 0);
+  const Picoseconds done = later_by(start, kernel.stage_time(cost).total_us());
   causes_.end_with(job, {done, 0, begun_by, id, 0, Span::stage});
   if (const double work_us = cost.measure_us + cost.work_us; work_us > 0) {
-    const std::uint32_t limit = kernel.is_memory_bound(stage) ? 1 : 0;
+    const std::uint32_t limit = costs_.is_memory_bound(id) ? 1 : 0;
     work(workers_[worker_of(id)], job,
          {later_by(start, work_us), 0, begun_by, rank, limit, Span::work});
   }
@@ -225,17 +235,19 @@ void Run::begin(StageId id) {
     send(first + i, copies_.message_on(stage.first_message + i, rank), cap);
   }
   if (stage.dependents > 0) engine_->call_at(done, timer_tag(id, RunTimer::done));
+  if (stage.messages + stage.dependents == 0) begun_.release(id);
 }
 
 void Run::finish(StageId id) {
   const Stage& stage = copies_.stage(id);
   const CauseId done =
-      causes_.add(jobs_.index_of(stage), engine_->now(), begun_by_[id], Span::stage, id);
+      causes_.add(jobs_.index_of(stage), engine_->now(), begun_[id].by, Span::stage, id);
+  count_cause(id);
   for (std::uint32_t i = 0; i < stage.dependents; ++i) {
     const StageId dependent =
         copies_.stage_on(plan_.dependents[stage.first_dependent + i], copies_.rank_of(id));
     arrivals_.count_stage(dependent);
-    if (arrivals_.is_complete(dependent)) begin_at(dependent, done);
+    if (arrivals_.is_complete(dependent)) begin_at(dependent, done, engine_->now());
   }
 }
 
@@ -252,6 +264,7 @@ void Run::send(MessageId id, const PlannedMessage& message, double rate_cap_gb_p
   const std::uint64_t halves = is_split ? kHalf : 0;
   link_use_.take(route, bytes - other, message.bytes - other_wire);
   const bool is_decoded = message.output_elements > 0;
+  if (is_decoded) copies_.for_each_receiver(message, [&](Rank) { ++begun_[message.stage].causes; });
   send(message, route, id | halves, bytes - other, rate_cap_gb_per_s, is_decoded);
   if (!is_split) return;
   const std::span<const LinkId> other_route = routes_.other_route(message);
@@ -296,14 +309,16 @@ void Run::decode_while_arriving(MessageId id, Rank to, Picoseconds since) {
   const std::uint32_t job = jobs_.index_of(stage);
   const KernelModel& kernel = jobs_.kernel_of(stage, to);
   const double work_us = kernel.output_us(decoded.decoded, decoded.inner.decoded);
+  const Begun begun = begun_[message.stage];
+  count_cause(message.stage);
   if (work_us <= 0) return;
   Worker& worker = workers_[stage.channel * copies_.ranks() + to];
   CauseId start = 0;
   if (since == engine_->now()) {
     const std::span<const LinkId> route = routes_.route(message);
     const Picoseconds flows = since - routes_.latency_of(message, route);
-    start = begun_by_[message.stage];
-    if (flows > causes_.time_of(start)) {
+    start = begun.by;
+    if (flows > begun.at) {
       start = causes_.add(job, flows, start, Span::queue, 0, 0, route.front());
     }
     start = causes_.add(job, since, start, Span::latency);
@@ -366,6 +381,7 @@ void Run::on_delivered(const Delivery& delivered) {
     last_messages_[job] = {arrival, gathered};
   }
   if (timeline_) timeline_->message(message, delivery.started, arrival, gathered);
+  count_cause(message.stage);
   for (std::uint32_t i = 0; i < message.consumers; ++i) {
     arrive_at_all(plan_.consumers[message.first_consumer + i], message, arrival);
   }
@@ -384,7 +400,7 @@ Arrival Run::arrival_of(MessageId id, const PlannedMessage& message, const Deliv
   const Picoseconds there = later_by(gone, us_from_picoseconds(latency));
   // On later links what has left the sender may have waited for others.
   const Picoseconds queued = fifo_ ? there - gone - steps * way : 0;
-  return {id, delivery.limit, network, gone, queued, there, {}};
+  return {id, delivery.limit, network, gone, queued, there, {}, begun_[message.stage].by};
 }
 
 void Run::arrive_at_all(StageId consumer, const PlannedMessage& message, const Arrival& arrival) {
@@ -398,19 +414,17 @@ void Run::arrive_at_all(StageId consumer, const PlannedMessage& message, const A
 
 void Run::arrive(StageId id, const Arrival& arrival) {
   if (arrivals_.arrive(id, arrival, *engine_, timer_tag(id, RunTimer::arrived))) {
-    begin_at(id, add_causes_of(arrival));
+    begin_at(id, add_causes_of(jobs_.index_of(copies_.stage(id)), arrival), arrival.there);
   }
 }
 
 /// What led to it; returns why it is there.
-CauseId Run::add_causes_of(const Arrival& arrival) {
-  const StageId sender = copies_.message(arrival.message).stage;
-  const std::uint32_t job = jobs_.index_of(copies_.stage(sender));
+CauseId Run::add_causes_of(std::uint32_t job, const Arrival& arrival) {
   const Picoseconds latency = arrival.there - arrival.gone;
   const bool in_one = arrival.queued == 0 && latency <= Cause::kMostLatency;
   Cause message{in_one ? arrival.there : arrival.gone,
                 arrival.network,
-                begun_by_[sender],
+                arrival.before,
                 arrival.message,
                 arrival.limit,
                 Span::message};
@@ -426,7 +440,7 @@ CauseId Run::add_causes_of(const Arrival& arrival) {
 /// What the collective ends with, if that is not written down yet: work, or else a message.
 void Run::add_last(std::uint32_t job) {
   Causes::End& end = causes_.end_of(job);
-  if (end.time <= causes_.time_of(end.last)) return;
+  if (end.time <= end.last_time) return;
   const Cause unwritten = end.unwritten;
   const bool is_work = unwritten.time == end.time;
   end.time = 0;
@@ -435,7 +449,7 @@ void Run::add_last(std::uint32_t job) {
     return;
   }
   const LastMessage& last = last_messages_[job];
-  const CauseId arrived = add_causes_of(last.arrival);
+  const CauseId arrived = add_causes_of(job, last.arrival);
   const PlannedMessage message = copies_.message(last.arrival.message);
   const Stage& stage = copies_.stage(message.stage);
   const Rank to = copies_.receiver_of(message);

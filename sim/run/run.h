@@ -17,6 +17,7 @@
 
 #include "sim/network/engine.h"
 #include "sim/network/flow_engine.h"
+#include "sim/network/paged_array.h"
 #include "sim/run/arrivals.h"
 #include "sim/run/causes.h"
 #include "sim/run/changes.h"
@@ -54,7 +55,8 @@ class Run final : public NetworkClient {
   };
   /// What a rank does in a channel.
   struct Worker {
-    CauseId ready = 0;          ///< launched
+    CauseId ready = 0;  ///< launched
+    Picoseconds ready_at = 0;
     CauseId free = 0;           ///< done with codec work that something has waited for
     Picoseconds free_at = 0;    ///< done with the codec work that has begun
     std::optional<Cause> work;  ///< that, while nothing has waited for it
@@ -66,6 +68,12 @@ class Run final : public NetworkClient {
     void wait(const Waiting& what) {
       waiting.insert(std::ranges::lower_bound(waiting, what, std::greater<>()), what);
     }
+  };
+  /// A stage that has begun, or will now, until all that follows from it is written down.
+  struct Begun {
+    CauseId by = 0;
+    std::uint32_t causes = 0;  ///< so many things will still be said to come from it
+    Picoseconds at = 0;        ///< the time of `by`
   };
   /// What a collective ends with, if that is a message.
   struct LastMessage {
@@ -84,7 +92,8 @@ class Run final : public NetworkClient {
   /// Something waits for it to be free.
   CauseId free_of(Worker& worker, std::uint32_t job);
   void work(Worker& worker, std::uint32_t job, const Cause& cause);
-  void begin_at(StageId id, CauseId arrived);
+  void begin_at(StageId id, CauseId arrived, Picoseconds at);
+  void count_cause(StageId id);
   void begin_or_wait(StageId id);
   void call_when_free(std::uint32_t worker);
   void begin_waiting(std::uint32_t worker);
@@ -108,7 +117,7 @@ class Run final : public NetworkClient {
   /// one by one.
   void arrive_at_all(StageId consumer, const PlannedMessage& message, const Arrival& arrival);
   void arrive(StageId id, const Arrival& arrival);
-  CauseId add_causes_of(const Arrival& arrival);
+  CauseId add_causes_of(std::uint32_t job, const Arrival& arrival);
   void add_last(std::uint32_t job);
 
   const Plan& plan_;
@@ -129,7 +138,7 @@ class Run final : public NetworkClient {
   Arrivals arrivals_;
   LinkUse link_use_;
   std::vector<Worker> workers_;                               ///< by channel, then rank
-  std::vector<CauseId> begun_by_;                             ///< by stage: why it began
+  PagedArray<Begun> begun_;                                   ///< by stage
   std::vector<LastMessage> last_messages_;                    ///< by job
   std::unordered_map<MessageId, Delivery> halves_;            ///< that wait for the other
   std::unordered_map<std::uint64_t, Picoseconds> restarted_;  ///< by tag: when it was handed in

@@ -540,16 +540,17 @@ void Fabric::find_torus_route(Rank from, Rank to, std::vector<LinkId>& path,
   for (const Rank extent : shape_) {
     stride /= extent;
     if (extent == 1) continue;
+    Rank digit = from / stride % extent;
     const Rank target = to / stride % extent;
-    const Rank up = (target + extent - from / stride % extent) % extent;
+    const Rank up = target < digit ? target + extent - digit : target - digit;
     const bool upwards = up <= extent - up;
     const bool is_tie = up == extent - up;
     const bool goes_up = is_tie ? ties_upwards : upwards;
     for (Rank hops = upwards ? up : extent - up; hops > 0; --hops) {
-      const Rank digit = from / stride % extent;
       path.push_back(from * links_per_rank_ + first + (goes_up || extent == 2 ? 0 : 1));
-      from += ((digit + (goes_up ? 1 : extent - 1)) % extent) * stride;
       from -= digit * stride;
+      digit = goes_up ? (digit + 1 == extent ? 0 : digit + 1) : (digit == 0 ? extent : digit) - 1;
+      from += digit * stride;
     }
     first += extent == 2 ? 1 : 2;
   }

@@ -21,11 +21,13 @@
 #include "experiments/cli/options.h"
 #include "experiments/lab/hashes.h"
 #include "experiments/lab/result.h"
+#include "kernels/runtime/bootstrap.h"
 
 namespace arlab::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using kernels::FileDescriptor;
 
 /// The folder that holds the package arlab: the project's, else where it is installed.
 std::string package_folder() {
@@ -74,24 +76,6 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return all;
 }
 
-/// An open descriptor, closed with the object.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int number() const { return number_; }
-  void close() {
-    if (number_ >= 0) ::close(number_);
-    number_ = -1;
-  }
-
- private:
-  int number_;
-};
-
 [[noreturn]] void fail_to_start(int error_number) {
   fail("cannot draw: {}", std::generic_category().message(error_number));
 }
@@ -110,8 +94,8 @@ Ended run_program(std::vector<std::string> words, int input) {
   const std::vector<char*> envp = pointers(variables);
   std::array<int, 2> ends = {};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail_to_start(errno);
-  const Descriptor from(ends[0]);
-  Descriptor to(ends[1]);
+  const FileDescriptor from(ends[0]);
+  FileDescriptor to(ends[1]);
   posix_spawn_file_actions_t actions;
   int error = posix_spawn_file_actions_init(&actions);
   if (error != 0) fail_to_start(error);
@@ -127,7 +111,7 @@ Ended run_program(std::vector<std::string> words, int input) {
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) fail_to_start(error);
   if (!ended.started) return ended;
-  to.close();
+  to = FileDescriptor();  // the program has the other end, and closes it
   constexpr std::size_t kMost = std::size_t{1} << 20;
   std::array<char, 4096> part = {};
   for (;;) {
@@ -180,8 +164,8 @@ void draw(const std::string& kind, const std::vector<std::string>& arguments,
 void draw(const lab::Picture& picture) {
   if (!picture.arguments.empty()) return draw(picture.kind, picture.arguments, picture.kept);
   const std::string text = json_line(picture.data);
-  const Descriptor file(::memfd_create("arlab", MFD_CLOEXEC));
-  if (file.number() < 0) fail_to_start(errno);
+  const FileDescriptor file(::memfd_create("arlab", MFD_CLOEXEC));
+  if (!file.is_open()) fail_to_start(errno);
   for (std::string_view rest = text; !rest.empty();) {
     const ssize_t written = ::write(file.number(), rest.data(), rest.size());
     if (written < 0 && errno != EINTR) fail_to_start(errno);

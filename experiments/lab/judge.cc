@@ -23,6 +23,7 @@
 #include "experiments/lab/questions.h"
 #include "experiments/lab/sizes.h"
 #include "kernels/conformance/all_reduce_check.h"
+#include "kernels/runtime/bootstrap.h"
 #include "reference/memory.h"
 
 namespace arlab::lab {
@@ -49,24 +50,17 @@ class Pipe {
       fail("{}: {} cannot be opened: it is not a pipe; mkfifo makes one", option, quote(path_));
     }
     if (end == End::reading) open();
-    if (end == End::reading && descriptor_ < 0) {
+    if (end == End::reading && !descriptor_.is_open()) {
       fail("{}: {} cannot be opened: {}", option, quote(path_),
            std::generic_category().message(errno));
     }
   }
-  ~Pipe() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
 
   Status write(std::span<const std::byte> bytes) {
-    Status opened = wait_for_reader();
-    if (!opened.ok()) return opened;
+    ARLAB_RETURN_IF_ERROR(wait_for_reader());
     while (!bytes.empty()) {
-      Status ready = wait_for(POLLOUT, "read nothing from");
-      if (!ready.ok()) return ready;
-      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+      ARLAB_RETURN_IF_ERROR(wait_for(POLLOUT, "read nothing from"));
+      const ssize_t written = ::write(descriptor_.number(), bytes.data(), bytes.size());
       if (written < 0 && errno != EINTR && errno != EAGAIN) return closed();
       if (written > 0) bytes = bytes.subspan(static_cast<std::size_t>(written));
     }
@@ -75,10 +69,7 @@ class Pipe {
 
   Status read(std::span<std::byte> bytes) {
     while (!bytes.empty()) {
-      if (buffer_.empty()) {
-        Status filled = fill();
-        if (!filled.ok()) return filled;
-      }
+      if (buffer_.empty()) ARLAB_RETURN_IF_ERROR(fill());
       const std::size_t some = std::min(bytes.size(), buffer_.size());
       std::memcpy(bytes.data(), buffer_.data(), some);
       buffer_.erase(0, some);
@@ -98,23 +89,22 @@ class Pipe {
         buffer_.erase(0, end + 1);
         return line;
       }
-      Status filled = fill();
-      if (!filled.ok()) return filled;
+      ARLAB_RETURN_IF_ERROR(fill());
     }
   }
 
  private:
   void open() {
     const int mode = end_ == End::reading ? O_RDONLY : O_WRONLY;
-    descriptor_ = ::open(path_.c_str(), mode | O_NONBLOCK | O_CLOEXEC);
+    descriptor_ = kernels::FileDescriptor(::open(path_.c_str(), mode | O_NONBLOCK | O_CLOEXEC));
   }
 
   /// A pipe can be opened for writing once somebody reads it.
   Status wait_for_reader() {
     const auto deadline = std::chrono::steady_clock::now() + most_;
-    while (descriptor_ < 0) {
+    while (!descriptor_.is_open()) {
       open();
-      if (descriptor_ >= 0) break;
+      if (descriptor_.is_open()) break;
       if (errno != ENXIO && errno != EINTR) return closed();
       if (std::chrono::steady_clock::now() > deadline) {
         return late(fmt::format("nobody has opened {} for reading within", quote(path_)));
@@ -132,7 +122,7 @@ class Pipe {
       if (left.count() < 0) {
         return late(fmt::format("the other process has {} {} for", what, quote(path_)));
       }
-      struct ::pollfd watched = {descriptor_, event, 0};
+      struct ::pollfd watched = {descriptor_.number(), event, 0};
       const int ready = ::poll(&watched, 1, static_cast<int>(left.count()) + 1);
       if (ready > 0) return {};
       if (ready < 0 && errno != EINTR) return closed();
@@ -141,10 +131,9 @@ class Pipe {
 
   /// Waits for more bytes and takes what there is.
   Status fill() {
-    Status ready = wait_for(POLLIN, "written nothing to");
-    if (!ready.ok()) return ready;
+    ARLAB_RETURN_IF_ERROR(wait_for(POLLIN, "written nothing to"));
     std::array<char, 65536> part;
-    const ssize_t got = ::read(descriptor_, part.data(), part.size());
+    const ssize_t got = ::read(descriptor_.number(), part.data(), part.size());
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) return {};
     if (got <= 0) return closed();
     buffer_.append(part.data(), static_cast<std::size_t>(got));
@@ -161,7 +150,7 @@ class Pipe {
   std::string path_;
   End end_;
   std::chrono::seconds most_;
-  int descriptor_ = -1;
+  kernels::FileDescriptor descriptor_;
   std::string buffer_;  // read, and not asked for yet
 };
 
@@ -175,23 +164,16 @@ Status call_over(Pipe& calls, Pipe& answers, const AllReduceCall& call) {
                        {"input_at", call.input_at},
                        {"output_at", call.output_at}};
   const std::string line = json_line(header) + "\n";
-  Status status = calls.write(std::as_bytes(std::span(line)));
-  for (const auto region : call.regions) {
-    if (status.ok()) status = calls.write(region);
-  }
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(calls.write(std::as_bytes(std::span(line))));
+  for (const auto region : call.regions) ARLAB_RETURN_IF_ERROR(calls.write(region));
 
-  const auto answer = answers.read_line();
-  if (!answer.ok()) return answer.status();
-  if (answer.value().starts_with("error ")) return Status::error(answer.value().substr(6));
-  if (answer.value() != "done") {
-    return Status::error(fmt::format("an answer begins with {}: allowed are done and error WHY",
-                                     quote(answer.value())));
+  ARLAB_ASSIGN_OR_RETURN(const std::string answer, answers.read_line());
+  if (answer.starts_with("error ")) return Status::error(answer.substr(6));
+  if (answer != "done") {
+    return Status::error(
+        fmt::format("an answer begins with {}: allowed are done and error WHY", quote(answer)));
   }
-  for (const auto region : call.regions) {
-    status = answers.read(region);
-    if (!status.ok()) return status;
-  }
+  for (const auto region : call.regions) ARLAB_RETURN_IF_ERROR(answers.read(region));
   return {};
 }
 

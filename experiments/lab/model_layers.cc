@@ -14,16 +14,6 @@
 namespace arlab::lab {
 namespace {
 
-Json median_json(std::vector<float> values) {
-  for (float& value : values) {
-    if (std::isnan(value)) value = -HUGE_VALF;
-  }
-  if (values.empty()) return nullptr;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return decibels(double{*middle});
-}
-
 /// All layers' sums travel alike.
 models::CompressedAllReduce uniform(const ModelText& text, const ModelCollective& collective,
                                     const ModelCollective::Wire& wire, Rank ranks) {
@@ -74,13 +64,15 @@ struct LayersRequest {
     for (std::size_t layer = 0; layer < layers; ++layer) {
       const auto summary = models::summary_of(alone[layer]);
       const auto sqnr = [&](models::Projection projection) {
-        return median_json(whole.figures(layer, projection).token_sqnr_db);
+        return decibels(
+            models::median_token_sqnr_db(whole.figures(layer, projection).token_sqnr_db));
       };
       report.rows.rows.push_back(
           {layer, sqnr(models::Projection::attention_output), sqnr(models::Projection::ffn_down),
            decibels(10 * std::log10(growth[layer].signal / growth[layer].error)),
-           median_json(growth[layer].token_sqnr_db), summary.mean_divergence,
-           summary.p99_divergence, summary.perplexity, summary.agreement_percent});
+           decibels(models::median_token_sqnr_db(growth[layer].token_sqnr_db)),
+           summary.mean_divergence, summary.p99_divergence, summary.perplexity,
+           summary.agreement_percent});
     }
     return report;
   }

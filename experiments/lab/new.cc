@@ -13,6 +13,7 @@
 
 #include "experiments/lab/distributed.h"
 #include "experiments/lab/questions.h"
+#include "kernels/runtime/bootstrap.h"
 #include "reference/codecs/registry.h"
 #include "reference/tensors/file.h"
 
@@ -50,22 +51,12 @@ std::string example_of(const fs::path& page, const std::string& name) {
 }
 
 /// Only one at a time adds its lines to files of the tree; others wait, for a moment.
-class TreeLock {
- public:
-  explicit TreeLock(const fs::path& tree)
-      : descriptor_(::open(tree.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    while (::flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {
-    }
+kernels::FileDescriptor lock_of(const fs::path& tree) {
+  kernels::FileDescriptor locked(::open(tree.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  while (::flock(locked.number(), LOCK_EX) != 0 && errno == EINTR) {
   }
-  ~TreeLock() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  TreeLock(const TreeLock&) = delete;
-  TreeLock& operator=(const TreeLock&) = delete;
-
- private:
-  int descriptor_;
-};
+  return locked;
+}
 
 struct File {
   fs::path path;
@@ -97,7 +88,7 @@ struct NewCodecRequest {
       fail("--block {}: allowed are 8, 16, 32, 64, 128 and 256", *block);
     }
     const fs::path root = tree.empty() ? tree_around_here() : absolute_tree();
-    const TreeLock lock(root);
+    const kernels::FileDescriptor lock = lock_of(root);
     const fs::path header = fs::path("reference/codecs/formats") / (file_name() + ".h");
     const fs::path test = fs::path("tests/codecs") / (file_name() + "_test.cc");
     for (const fs::path& each : {header, test}) {

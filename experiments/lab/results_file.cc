@@ -105,15 +105,13 @@ std::string differences(const std::string& a, const std::string& b) {
 FolderLock::FolderLock(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0) {
+  descriptor_ = kernels::FileDescriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!descriptor_.is_open()) {
     fail("cannot make the folder {}: {}", folder.string(),
          error ? error.message() : system_text(errno));
   }
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  if (::flock(descriptor_.number(), LOCK_EX | LOCK_NB) == 0) return;
   const int why = errno;
-  ::close(descriptor_);
-  descriptor_ = -1;
   if (why == EWOULDBLOCK) {
     fail("another study is writing to the folder {}: wait for its end, or name another --out",
          folder.string());
@@ -122,10 +120,6 @@ FolderLock::FolderLock(const fs::path& folder) {
   write_progress(
       fmt::format("the folder {} cannot be locked ({}): let no other study write to it\n",
                   one_line(folder.string()), system_text(why)));
-}
-
-FolderLock::~FolderLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 // ---------------------------------------------------------------- the file
@@ -138,10 +132,6 @@ ResultsFile::ResultsFile(fs::path path, ResultsHeader header, Cells columns,
       points_(std::move(points)),
       rows_(points_.size()) {
   for (std::size_t i = 0; i < points_.size(); ++i) numbers_[points_[i]] = i;
-}
-
-ResultsFile::~ResultsFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void ResultsFile::refuse(std::size_t line, const std::string& what) const {
@@ -169,14 +159,15 @@ std::string ResultsFile::text_of_row(std::size_t point) const {
 
 void ResultsFile::open_at(std::size_t bytes) {
   // Not to wait for the other end of a pipe that has taken the name.
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC);
+  descriptor_ =
+      kernels::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC));
   struct ::stat status = {};
-  if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {
+  if (!descriptor_.is_open() || ::fstat(descriptor_.number(), &status) != 0) {
     fail("cannot write {}: {}", path_.string(), system_text(errno));
   }
   if (!S_ISREG(status.st_mode)) fail("cannot write {}: not a regular file", path_.string());
   if (static_cast<std::size_t>(status.st_size) != bytes &&
-      ::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
+      ::ftruncate(descriptor_.number(), static_cast<off_t>(bytes)) != 0) {
     fail("cannot write {}: {}", path_.string(), system_text(errno));
   }
   bytes_ = bytes;
@@ -267,14 +258,14 @@ void ResultsFile::append(std::span<const std::size_t> points, std::span<const st
   std::string_view rest = text;
   int why = 0;
   while (!rest.empty() && why == 0) {
-    const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
+    const ssize_t written = ::write(descriptor_.number(), rest.data(), rest.size());
     if (written < 0 && errno != EINTR) why = errno;
     if (written > 0) rest.remove_prefix(static_cast<std::size_t>(written));
   }
-  if (why == 0 && ::fdatasync(descriptor_) != 0) why = errno;
+  if (why == 0 && ::fdatasync(descriptor_.number()) != 0) why = errno;
   if (why != 0) {
     // Half a row is not left behind; if it is, resume() leaves it out.
-    const bool cut = ::ftruncate(descriptor_, static_cast<off_t>(bytes_)) == 0;
+    const bool cut = ::ftruncate(descriptor_.number(), static_cast<off_t>(bytes_)) == 0;
     fail("cannot write {}: {}; {} of {} points are {}: --resume goes on from there", path_.string(),
          system_text(why), count_, points_.size(), cut ? "there" : "there, and a part");
   }

@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/runtime/bootstrap.h"
+
 namespace arlab::lab {
 
 /// A folder that no other study writes to while this object exists; the system frees it when the
@@ -25,12 +27,9 @@ class FolderLock {
  public:
   /// Makes the folder if need be. Throws InvalidInput, with its name, when it is taken.
   explicit FolderLock(const std::filesystem::path& folder);
-  ~FolderLock();
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
 
  private:
-  int descriptor_ = -1;
+  kernels::FileDescriptor descriptor_;
 };
 
 /// What stands above the rows.
@@ -51,9 +50,6 @@ class ResultsFile {
   /// `points` are the keys of all rows, the first cells of each, in the order of the finished file.
   ResultsFile(std::filesystem::path path, ResultsHeader header, Cells columns,
               std::vector<Cells> points);
-  ~ResultsFile();
-  ResultsFile(const ResultsFile&) = delete;
-  ResultsFile& operator=(const ResultsFile&) = delete;
 
   /// A file without rows, in the place of what is there.
   void start_anew();
@@ -90,7 +86,7 @@ class ResultsFile {
   std::vector<std::string> rows_;             // by point; as in the file, without the check
   std::map<std::size_t, std::size_t> lines_;  // of rows that were there, by point
   std::size_t count_ = 0;
-  int descriptor_ = -1;
+  kernels::FileDescriptor descriptor_;
   std::size_t bytes_ = 0;  // of whole rows, and what is above them
 };
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <map>
 
-#include "reference/formats/payload_arithmetic.h"
+#include "reference/formats/with_arithmetic.h"
 #include "reference/parallel.h"
 
 namespace arlab::models {
@@ -31,18 +31,6 @@ void floats_of(const std::byte* from, std::span<float> values) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = Arithmetic::to_float(bits[i]);
 }
 
-/// Calls body with the arithmetic of the dtype.
-template <class Body>
-void with_arithmetic_of(DType dtype, Body body) {
-  if (dtype == DType::fp16) return body(Fp16Arithmetic());
-  if (dtype == DType::bf16) return body(Bf16Arithmetic());
-  body(Fp32Arithmetic());
-}
-
-std::optional<double> finite(double value) {
-  return std::isfinite(value) ? std::optional(value) : std::nullopt;
-}
-
 }  // namespace
 
 RunCollective in_reference(MakeSchedule make, CodecPtr outer, CodecPtr inner, DType dtype,
@@ -59,8 +47,14 @@ RunCollective in_reference(MakeSchedule make, CodecPtr outer, CodecPtr inner, DT
   };
 }
 
-std::optional<double> SumFigures::sqnr_db() const {
-  return finite(10 * std::log10(signal / error));
+std::optional<double> median_token_sqnr_db(std::vector<float> of_tokens) {
+  if (of_tokens.empty()) return std::nullopt;
+  for (float& value : of_tokens) {
+    if (std::isnan(value)) value = -std::numeric_limits<float>::infinity();
+  }
+  const auto middle = of_tokens.begin() + static_cast<std::ptrdiff_t>((of_tokens.size() - 1) / 2);
+  std::nth_element(of_tokens.begin(), middle, of_tokens.end());
+  return double{*middle};
 }
 
 CompressedAllReduce::CompressedAllReduce(std::size_t ranks, std::size_t hidden, DType dtype,
@@ -82,9 +76,7 @@ void CompressedAllReduce::all_reduce(std::size_t layer, Projection projection,
   parallel_for((partial_sums.size() + kTile - 1) / kTile, threads_, [&](unsigned, std::size_t i) {
     const std::size_t begin = i * kTile;
     const auto part = partial_sums.subspan(begin, std::min(kTile, partial_sums.size() - begin));
-    with_arithmetic_of(dtype_, [&](auto arithmetic) {
-      round_to<decltype(arithmetic)>(part, &inputs_[begin * bytes]);
-    });
+    with_arithmetic(dtype_, false, [&]<class A>(A) { round_to<A>(part, &inputs_[begin * bytes]); });
   });
   (*of_layer_[layer])(elements, inputs_, outputs_);
 
@@ -101,12 +93,12 @@ void CompressedAllReduce::all_reduce(std::size_t layer, Projection projection,
     const std::size_t begin = token * width;
     std::vector<float> values(width);
     std::vector<double> exact(width);
-    with_arithmetic_of(dtype_, [&](auto arithmetic) {
+    with_arithmetic(dtype_, false, [&]<class A>(A) {
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        floats_of<decltype(arithmetic)>(&inputs_[(rank * elements + begin) * bytes], values);
+        floats_of<A>(&inputs_[(rank * elements + begin) * bytes], values);
         for (std::size_t i = 0; i < width; ++i) exact[i] += double{values[i]};
       }
-      floats_of<decltype(arithmetic)>(&outputs_[begin * bytes], sum.subspan(begin, width));
+      floats_of<A>(&outputs_[begin * bytes], sum.subspan(begin, width));
     });
     for (std::size_t i = 0; i < width; ++i) {
       const double difference = double{sum[begin + i]} - exact[i];
@@ -125,15 +117,9 @@ void CompressedAllReduce::all_reduce(std::size_t layer, Projection projection,
 std::optional<double> CompressedAllReduce::median_token_sqnr_db() const {
   std::vector<float> all;
   for (const SumFigures& figures : figures_) {
-    for (const float value : figures.token_sqnr_db) {
-      // A token that has become infinite or NaN is worse than any other.
-      all.push_back(std::isnan(value) ? -std::numeric_limits<float>::infinity() : value);
-    }
+    all.insert(all.end(), figures.token_sqnr_db.begin(), figures.token_sqnr_db.end());
   }
-  if (all.empty()) return std::nullopt;
-  const auto middle = all.begin() + static_cast<std::ptrdiff_t>((all.size() - 1) / 2);
-  std::nth_element(all.begin(), middle, all.end());
-  return double{*middle};
+  return models::median_token_sqnr_db(std::move(all));
 }
 
 bool CompressedAllReduce::ranks_identical() const {

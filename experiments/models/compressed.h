@@ -33,9 +33,11 @@ struct SumFigures {
   double error = 0;
   std::vector<float> token_sqnr_db;  ///< one for each token with any error; +-infinity otherwise
   bool ranks_identical = true;
-
-  std::optional<double> sqnr_db() const;
 };
+
+/// The lower median, in dB: +infinity without error, nothing of no tokens. A token that has become infinite or NaN is worse than
+/// any other.
+std::optional<double> median_token_sqnr_db(std::vector<float> of_tokens);
 
 /// Partial sums are rounded to the dtype and reduced; the network goes on with what rank 0 ends with.
 class CompressedAllReduce : public TensorParallel {
@@ -52,7 +54,6 @@ class CompressedAllReduce : public TensorParallel {
   const SumFigures& figures(std::size_t layer, Projection projection) const {
     return figures_.at(2 * layer + static_cast<std::size_t>(projection));
   }
-  std::size_t layers() const { return of_layer_.size(); }
   /// The median over all tokens of all sums, in dB: +infinity without error, nothing without a sum.
   std::optional<double> median_token_sqnr_db() const;
   bool ranks_identical() const;

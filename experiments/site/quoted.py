@@ -46,8 +46,13 @@ TUNED = ("qr-q8", "qr-q6", "qr-q4", "qr-fp8", "int8-g128", "int5-g128", "int4-g3
 
 
 @functools.cache
-def rows(name: str) -> list[dict[str, str]]:
+def _table_in(name: str) -> list[dict[str, str]]:
     return rows_of(EXPERIMENTS / name)
+
+
+def rows(name: str, **cells: Any) -> list[dict[str, str]]:
+    """Of a result file, those whose columns have these cells."""
+    return [row for row in _table_in(name) if all(row[column] == str(cell) for column, cell in cells.items())]
 
 
 def number(text: str) -> int:
@@ -60,12 +65,8 @@ def number(text: str) -> int:
 
 
 def _microseconds(ranks: int, codec: str, size: str, library: str = "arlab", file: str = SPEEDS) -> float:
-    times = [
-        float(row["time_us"])
-        for row in rows(file)
-        if row["library"] == library and (row["ranks"], row["codec"], row["bytes"]) == (str(ranks), codec, str(number(size)))
-    ]
-    return min(times)  # the better of one_shot and two_shot
+    found = rows(file, library=library, ranks=ranks, codec=codec, bytes=number(size))
+    return min(float(row["time_us"]) for row in found)  # the better of one_shot and two_shot
 
 
 def shown(time: float) -> str:
@@ -115,7 +116,7 @@ def layers(of_tokens: Sequence[int] = (), of_choices: Sequence[str] = ()) -> str
     choices = {title: choices[title] for title in of_choices or choices}
     lines = []
     for tokens in of_tokens or sorted({int(row["tokens"]) for row in rows(LAYERS)}):
-        of_size = [row for row in rows(LAYERS) if row["tokens"] == str(tokens)]
+        of_size = rows(LAYERS, tokens=tokens)
         best = [min(float(row["added_us"]) for row in of_size if name in row["all_reduce"]) for name in choices.values()]
         size = int(of_size[0]["bytes"])
         if size > 8 << 20:
@@ -131,16 +132,15 @@ def small_messages() -> str:
     columns += [(kernel, codec) for codec in ("qr-q8", "qr-q4") for kernel in ("before", "lamport")]
     names = {"nccl": "NCCL", "flashinfer": "FlashInfer"}
     titles = [names.get(kernel, f"`{codec}` {kernel}") for kernel, codec in columns]
-    times = {(row["kernel"], row["codec"], row["bytes"]): row["time_us"] for row in rows(SMALL)
-             if row["run"] == "1" and row["algorithm"] != "two_shot"}  # fmt: skip
+    found = (row for row in rows(SMALL, run=1) if row["algorithm"] != "two_shot")
+    times = {(row["kernel"], row["codec"], row["bytes"]): row["time_us"] for row in found}
     sizes = ("16K", "128K", "512K", "2M")
     lines = [(_size(size), *(times.get((*column, str(number(size))), "") for column in columns)) for size in sizes]
     return _table(["size", *titles], lines)
 
 
 def _instructions(architecture: str, codec: str, dtype: str, work: str) -> dict[str, str]:
-    wanted = (architecture, codec, dtype, work)
-    return next(row for row in rows(INSTRUCTIONS) if (row["architecture"], row["codec"], row["dtype"], row["work"]) == wanted)
+    return rows(INSTRUCTIONS, architecture=architecture, codec=codec, dtype=dtype, work=work)[0]
 
 
 def instructions() -> str:
@@ -157,12 +157,8 @@ def instructions() -> str:
 
 def _two_gpus(codec: str, size: str, sms: str = "", library: str = "arlab") -> dict[str, str]:
     algorithm = "two_shot" if library == "arlab" else "all_reduce"
-    wanted = (library, algorithm, codec, sms, str(number(size)))
-    return next(
-        row
-        for row in (row for file in TWO_GPUS for row in rows(file))
-        if (row["library"].split()[0], row["algorithm"], row["codec"], row["sms"], row["bytes"]) == wanted
-    )
+    found = (row for file in TWO_GPUS for row in rows(file, algorithm=algorithm, codec=codec, sms=sms, bytes=number(size)))
+    return next(row for row in found if row["library"].split()[0] == library)
 
 
 def _of_two_shot(codec: str) -> float:
@@ -174,10 +170,10 @@ def _of_two_shot(codec: str) -> float:
 
 def codec_bounds() -> str:
     """Of every codec of one pass, what 2 H200 allow two_shot of 64 MiB of bf16, and what it takes, microseconds."""
-    allowed = [row for row in rows(TWO_GPUS_ALLOW) if (row["gpus"], row["bytes"]) == ("2", str(number("64M")))]
-    links = sorted((float(row["wire_bits"]), float(row["time_us"])) for row in allowed if row["what"] == "links")
-    memory = min(float(row["time_us"]) for row in allowed if row["what"] == "memory")
-    counted = {row["codec"] for row in rows(INSTRUCTIONS) if row["architecture"] == "sm_90"}
+    allowed = {what: rows(TWO_GPUS_ALLOW, gpus=2, bytes=number("64M"), what=what) for what in ("links", "memory")}
+    links = sorted((float(row["wire_bits"]), float(row["time_us"])) for row in allowed["links"])
+    memory = min(float(row["time_us"]) for row in allowed["memory"])
+    counted = {row["codec"] for row in rows(INSTRUCTIONS, architecture="sm_90")}
     found = []
     for codec in counted - {"fp16"}:
         row = _two_gpus(codec, "64M")
@@ -196,13 +192,13 @@ def codec_bounds() -> str:
 
 def fp32_sums() -> str:
     """What sums in fp32 take, over what those of bf16 take, of ranks on one H200."""
-    lines = []
+    sizes, lines = ("64K", "256K", "1M", "4M", "16M", "64M"), []
     for algorithm in ("two_shot", "one_shot"):
         for ranks, file in FP32_SUMS.items():
             for codec in ("bf16", "qr-q8", "qr-q4", "int4-g32"):
-                of = {row["bytes"]: row["ratio"] for row in rows(file) if (row["algorithm"], row["codec"]) == (algorithm, codec)}
-                lines.append((algorithm, ranks, f"`{codec}`", *(f"{float(of[str(number(size))]):.2f}" for size in ("64K", "256K", "1M", "4M", "16M", "64M"))))
-    return _table(("algorithm", "ranks", "codec", "64 KiB", "256 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB"), lines)
+                of = {row["bytes"]: row["ratio"] for row in rows(file, algorithm=algorithm, codec=codec)}
+                lines.append((algorithm, ranks, f"`{codec}`", *(f"{float(of[str(number(size))]):.2f}" for size in sizes)))
+    return _table(("algorithm", "ranks", "codec", *map(_size, sizes)), lines)
 
 
 def decode_and_add(codec: str) -> str:
@@ -245,7 +241,7 @@ def host_times() -> str:
 
 def overlap(choice: str, column: str, tokens: int = 4096) -> str:
     """The least time of a matrix product with an all-reduce, over the multiprocessors that the all-reduce was given."""
-    return f"{min(float(row[column]) for row in rows(OVERLAP) if row['all_reduce'] == choice and int(row['tokens']) == tokens):.0f}"
+    return f"{min(float(row[column]) for row in rows(OVERLAP, all_reduce=choice, tokens=tokens)):.0f}"
 
 
 def code_objects() -> str:
@@ -260,7 +256,7 @@ def code_objects() -> str:
     lines = []
     for kernel in kernels:
         for codec, name in codecs.items():
-            row = next(row for row in rows(CODE_OBJECTS) if row["kernel"] == f"{kernel}_kernel<{name}, Bf16>")
+            row = rows(CODE_OBJECTS, kernel=f"{kernel}_kernel<{name}, Bf16>")[0]
             lines.append((f"`{kernel}`", f"`{codec}`", *(row[column] for column in columns.values())))
     return _table(["kernel", "codec", *columns], lines)
 
@@ -325,8 +321,7 @@ def mismatches() -> str:
 
 def over_rccl(gpus: int, codec: str, size: str) -> str:
     """RCCL's time over QuickReduce's."""
-    table = rows(f"published/quickreduce_mi300x_{gpus}gpu_latency_us.csv")
-    row = next(row for row in table if row["bytes"] == str(number(size)))
+    row = rows(f"published/quickreduce_mi300x_{gpus}gpu_latency_us.csv", bytes=number(size))[0]
     return f"{float(row['rccl']) / float(row[codec]):.1f}"
 
 
@@ -336,16 +331,11 @@ def over_rccl(gpus: int, codec: str, size: str) -> str:
 def sqnr(codec: str, algorithm: str = "two_shot", of: str = "token", input: str = "MiniLM", ranks: int = 8) -> str:
     """dB; median over tensors, of the median token or of whole tensors."""
     column = {"token": "median_token_sqnr_db", "tensor": "median_sqnr_db"}[of]
-    found = [
-        row[column]
-        for row in rows(ACCURACY)
-        if (row["input"], row["ranks"], row["algorithm"], row["codec"]) == (input, str(ranks), algorithm, codec)
-    ]
-    return f"{float(found[0]):.1f}"
+    return f"{float(rows(ACCURACY, input=input, ranks=ranks, algorithm=algorithm, codec=codec)[0][column]):.1f}"
 
 
 def bits(codec: str) -> str:
-    return f"{float(next(row for row in rows(ACCURACY) if row['codec'] == codec)['wire_bits_per_element']):g}"
+    return f"{float(rows(ACCURACY, codec=codec)[0]['wire_bits_per_element']):g}"
 
 
 @functools.cache
@@ -359,26 +349,26 @@ def token_sqnr(algorithm: str, codec: str, tensor: str, ranks: int = 8) -> str:
 # ---------------------------------------------------------------- simulated
 
 
-ERRORS = "published/errors.json"
-VALIDATE = {
-    "published": "--against published",
-    "measured": "--against measured",
-}
+ERRORS = EXPERIMENTS / "published/errors.json"
 
 
 @functools.cache
 def errors(against: str) -> dict[str, Any]:
     """What `arlab validate` says; tests/cli/test_validate.py compares the file with the program."""
-    return json.loads((EXPERIMENTS / ERRORS).read_text())[against]
+    return json.loads(ERRORS.read_text())[against]
+
+
+def _tables_of(against: str, held_out: bool) -> list[dict[str, Any]]:
+    return [table for table in errors(against)["tables"] if table["held_out"] == held_out]
 
 
 def write_errors() -> None:
     found = {}
-    for against, options in VALIDATE.items():
-        report = json.loads(arlab("validate", *options.split(), "--format", "json", cwd=REPOSITORY))
+    for against in ("published", "measured"):
+        report = json.loads(arlab("validate", "--against", against, "--format", "json", cwd=REPOSITORY))
         cells = ("measurements", "predictions")
-        found[against] = {"command": f"arlab validate {options}"} | {name: value for name, value in report.items() if name not in cells}
-    (EXPERIMENTS / ERRORS).write_text(json.dumps(found, indent=1) + "\n")
+        found[against] = {"command": f"arlab validate --against {against}"} | {name: value for name, value in report.items() if name not in cells}
+    ERRORS.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def validation(figure: str, against: str = "published") -> str:
@@ -404,7 +394,7 @@ def fitted() -> str:
         "from_16m_percent": "from 16 MiB", "best_codec_ok": "best codec within 5 % of the fastest",
     }  # fmt: skip
     lines = []
-    for table in (table for table in errors("published")["tables"] if not table["held_out"]):
+    for table in _tables_of("published", held_out=False):
         values = ["" if table[key] is None else f"{table[key]:.1f}" if isinstance(table[key], float) else table[key] for key in columns]
         lines.append((table["name"], table["cells"], *values))
     return _table(["table", "cells", *columns.values()], lines, "lr" + "r" * len(columns))
@@ -413,7 +403,7 @@ def fitted() -> str:
 def measured() -> str:
     """A row per table of our own kernels' times."""
     columns = {"cells": "cells", "mape_percent": "mean error, %", "max_ape_percent": "largest", "best_codec_ok": "best codec within 5 % of the fastest"}
-    found = (table for table in errors("measured")["tables"] if not table["held_out"])
+    found = _tables_of("measured", held_out=False)
     lines = [(table["name"].split(": ")[1], *(f"{v:.1f}" if isinstance(v := table[key], float) else v for key in columns)) for table in found]
     return _table(["machine", *columns.values()], lines, "l" + "r" * len(columns))
 
@@ -434,7 +424,7 @@ def held_out() -> str:
     names, lines = {"mi300x": "2, 4 and 8 MI300X", "flashcomm2": "L40, A100, H800, H20", "nccl_p4de": "NCCL on two servers of A100", "nccl_l40s_8": "NCCL on 8 L40S", "nccl_gb200": "NCCL on 72 GB200"}, []
     of_machine: dict[str, list[dict[str, Any]]] = {}
     for against in ("published", "measured"):
-        for table in (table for table in errors(against)["tables"] if table["held_out"]):
+        for table in _tables_of(against, held_out=True):
             machine = table["name"].split(":")[0]
             if against == "measured":
                 names[machine] = f"kernels of arlab on {machine.upper()}"
@@ -450,12 +440,8 @@ def held_out() -> str:
 
 def _simulated(question: str, machine: str, size: str, codec: str, algorithm: str = "", implementation: str = "kernel") -> float:
     """Microseconds of the fastest algorithm, or of this one, in a table of "What if?"."""
-    return min(
-        float(row["latency_us"])
-        for row in rows(f"studies/what_if/{question}.csv")
-        if (row["topology"], row["bytes"], row["codec"], row["implementation"]) == (machine, str(number(size)), codec, implementation)
-        and algorithm in ("", row["algorithm"])
-    )
+    found = rows(f"studies/what_if/{question}.csv", topology=machine, bytes=number(size), codec=codec, implementation=implementation)
+    return min(float(row["latency_us"]) for row in found if algorithm in ("", row["algorithm"]))
 
 
 def slower(question: str, machine: str, size: str, codec: str, than: str = "h200-8") -> str:

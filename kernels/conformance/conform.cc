@@ -121,9 +121,8 @@ class Conformance {
 
   Status check_ranks(int ranks) {
     // One team for everything: sizes, codecs and algorithms change from call to call.
-    Result<std::unique_ptr<Group>> group =
-        platform_.make_group(ranks, request_.group, request_.processes);
-    if (!group.ok()) return group.status();
+    ARLAB_ASSIGN_OR_RETURN(std::unique_ptr<Group> group,
+                           platform_.make_group(ranks, request_.group, request_.processes));
     std::vector<std::string> algorithms = request_.algorithms;
     if (request_.schedule) algorithms = {request_.schedule->algorithm};
     for (const std::string& algorithm : algorithms) {
@@ -133,7 +132,7 @@ class Conformance {
         for (const DType dtype : codec->info().dtypes) {
           if (!inner->takes(dtype)) continue;
           ConformanceRow row{.subject = algorithm, .codec = name, .dtype = dtype, .ranks = ranks};
-          ARLAB_RETURN_IF_ERROR(check_collective(*group.value(), {*codec, *inner}, row));
+          ARLAB_RETURN_IF_ERROR(check_collective(*group, {*codec, *inner}, row));
           row_done_(row);
         }
       }

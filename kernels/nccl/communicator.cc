@@ -154,10 +154,6 @@ bool adds(Kind kind) {
 }
 bool is_pairwise(Kind kind) { return kind == Kind::send || kind == Kind::recv; }
 
-}  // namespace
-
-namespace {
-
 const Platform& find_platform() {
   std::string name(variable("ARLAB_NCCL_PLATFORM"));
   if (name.empty()) {
@@ -202,7 +198,7 @@ UniqueId make_unique_id() {
                         RealLibrary::missing());
     }
     UniqueId id = {};
-    require(*library, "ncclGetUniqueId", library->GetUniqueId(&id));
+    library->GetUniqueId.checked(&id);
     return id;
   }
   return make_own_id();
@@ -224,8 +220,8 @@ Communicator::Communicator(Handle real, int device)
       calls_(platform_.device_calls()),
       real_(real) {
   const RealLibrary& library = *RealLibrary::find();
-  require(library, "ncclCommCount", library.CommCount(real, &ranks_));
-  require(library, "ncclCommUserRank", library.CommUserRank(real, &rank_));
+  library.CommCount.checked(real, &ranks_);
+  library.CommUserRank.checked(real, &rank_);
 }
 
 Communicator::Communicator(int ranks, const UniqueId& id, int rank, int device, void* config)
@@ -334,7 +330,7 @@ void Communicator::meet(const UniqueId& unique, void* config) {
     } mine = {};
     if (rank_ == 0) mine.code = RealLibrary::find()->GetUniqueId(&mine.id);
     const auto theirs = exchange(*bootstrap_, mine).front();
-    require(*RealLibrary::find(), "ncclGetUniqueId", theirs.code);
+    require("ncclGetUniqueId", theirs.code);
     open_real(theirs.id, config);
   }
   why_no_team_ = share ? "ranks share a device, which the real library refuses"
@@ -358,9 +354,9 @@ void Communicator::open_real(const UniqueId& id, void* config) {
   // One that does not block is waited for: what ranks do next needs it.
   while (code == kInProgress) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    require(library, "ncclCommGetAsyncError", library.CommGetAsyncError(real_, &code));
+    library.CommGetAsyncError.checked(real_, &code);
   }
-  require(library, "ncclCommInitRank", code);
+  require("ncclCommInitRank", code);
 }
 
 void Communicator::make_team(const Meeting& meeting) {
@@ -742,29 +738,25 @@ void Communicator::by_library(const Call& call) {
   const auto& [kind, send, recv, count, type, op, root, stream] = call;
   switch (kind) {
     case Kind::all_reduce:
-      require(library, "ncclAllReduce",
-              library.AllReduce(send, recv, count, type, op, real_, stream));
+      library.AllReduce.checked(send, recv, count, type, op, real_, stream);
       break;
     case Kind::reduce_scatter:
-      require(library, "ncclReduceScatter",
-              library.ReduceScatter(send, recv, count, type, op, real_, stream));
+      library.ReduceScatter.checked(send, recv, count, type, op, real_, stream);
       break;
     case Kind::all_gather:
-      require(library, "ncclAllGather", library.AllGather(send, recv, count, type, real_, stream));
+      library.AllGather.checked(send, recv, count, type, real_, stream);
       break;
     case Kind::broadcast:
-      require(library, "ncclBroadcast",
-              library.Broadcast(send, recv, count, type, root, real_, stream));
+      library.Broadcast.checked(send, recv, count, type, root, real_, stream);
       break;
     case Kind::reduce:
-      require(library, "ncclReduce",
-              library.Reduce(send, recv, count, type, op, root, real_, stream));
+      library.Reduce.checked(send, recv, count, type, op, root, real_, stream);
       break;
     case Kind::send:
-      require(library, "ncclSend", library.Send(send, count, type, root, real_, stream));
+      library.Send.checked(send, count, type, root, real_, stream);
       break;
     case Kind::recv:
-      require(library, "ncclRecv", library.Recv(recv, count, type, root, real_, stream));
+      library.Recv.checked(recv, count, type, root, real_, stream);
       break;
   }
 }
@@ -774,8 +766,7 @@ void Communicator::by_library(const Call& call) {
 std::shared_ptr<Communicator> Communicator::split(int color, int key, void* config) {
   if (bootstrap_ == nullptr) {
     Handle made = nullptr;
-    const RealLibrary& library = *RealLibrary::find();
-    require(library, "ncclCommSplit", library.CommSplit(real_, color, key, &made, config));
+    RealLibrary::find()->CommSplit.checked(real_, color, key, &made, config);
     return made == nullptr ? nullptr : std::make_shared<Communicator>(made, device_);
   }
   struct Message {

@@ -46,27 +46,24 @@ int failed(const char* function, int code, const char* why) {
 /// What the body returns; of what it throws, the code. The program's device stays the current one.
 template <class Body>
 int guarded(const char* function, Body body) {
-  std::optional<int> device;
-  const auto restore = [&] {
-    if (device.has_value()) (void)platform().device_calls().use_device(*device);
+  struct KeepsDevice {
+    std::optional<int> device = {};
+    ~KeepsDevice() {
+      if (device.has_value()) (void)platform().device_calls().use_device(*device);
+    }
   };
   try {
+    KeepsDevice keeps;
     const kernels::Result<int> current = platform().device_calls().current_device();
-    if (current.ok()) device = current.value();
-    const int code = body();
-    restore();
-    return code;
+    if (current.ok()) keeps.device = current.value();
+    return body();
   } catch (const Failure& failure) {
-    restore();
     return failed(function, failure.code(), failure.what());
   } catch (const InvalidInput& input) {
-    restore();
     return failed(function, kInvalidArgument, input.what());
   } catch (const std::bad_alloc&) {
-    restore();
     return failed(function, kSystemError, "out of memory");
   } catch (const std::exception& exception) {
-    restore();
     return failed(function, kInternalError, exception.what());
   }
 }
@@ -186,10 +183,7 @@ int run_group(Group all) {
   for (auto& [communicator, calls] : all.calls) {
     if (!failure) attempt([&] { communicator->start(calls); });
   }
-  if (all.of_real) {
-    const RealLibrary& library = *RealLibrary::found();
-    attempt([&] { code = require(library, "ncclGroupEnd", library.GroupEnd()); });
-  }
+  if (all.of_real) attempt([&] { code = RealLibrary::found()->GroupEnd.checked(); });
   for (auto& [communicator, calls] : all.calls) attempt([&] { communicator->finish(); });
   if (failure) throw *failure;
   return code;
@@ -231,8 +225,7 @@ int join(Join join) {
 
 void start_group() {
   if (group.depth++ != 0 || RealLibrary::found() == nullptr) return;
-  const RealLibrary& library = *RealLibrary::found();
-  require(library, "ncclGroupStart", library.GroupStart());
+  RealLibrary::found()->GroupStart.checked();
   group.of_real = true;
 }
 
@@ -246,6 +239,11 @@ int end_group() {
 #define ARLAB_PASS_INSIDE(Name, ...)                       \
   if (is_inside_real() && RealLibrary::found() != nullptr) \
   return RealLibrary::found()->Name(__VA_ARGS__)
+
+const RealLibrary& library_with_operations(Handle comm) {
+  if (find(comm)->real() != nullptr) return *RealLibrary::find();
+  throw Failure(kInvalidUsage, "only the real library has operations of one's own");
+}
 
 int init_rank(const char* function, Handle* comm, int ranks, const UniqueId& id, int rank,
               void* config) {
@@ -326,8 +324,7 @@ int ncclCommFinalize(Handle comm) {
     ARLAB_PASS_INSIDE(CommFinalize, comm);
     const CommunicatorPtr communicator = find(comm);
     if (communicator->real() == nullptr) return kSuccess;
-    const RealLibrary& library = *RealLibrary::find();
-    return require(library, "ncclCommFinalize", library.CommFinalize(communicator->real()));
+    return RealLibrary::find()->CommFinalize.checked(communicator->real());
   });
 }
 
@@ -338,8 +335,7 @@ int ncclCommDestroy(Handle comm) {
     const Handle real = communicator->real();
     communicator.reset();
     if (real == nullptr) return kSuccess;
-    const RealLibrary& library = *RealLibrary::find();
-    return require(library, "ncclCommDestroy", library.CommDestroy(real));
+    return RealLibrary::find()->CommDestroy.checked(real);
   });
 }
 
@@ -351,8 +347,7 @@ int ncclCommAbort(Handle comm) {
     const Handle real = communicator->real();
     communicator.reset();
     if (real == nullptr) return kSuccess;
-    const RealLibrary& library = *RealLibrary::find();
-    return require(library, "ncclCommAbort", library.CommAbort(real));
+    return RealLibrary::find()->CommAbort.checked(real);
   });
 }
 
@@ -390,9 +385,7 @@ int ncclCommGetAsyncError(Handle comm, int* error) {
     *error = kSuccess;
     const CommunicatorPtr communicator = find(comm);
     if (communicator->real() != nullptr) {
-      const RealLibrary& library = *RealLibrary::find();
-      require(library, "ncclCommGetAsyncError",
-              library.CommGetAsyncError(communicator->real(), error));
+      RealLibrary::find()->CommGetAsyncError.checked(communicator->real(), error);
     }
     try {
       communicator->check();
@@ -541,20 +534,14 @@ int ncclMemFree(void* memory) {
 int ncclRedOpCreatePreMulSum(int* op, void* scalar, int type, int residence, Handle comm) {
   return guarded(__func__, [&]() -> int {
     ARLAB_PASS_INSIDE(RedOpCreatePreMulSum, op, scalar, type, residence, comm);
-    if (find(comm)->real() == nullptr) {
-      throw Failure(kInvalidUsage, "only the real library has operations of one's own");
-    }
-    return RealLibrary::find()->RedOpCreatePreMulSum(op, scalar, type, residence, comm);
+    return library_with_operations(comm).RedOpCreatePreMulSum(op, scalar, type, residence, comm);
   });
 }
 
 int ncclRedOpDestroy(int op, Handle comm) {
   return guarded(__func__, [&]() -> int {
     ARLAB_PASS_INSIDE(RedOpDestroy, op, comm);
-    if (find(comm)->real() == nullptr) {
-      throw Failure(kInvalidUsage, "only the real library has operations of one's own");
-    }
-    return RealLibrary::find()->RedOpDestroy(op, comm);
+    return library_with_operations(comm).RedOpDestroy(op, comm);
   });
 }
 

@@ -89,10 +89,10 @@ std::string RealLibrary::error_string(int code) const {
   return text == nullptr ? fmt::format("error {}", code) : std::string(text(code));
 }
 
-int require(const RealLibrary& library, const char* function, int code) {
+int require(const char* function, int code) {
   if (code == kSuccess || code == kInProgress) return code;
-  throw Failure(static_cast<Code>(code),
-                fmt::format("the real library's {}: {}", function, library.error_string(code)));
+  throw Failure(static_cast<Code>(code), fmt::format("the real library's {}: {}", function,
+                                                     RealLibrary::find()->error_string(code)));
 }
 
 }  // namespace arlab::nccl

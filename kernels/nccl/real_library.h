@@ -20,6 +20,9 @@ class InsideReal {
   InsideReal& operator=(const InsideReal&) = delete;
 };
 
+/// Throws a Failure that names the function of the real library, unless the call went well, or is still in progress.
+int require(const char* function, int code);
+
 /// A function of it.
 template <class Signature>
 class RealFunction;
@@ -37,6 +40,10 @@ class RealFunction<int(Arguments...)> {
     }
     const InsideReal inside;
     return function_(std::move(arguments)...);
+  }
+  /// The same; a Failure, too, when it fails.
+  int checked(Arguments... arguments) const {
+    return require(name_, (*this)(std::move(arguments)...));
   }
 
  private:
@@ -96,8 +103,5 @@ class RealLibrary {
   RealLibrary() = default;
   void* library_ = nullptr;
 };
-
-/// Throws a Failure that names the function, unless the call went well, or is still in progress.
-int require(const RealLibrary& library, const char* function, int code);
 
 }  // namespace arlab::nccl

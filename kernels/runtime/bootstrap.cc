@@ -67,19 +67,17 @@ constexpr Launcher kOpenMpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
 
 Status check_one_host(const Launcher& launcher, int ranks) {
   if (std::getenv(launcher.ranks_here) == nullptr) return {};  // the launcher does not say
-  const Result<int> here = integer_from_environment(launcher.ranks_here, 1, ranks);
-  if (!here.ok()) return here.status();
-  if (here.value() == ranks) return {};
+  ARLAB_ASSIGN_OR_RETURN(const int here, integer_from_environment(launcher.ranks_here, 1, ranks));
+  if (here == ranks) return {};
   return Status::error(fmt::format("{} is {} and {} {}: a communicator needs all ranks on one host",
-                                   launcher.ranks, ranks, launcher.ranks_here, here.value()));
+                                   launcher.ranks, ranks, launcher.ranks_here, here));
 }
 
 /// What the ranks of a launch have in common: the name of the socket at which they meet.
 Result<std::string> name_of_launch() {
   if (std::getenv("MASTER_PORT") != nullptr) {
-    const Result<int> port = integer_from_environment("MASTER_PORT", 1, 65535);
-    if (!port.ok()) return port.status();
-    return fmt::format("port-{}", port.value());
+    ARLAB_ASSIGN_OR_RETURN(const int port, integer_from_environment("MASTER_PORT", 1, 65535));
+    return fmt::format("port-{}", port);
   }
   if (const char* const job = std::getenv("PMIX_NAMESPACE")) {  // of Open MPI
     std::string name = "job-";
@@ -221,16 +219,12 @@ Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(std::uint64_t time
   const bool by_mpi =
       std::getenv(kTorchrun.rank) == nullptr && std::getenv(kOpenMpi.rank) != nullptr;
   const Launcher& launcher = by_mpi ? kOpenMpi : kTorchrun;
-  const Result<int> ranks = integer_from_environment(launcher.ranks, 1, kMost);
-  if (!ranks.ok()) return ranks.status();
-  const Result<int> rank = integer_from_environment(launcher.rank, 0, ranks.value() - 1);
-  if (!rank.ok()) return rank.status();
-  ARLAB_RETURN_IF_ERROR(check_one_host(launcher, ranks.value()));
-  const Result<std::string> name = name_of_launch();
-  if (!name.ok()) return name.status();
-  const Result<std::string> folder = meeting_folder();
-  if (!folder.ok()) return folder.status();
-  return socket_bootstrap(rank.value(), ranks.value(), folder.value(), name.value(), timeout_ms);
+  ARLAB_ASSIGN_OR_RETURN(const int ranks, integer_from_environment(launcher.ranks, 1, kMost));
+  ARLAB_ASSIGN_OR_RETURN(const int rank, integer_from_environment(launcher.rank, 0, ranks - 1));
+  ARLAB_RETURN_IF_ERROR(check_one_host(launcher, ranks));
+  ARLAB_ASSIGN_OR_RETURN(const std::string name, name_of_launch());
+  ARLAB_ASSIGN_OR_RETURN(const std::string folder, meeting_folder());
+  return socket_bootstrap(rank, ranks, folder, name, timeout_ms);
 }
 
 }  // namespace arlab::kernels

@@ -135,12 +135,12 @@ struct MessageText {
 /// Everybody's message, in rank order: a struct without pointers, of one size in all processes.
 template <class Message>
 Result<std::vector<Message>> gather_messages(Bootstrap& bootstrap, const Message& mine) {
-  const auto gathered =
-      bootstrap.all_gather({reinterpret_cast<const char*>(&mine), sizeof(Message)});
-  if (!gathered.ok()) return gathered.status();
-  std::vector<Message> messages(gathered.value().size());
+  ARLAB_ASSIGN_OR_RETURN(
+      const auto gathered,
+      bootstrap.all_gather({reinterpret_cast<const char*>(&mine), sizeof(Message)}));
+  std::vector<Message> messages(gathered.size());
   for (std::size_t rank = 0; rank < messages.size(); ++rank) {
-    const std::string& bytes = gathered.value()[rank];
+    const std::string& bytes = gathered[rank];
     if (bytes.size() != sizeof(Message)) {
       return Status::error(fmt::format("rank {} runs another version of arlab", rank));
     }

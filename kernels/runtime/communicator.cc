@@ -45,26 +45,24 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
   ARLAB_RETURN_IF_ERROR(check_options(devices.size(), options));
   ARLAB_RETURN_IF_ERROR(enable_peer_access(devices));
 
-  const Result<int> multiprocessors = multiprocessors_of_each(devices, options);
-  if (!multiprocessors.ok()) return multiprocessors.status();
+  ARLAB_ASSIGN_OR_RETURN(const int multiprocessors, multiprocessors_of_each(devices, options));
 
   auto memory = std::make_shared<TeamMemory>();
-  const BufferLayout layout =
-      layout_of(options, static_cast<int>(devices.size()), multiprocessors.value());
+  const BufferLayout layout = layout_of(options, static_cast<int>(devices.size()), multiprocessors);
   std::vector<Team> teams(devices.size());
   std::vector<Statistics*> statistics(devices.size());
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-    const Result<RankMemory> made =
-        make_rank(*memory, static_cast<int>(rank), devices[rank], layout, options, teams[rank]);
-    if (!made.ok()) return made.status();
-    for (Team& team : teams) team.buffer[rank] = made.value().buffer;
-    statistics[rank] = made.value().statistics;
+    ARLAB_ASSIGN_OR_RETURN(
+        const RankMemory made,
+        make_rank(*memory, static_cast<int>(rank), devices[rank], layout, options, teams[rank]));
+    for (Team& team : teams) team.buffer[rank] = made.buffer;
+    statistics[rank] = made.statistics;
   }
 
   std::vector<Communicator> communicators;
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-    communicators.push_back(Communicator(teams[rank], devices[rank], multiprocessors.value(),
-                                         options, memory, statistics[rank]));
+    communicators.push_back(Communicator(teams[rank], devices[rank], multiprocessors, options,
+                                         memory, statistics[rank]));
     ARLAB_RETURN_IF_ERROR(communicators.back().make_streams());
   }
   return {std::move(communicators)};
@@ -82,32 +80,27 @@ Communicator::Communicator(Team team, int device, int multiprocessors,
 
 Status Communicator::make_streams() {
   (void)hipSetDevice(device_);
-  Status status = status_of(hipEventCreateWithFlags(&last_call_, hipEventDisableTiming),
-                            "an event cannot be made");
-  if (status.ok()) {
-    status = status_of(hipStreamCreateWithFlags(&beside_, hipStreamNonBlocking),
-                       "a stream cannot be made");
-  }
-  if (status.ok() && options_.multiprocessors != 0) {
+  ARLAB_RETURN_IF_ERROR(status_of(hipEventCreateWithFlags(&last_call_, hipEventDisableTiming),
+                                  "an event cannot be made"));
+  ARLAB_RETURN_IF_ERROR(status_of(hipStreamCreateWithFlags(&beside_, hipStreamNonBlocking),
+                                  "a stream cannot be made"));
+  if (options_.multiprocessors != 0) {
     std::vector<std::uint32_t> mask(static_cast<std::size_t>(multiprocessors_ + 31) / 32);
     for (int i = 0; i < multiprocessors_; ++i)
       mask[static_cast<std::size_t>(i) / 32] |= std::uint32_t{1} << i % 32;
-    status = status_of(
+    ARLAB_RETURN_IF_ERROR(status_of(
         hipExtStreamCreateWithCUMask(&limited_, static_cast<std::uint32_t>(mask.size()),
                                      mask.data()),
         fmt::format(
             "kernels cannot be kept to {} multiprocessors (NVIDIA's driver does so with even "
             "numbers)",
             multiprocessors_)
-            .c_str());
+            .c_str()));
     for (hipEvent_t* event : {&before_, &behind_}) {
-      if (status.ok()) {
-        status = status_of(hipEventCreateWithFlags(event, hipEventDisableTiming),
-                           "an event cannot be made");
-      }
+      ARLAB_RETURN_IF_ERROR(status_of(hipEventCreateWithFlags(event, hipEventDisableTiming),
+                                      "an event cannot be made"));
     }
   }
-  if (!status.ok()) return status;
   return status_of(hipDeviceSynchronize(), "a device cannot be used");
 }
 
@@ -174,25 +167,23 @@ Status Communicator::launch(const PreparedCall& call, const void* input, void* o
                             hipStream_t stream) {
   if (limited_ == nullptr) return call.launch(input, output, stream);
   constexpr const char* kWhat = "streams cannot be ordered";
-  Status status = status_of(hipEventRecord(before_, stream), kWhat);
-  if (status.ok()) status = status_of(hipStreamWaitEvent(limited_, before_, 0), kWhat);
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(status_of(hipEventRecord(before_, stream), kWhat));
+  ARLAB_RETURN_IF_ERROR(status_of(hipStreamWaitEvent(limited_, before_, 0), kWhat));
   const Status launched = call.launch(input, output, limited_);
   // Whatever happened: a stream that is captured takes its side streams with it to the end.
-  status = status_of(hipEventRecord(behind_, limited_), kWhat);
+  Status status = status_of(hipEventRecord(behind_, limited_), kWhat);
   if (status.ok()) status = status_of(hipStreamWaitEvent(stream, behind_, 0), kWhat);
   return launched.ok() ? status : launched;
 }
 
 Status Communicator::run(const CollectiveRequest& request, const void* input, void* output,
                          hipStream_t stream) {
-  const Result<std::shared_ptr<const PreparedCall>> call = prepared(request);
-  if (!call.ok()) return call.status();
+  ARLAB_ASSIGN_OR_RETURN(const std::shared_ptr<const PreparedCall> call, prepared(request));
   ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
   bool capturing = false;
   ARLAB_RETURN_IF_ERROR(order_after_last_call(stream, capturing));
-  Status status = launch(*call.value(), input, output, stream);
-  if (status.ok() && call.value()->is_counted()) {
+  Status status = launch(*call, input, output, stream);
+  if (status.ok() && call->is_counted()) {
     status = status_of(launch_count_call(team_.random_calls, stream), "a kernel cannot be started");
   }
   if (!status.ok() || capturing) return status;
@@ -202,18 +193,16 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
 }
 
 Status Communicator::set_random_calls(std::uint32_t calls) {
-  Status status = status_of(hipSetDevice(device_), "a device cannot be used");
-  if (status.ok() && called_) {
-    status = status_of(hipStreamSynchronize(last_stream_), "a kernel failed");
+  ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
+  if (called_) {
+    ARLAB_RETURN_IF_ERROR(status_of(hipStreamSynchronize(last_stream_), "a kernel failed"));
   }
-  if (!status.ok()) return status;
   return fill_words(reinterpret_cast<std::uint8_t*>(team_.random_calls), 1, calls);
 }
 
 Result<std::string> Communicator::explain(const CollectiveRequest& request) {
-  const Result<std::shared_ptr<const PreparedCall>> call = prepared(request);
-  if (!call.ok()) return call.status();
-  return call.value()->explanation();
+  ARLAB_ASSIGN_OR_RETURN(const std::shared_ptr<const PreparedCall> call, prepared(request));
+  return call->explanation();
 }
 
 Status Communicator::check() {

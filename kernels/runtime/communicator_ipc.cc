@@ -155,10 +155,9 @@ Result<std::vector<BufferHandle>> exchange_handles(Bootstrap& bootstrap, void* o
   const Status status = status_of(hipIpcGetMemHandle(&mine.handle, own),
                                   "its buffer cannot be opened by other processes");
   if (!status.ok()) mine.error = status.message();
-  const auto messages = exchange(bootstrap, mine);
-  if (!messages.ok()) return messages.status();
+  ARLAB_ASSIGN_OR_RETURN(const auto messages, exchange(bootstrap, mine));
   std::vector<BufferHandle> handles;
-  for (const Message& message : messages.value()) handles.push_back(message.handle);
+  for (const Message& message : messages) handles.push_back(message.handle);
   return handles;
 }
 
@@ -213,9 +212,8 @@ class IpcTeamMemory final : public TeamMemory {
   }
 
   Result<std::uint8_t*> open(int rank, const BufferHandle& handle, std::size_t bytes) {
-    const Result<void*> memory = open_buffer(rank, handle, bytes);
-    if (!memory.ok()) return memory.status();
-    opened_.push_back(static_cast<std::uint8_t*>(memory.value()));
+    ARLAB_ASSIGN_OR_RETURN(void* const memory, open_buffer(rank, handle, bytes));
+    opened_.push_back(static_cast<std::uint8_t*>(memory));
     return opened_.back();
   }
 
@@ -258,14 +256,13 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
                                           const CommunicatorOptions& options) {
   const int rank = bootstrap.rank();
   const int ranks = bootstrap.ranks();
-  const auto hellos = exchange(bootstrap, make_hello(device, ranks, options));
-  if (!hellos.ok()) return hellos.status();
-  ARLAB_RETURN_IF_ERROR(check_hellos(hellos.value()));
+  ARLAB_ASSIGN_OR_RETURN(const auto hellos,
+                         exchange(bootstrap, make_hello(device, ranks, options)));
+  ARLAB_RETURN_IF_ERROR(check_hellos(hellos));
 
   const auto memory = std::make_shared<IpcTeamMemory>(rank, device, options.timeout_nanoseconds);
-  const Result<int> multiprocessors = multiprocessors_of_each(hellos.value());
-  if (!multiprocessors.ok()) return multiprocessors.status();
-  const BufferLayout layout = layout_of(options, ranks, multiprocessors.value());
+  ARLAB_ASSIGN_OR_RETURN(const int multiprocessors, multiprocessors_of_each(hellos));
+  const BufferLayout layout = layout_of(options, ranks, multiprocessors);
   Team team{};
   Offer offer = {};
   const Result<RankMemory> own = make_rank(*memory, rank, device, layout, options, team);
@@ -273,11 +270,9 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
   if (status.ok()) status = status_of(hipDeviceSynchronize(), "its device cannot be used");
   if (!status.ok()) offer.error = status.message();
   offer.bytes = buffer_bytes(team.layout);
-  const auto offers = exchange(bootstrap, offer);
-  if (!offers.ok()) return offers.status();
-  ARLAB_RETURN_IF_ERROR(check_offers(offers.value(), offer.bytes));
-  const auto handles = exchange_handles(bootstrap, own.value().buffer);
-  if (!handles.ok()) return handles.status();
+  ARLAB_ASSIGN_OR_RETURN(const auto offers, exchange(bootstrap, offer));
+  ARLAB_RETURN_IF_ERROR(check_offers(offers, offer.bytes));
+  ARLAB_ASSIGN_OR_RETURN(const auto handles, exchange_handles(bootstrap, own.value().buffer));
 
   Outcome outcome = {};
   for (int peer = 0; peer < ranks && status.ok(); ++peer) {
@@ -286,17 +281,16 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
       continue;
     }
     const Result<std::uint8_t*> buffer =
-        memory->open(peer, handles.value()[static_cast<std::size_t>(peer)], offer.bytes);
+        memory->open(peer, handles[static_cast<std::size_t>(peer)], offer.bytes);
     status = buffer.status();
     if (status.ok()) team.buffer[peer] = buffer.value();
   }
   if (status.ok()) {
-    Communicator communicator(team, device, multiprocessors.value(), options, memory,
+    Communicator communicator(team, device, multiprocessors, options, memory,
                               own.value().statistics);
     status = communicator.make_streams();
     if (!status.ok()) outcome.error = status.message();
-    const auto outcomes = exchange(bootstrap, outcome);
-    if (!outcomes.ok()) return outcomes.status();
+    ARLAB_ASSIGN_OR_RETURN(const auto outcomes, exchange(bootstrap, outcome));
     memory->complete(own.value().buffer);
     return {std::move(communicator)};
   }

@@ -57,9 +57,8 @@ bool ConformanceRecord::has(int ranks) const {
 
 Status ConformanceRecord::set(const std::set<std::string>& algorithms, const std::set<int>& ranks,
                               bool passed) const {
-  const auto path = file();
-  if (!path.ok()) return path.status();
-  std::set<std::string> lines = lines_of(path.value());
+  ARLAB_ASSIGN_OR_RETURN(const fs::path path, file());
+  std::set<std::string> lines = lines_of(path);
   for (const std::string& algorithm : algorithms) {
     for (const int count : ranks) {
       if (passed) {
@@ -71,15 +70,15 @@ Status ConformanceRecord::set(const std::set<std::string>& algorithms, const std
   }
   // Whole, or not at all.
   std::error_code error;
-  fs::create_directories(path.value().parent_path(), error);
-  const fs::path part = fmt::format("{}.{}", path.value().string(), getpid());
+  fs::create_directories(path.parent_path(), error);
+  const fs::path part = fmt::format("{}.{}", path.string(), getpid());
   std::ofstream out(part);
   for (const std::string& each : lines) out << each << '\n';
   out.close();
-  if (out) fs::rename(part, path.value(), error);
+  if (out) fs::rename(part, path, error);
   if (!out || error) {
     fs::remove(part, error);
-    return Status::error(fmt::format("{} cannot be written", path.value().string()));
+    return Status::error(fmt::format("{} cannot be written", path.string()));
   }
   return {};
 }

@@ -96,10 +96,9 @@ Status copy_out(std::span<std::byte> to, const std::byte* from) {
 class Int8Memory {
  public:
   Status require(std::size_t rows, std::size_t columns) {
-    Status status = codes_.require(rows * int8_row_bytes(columns));
-    if (status.ok()) status = scales_.require(rows * sizeof(Int8Scale));
-    if (status.ok()) status = sums_.require(rows * sizeof(std::int32_t));
-    return status;
+    ARLAB_RETURN_IF_ERROR(codes_.require(rows * int8_row_bytes(columns)));
+    ARLAB_RETURN_IF_ERROR(scales_.require(rows * sizeof(Int8Scale)));
+    return sums_.require(rows * sizeof(std::int32_t));
   }
   DeviceInt8 on_device() const {
     return {reinterpret_cast<std::int8_t*>(codes_.data()),
@@ -113,10 +112,9 @@ class Int8Memory {
     for (std::size_t r = 0; r < from.rows; ++r) {
       std::copy_n(&from.codes[r * from.columns], from.columns, &codes[r * row_bytes]);
     }
-    Status status = copy_in(codes_.data(), std::as_bytes(std::span(codes)));
-    if (status.ok()) status = copy_in(scales_.data(), std::as_bytes(std::span(from.scales)));
-    if (status.ok()) status = copy_in(sums_.data(), std::as_bytes(std::span(from.sums)));
-    return status;
+    ARLAB_RETURN_IF_ERROR(copy_in(codes_.data(), std::as_bytes(std::span(codes))));
+    ARLAB_RETURN_IF_ERROR(copy_in(scales_.data(), std::as_bytes(std::span(from.scales))));
+    return copy_in(sums_.data(), std::as_bytes(std::span(from.sums)));
   }
   /// What `to` has is replaced, but for its rows and columns.
   Status read(Int8Matrix& to) const {
@@ -124,17 +122,15 @@ class Int8Memory {
     std::vector<std::int8_t> codes(to.rows * row_bytes);
     to.scales.resize(to.rows);
     to.sums.resize(to.rows);
-    Status status = copy_out(std::as_writable_bytes(std::span(codes)), codes_.data());
-    if (status.ok()) {
-      status = copy_out(std::as_writable_bytes(std::span(to.scales)), scales_.data());
-    }
-    if (status.ok()) status = copy_out(std::as_writable_bytes(std::span(to.sums)), sums_.data());
+    ARLAB_RETURN_IF_ERROR(copy_out(std::as_writable_bytes(std::span(codes)), codes_.data()));
+    ARLAB_RETURN_IF_ERROR(copy_out(std::as_writable_bytes(std::span(to.scales)), scales_.data()));
+    ARLAB_RETURN_IF_ERROR(copy_out(std::as_writable_bytes(std::span(to.sums)), sums_.data()));
     to.codes.clear();
     for (std::size_t r = 0; r < to.rows; ++r) {
       const auto row = codes.begin() + static_cast<std::ptrdiff_t>(r * row_bytes);
       to.codes.insert(to.codes.end(), row, row + static_cast<std::ptrdiff_t>(to.columns));
     }
-    return status;
+    return {};
   }
 
  private:
@@ -177,20 +173,20 @@ class GroupOnDevices : public Group {
                       members_.size(), bytes, inputs.size(), outputs.size()));
     }
     // All memory first: allocating may wait for a device whose kernel waits for another rank.
-    Status status = require_memory(call);
+    ARLAB_RETURN_IF_ERROR(require_memory(call));
     for (std::size_t rank = 0; rank < members_.size(); ++rank) {
       Member& member = members_[rank];
       (void)hipSetDevice(member.device);
-      if (status.ok()) {
-        status = copy_in(member.input.data() + offset, inputs.subspan(rank * bytes, bytes));
-      }
-      if (status.ok() && !call.in_place) {
+      ARLAB_RETURN_IF_ERROR(
+          copy_in(member.input.data() + offset, inputs.subspan(rank * bytes, bytes)));
+      if (!call.in_place) {
         // What an output held before must not look like a result.
-        status = status_of(hipMemset(member.output.data(), 0xDB, offset + bytes), "memset");
+        ARLAB_RETURN_IF_ERROR(
+            status_of(hipMemset(member.output.data(), 0xDB, offset + bytes), "memset"));
       }
-      if (status.ok()) status = status_of(hipDeviceSynchronize(), "a device failed");
-      if (!status.ok()) return status;
+      ARLAB_RETURN_IF_ERROR(status_of(hipDeviceSynchronize(), "a device failed"));
     }
+    Status status;
     {
       const Turn turn;
       status = enqueue(call);
@@ -216,29 +212,28 @@ class GroupOnDevices : public Group {
   Result<CallTimes> time(const GroupCall& call, std::span<const std::byte> pattern,
                          const TimingRequest& request) override {
     if (pattern.empty()) return Status::error("an empty pattern");
-    Status status = require_memory(call);
+    ARLAB_RETURN_IF_ERROR(require_memory(call));
     const std::size_t bytes =
         offset_of(call) + call.collective.elements * size_of(call.collective.dtype);
-    for (std::size_t rank = 0; rank < members_.size() && status.ok(); ++rank) {
+    for (std::size_t rank = 0; rank < members_.size(); ++rank) {
       (void)hipSetDevice(members_[rank].device);
       // From a different element on for each rank.
       std::size_t from = rank * 4096 % pattern.size();
-      for (std::size_t at = 0; at < bytes && status.ok();) {
+      for (std::size_t at = 0; at < bytes;) {
         const std::size_t count = std::min(pattern.size() - from, bytes - at);
-        status = copy_in(members_[rank].input.data() + at, pattern.subspan(from, count));
+        ARLAB_RETURN_IF_ERROR(
+            copy_in(members_[rank].input.data() + at, pattern.subspan(from, count)));
         at += count;
         from = 0;
       }
     }
-    if (!status.ok()) return status;
     const Turn turn;
     std::vector<RankStream> streams;
     for (const Member& member : members_) streams.push_back({member.device, member.stream});
     Result<CallTimes> times = time_calls(streams, request, [&] { return enqueue(call); });
     // A kernel that failed is why others waited for it in vain.
     if (!times.ok()) return times;
-    for (std::size_t rank = 0; rank < members_.size() && status.ok(); ++rank) status = check(rank);
-    if (!status.ok()) return status;
+    for (std::size_t rank = 0; rank < members_.size(); ++rank) ARLAB_RETURN_IF_ERROR(check(rank));
     return times;
   }
 
@@ -274,9 +269,8 @@ class GroupOnDevices : public Group {
         offset_of(call) + call.collective.elements * size_of(call.collective.dtype);
     for (Member& member : members_) {
       (void)hipSetDevice(member.device);
-      Status status = member.input.require(bytes);
-      if (status.ok()) status = member.output.require(bytes);
-      if (!status.ok()) return status;
+      ARLAB_RETURN_IF_ERROR(member.input.require(bytes));
+      ARLAB_RETURN_IF_ERROR(member.output.require(bytes));
     }
     return {};
   }
@@ -287,11 +281,7 @@ class GroupOnDevices : public Group {
 class DeviceGroup final : public GroupOnDevices {
  public:
   Status open(std::span<const int> devices, const CommunicatorOptions& options) {
-    Result<std::vector<Communicator>> team = Communicator::in_process(devices, options);
-    if (!team.ok()) return team.status();
-    for (Communicator& communicator : team.value()) {
-      communicators_.push_back(std::move(communicator));
-    }
+    ARLAB_ASSIGN_OR_RETURN(communicators_, Communicator::in_process(devices, options));
     return open_members(devices);
   }
 
@@ -325,9 +315,9 @@ class ProcessesGroup final : public GroupOnDevices {
       : processes_(std::move(processes)) {}
 
   Status open(int device, const CommunicatorOptions& options) {
-    Result<Communicator> communicator = Communicator::create(device, *processes_, options);
-    if (!communicator.ok()) return communicator.status();
-    communicator_.emplace(std::move(communicator.value()));
+    ARLAB_ASSIGN_OR_RETURN(Communicator communicator,
+                           Communicator::create(device, *processes_, options));
+    communicator_.emplace(std::move(communicator));
     return open_members(std::span(&device, 1));
   }
 
@@ -348,14 +338,14 @@ class ProcessesGroup final : public GroupOnDevices {
     ARLAB_RETURN_IF_ERROR(of_all(GroupOnDevices::run(call, inputs.subspan(own, bytes), mine)));
     for (std::size_t at = 0; at < bytes; at += kMostBootstrapBytes) {
       const std::size_t piece = std::min(kMostBootstrapBytes, bytes - at);
-      const auto pieces =
-          processes_->all_gather({reinterpret_cast<const char*>(mine.data()) + at, piece});
-      if (!pieces.ok()) return pieces.status();
+      ARLAB_ASSIGN_OR_RETURN(
+          const auto pieces,
+          processes_->all_gather({reinterpret_cast<const char*>(mine.data()) + at, piece}));
       for (std::size_t rank = 0; rank < ranks; ++rank) {
-        if (pieces.value()[rank].size() != piece) {
+        if (pieces[rank].size() != piece) {
           return Status::error(fmt::format("rank {} makes another call", rank));
         }
-        std::memcpy(outputs.data() + rank * bytes + at, pieces.value()[rank].data(), piece);
+        std::memcpy(outputs.data() + rank * bytes + at, pieces[rank].data(), piece);
       }
     }
     return {};
@@ -367,10 +357,10 @@ class ProcessesGroup final : public GroupOnDevices {
     Result<CallTimes> times = GroupOnDevices::time(call, pattern, request);
     ARLAB_RETURN_IF_ERROR(of_all(times.status()));
     for (std::vector<double>* each : {&times.value().device, &times.value().host}) {
-      const auto gathered = processes_->all_gather(
-          {reinterpret_cast<const char*>(each->data()), each->size() * sizeof(double)});
-      if (!gathered.ok()) return gathered.status();
-      for (const std::string& of_rank : gathered.value()) {
+      ARLAB_ASSIGN_OR_RETURN(const auto gathered,
+                             processes_->all_gather({reinterpret_cast<const char*>(each->data()),
+                                                     each->size() * sizeof(double)}));
+      for (const std::string& of_rank : gathered) {
         for (std::size_t i = 0; i < std::min(each->size(), of_rank.size() / sizeof(double)); ++i) {
           double theirs = 0;
           std::memcpy(&theirs, of_rank.data() + i * sizeof(double), sizeof(double));
@@ -394,11 +384,11 @@ class ProcessesGroup final : public GroupOnDevices {
 
   /// The error of the first rank that has one.
   Status of_all(const Status& mine) {
-    const auto said = processes_->all_gather(mine.ok() ? "" : mine.message());
-    if (!said.ok()) return said.status();
-    for (std::size_t rank = 0; rank < said.value().size(); ++rank) {
-      if (!said.value()[rank].empty()) {
-        return Status::error(fmt::format("rank {}: {}", rank, readable(said.value()[rank])));
+    ARLAB_ASSIGN_OR_RETURN(const auto said,
+                           processes_->all_gather(mine.ok() ? "" : mine.message()));
+    for (std::size_t rank = 0; rank < said.size(); ++rank) {
+      if (!said[rank].empty()) {
+        return Status::error(fmt::format("rank {}: {}", rank, readable(said[rank])));
       }
     }
     return {};
@@ -411,9 +401,7 @@ class ProcessesGroup final : public GroupOnDevices {
 class VendorGroup final : public GroupOnDevices {
  public:
   Status open(std::span<const int> devices) {
-    Result<std::unique_ptr<VendorLibrary>> library = VendorLibrary::open(devices);
-    if (!library.ok()) return library.status();
-    library_ = std::move(library.value());
+    ARLAB_ASSIGN_OR_RETURN(library_, VendorLibrary::open(devices));
     return open_members(devices);
   }
   std::string name() const override { return library_->name(); }
@@ -470,12 +458,11 @@ class RankOnDevice final : public RankCommunicator {
              void* stream) override {
     const auto callers = static_cast<hipStream_t>(stream);
     if (own_ == nullptr) return communicator_.run(request, input, output, callers);
-    Status status = status_of(hipSetDevice(device()), "a device cannot be used");
-    if (status.ok()) status = status_of(hipEventRecord(before_, callers), "an event");
-    if (status.ok()) {
-      status = status_of(hipStreamWaitEvent(own_, before_, 0), "streams cannot be ordered");
-    }
-    return status.ok() ? communicator_.run(request, input, output, own_) : status;
+    ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device()), "a device cannot be used"));
+    ARLAB_RETURN_IF_ERROR(status_of(hipEventRecord(before_, callers), "an event"));
+    ARLAB_RETURN_IF_ERROR(
+        status_of(hipStreamWaitEvent(own_, before_, 0), "streams cannot be ordered"));
+    return communicator_.run(request, input, output, own_);
   }
   Result<std::string> explain(const CollectiveRequest& request) override {
     return communicator_.explain(request);
@@ -485,22 +472,19 @@ class RankOnDevice final : public RankCommunicator {
   }
   Result<std::size_t> room_of_as_sent(const std::string& codec, DType dtype,
                                       std::size_t elements) const override {
-    const Result<Room> room = room_of(codec, dtype, elements);
-    if (!room.ok()) return room.status();
-    return room.value().bytes;
+    ARLAB_ASSIGN_OR_RETURN(const Room room, room_of(codec, dtype, elements));
+    return room.bytes;
   }
   Status as_sent(const std::string& codec, DType dtype, std::size_t elements, const void* input,
                  void* room, void* output, void* stream) override {
-    const Result<Room> found = room_of(codec, dtype, elements);
-    if (!found.ok()) return found.status();
-    const auto& [choice, statistics_at, bytes] = found.value();
+    ARLAB_ASSIGN_OR_RETURN(const Room found, room_of(codec, dtype, elements));
     auto* const wire = static_cast<std::uint8_t*>(room);
-    auto* const statistics = reinterpret_cast<Statistics*>(wire + statistics_at);
+    auto* const statistics = reinterpret_cast<Statistics*>(wire + found.statistics_at);
     const auto callers = static_cast<hipStream_t>(stream);
     ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device()), "a device cannot be used"));
-    ARLAB_RETURN_IF_ERROR(
-        started(launch_encode(choice, dtype, input, elements, wire, {}, statistics, callers)));
-    return started(launch_decode(choice, dtype, wire, elements, output, callers));
+    ARLAB_RETURN_IF_ERROR(started(
+        launch_encode(found.choice, dtype, input, elements, wire, {}, statistics, callers)));
+    return started(launch_decode(found.choice, dtype, wire, elements, output, callers));
   }
   Status wait(void* stream) override {
     ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device()), "a device cannot be used"));
@@ -531,12 +515,11 @@ class RankOnDevice final : public RankCommunicator {
     std::size_t bytes;
   };
   static Result<Room> room_of(const std::string& codec, DType dtype, std::size_t elements) {
-    const Result<CodecChoice> choice = choose_codec(codec);
-    if (!choice.ok()) return choice.status();
+    ARLAB_ASSIGN_OR_RETURN(const CodecChoice choice, choose_codec(codec));
     const std::size_t wire = (find_codec(codec)->wire_bytes(dtype, elements) + 15) / 16 * 16;
     const std::size_t statistics =
-        statistics_of(choice.value(), elements, groups_of_message(choice.value(), elements));
-    return Room{choice.value(), wire, wire + statistics * sizeof(Statistics)};
+        statistics_of(choice, elements, groups_of_message(choice, elements));
+    return Room{choice, wire, wire + statistics * sizeof(Statistics)};
   }
 
   Communicator communicator_;
@@ -665,24 +648,21 @@ class DevicePlatform final : public Platform {
     to = {.rows = rows, .columns = columns, .asymmetric = format.asymmetric};
     if (values.empty()) return Status::error("an empty matrix");
     const Turn turn;
-    Status status = status_of(hipSetDevice(0), "no device can be used");
+    ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(0), "no device can be used"));
     DeviceMemory source;
     DeviceMemory extremes;
     Int8Memory target;
-    if (status.ok()) status = source.require(values.size());
-    if (status.ok()) status = extremes.require(rows * sizeof(Extremes));
-    if (status.ok()) status = target.require(rows, columns);
-    if (status.ok()) status = copy_in(source.data(), values);
-    if (status.ok()) {
-      const Int8Rule rule = {format.asymmetric, format.per_tensor, given.has_value(),
-                             given.value_or(Int8Scale())};
-      status = started(launch_quantize_int8(dtype, source.data(), rows, columns, rule,
-                                            reinterpret_cast<Extremes*>(extremes.data()),
-                                            target.on_device(), nullptr));
-    }
-    if (status.ok()) status = status_of(hipDeviceSynchronize(), "a kernel failed");
-    if (status.ok()) status = target.read(to);
-    return status;
+    ARLAB_RETURN_IF_ERROR(source.require(values.size()));
+    ARLAB_RETURN_IF_ERROR(extremes.require(rows * sizeof(Extremes)));
+    ARLAB_RETURN_IF_ERROR(target.require(rows, columns));
+    ARLAB_RETURN_IF_ERROR(copy_in(source.data(), values));
+    const Int8Rule rule = {format.asymmetric, format.per_tensor, given.has_value(),
+                           given.value_or(Int8Scale())};
+    ARLAB_RETURN_IF_ERROR(started(launch_quantize_int8(dtype, source.data(), rows, columns, rule,
+                                                       reinterpret_cast<Extremes*>(extremes.data()),
+                                                       target.on_device(), nullptr)));
+    ARLAB_RETURN_IF_ERROR(status_of(hipDeviceSynchronize(), "a kernel failed"));
+    return target.read(to);
   }
 
   Status linear_int8(const Int8Matrix& x, const Int8Matrix& w, DType dtype,
@@ -692,20 +672,18 @@ class DevicePlatform final : public Platform {
     }
     if (y.empty()) return {};
     const Turn turn;
-    Status status = status_of(hipSetDevice(0), "no device can be used");
+    ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(0), "no device can be used"));
     Int8Memory of_x;
     Int8Memory of_w;
     DeviceMemory target;
-    if (status.ok()) status = of_x.write(x);
-    if (status.ok()) status = of_w.write(w);
-    if (status.ok()) status = target.require(y.size());
-    if (status.ok()) {
-      status = started(launch_linear_int8(of_x.on_device(), x.rows, of_w.on_device(), w.rows,
-                                          x.columns, dtype, target.data(), nullptr));
-    }
-    if (status.ok()) status = status_of(hipDeviceSynchronize(), "a kernel failed");
-    if (status.ok()) status = copy_out(y, target.data());
-    return status;
+    ARLAB_RETURN_IF_ERROR(of_x.write(x));
+    ARLAB_RETURN_IF_ERROR(of_w.write(w));
+    ARLAB_RETURN_IF_ERROR(target.require(y.size()));
+    ARLAB_RETURN_IF_ERROR(
+        started(launch_linear_int8(of_x.on_device(), x.rows, of_w.on_device(), w.rows, x.columns,
+                                   dtype, target.data(), nullptr)));
+    ARLAB_RETURN_IF_ERROR(status_of(hipDeviceSynchronize(), "a kernel failed"));
+    return copy_out(y, target.data());
   }
 
   std::size_t team_bytes(std::span<const int> devices,
@@ -720,10 +698,10 @@ class DevicePlatform final : public Platform {
 
   Result<std::vector<std::unique_ptr<RankCommunicator>>> make_communicators(
       std::span<const int> devices, const CommunicatorOptions& options) const override {
-    Result<std::vector<Communicator>> team = Communicator::in_process(devices, options);
-    if (!team.ok()) return team.status();
+    ARLAB_ASSIGN_OR_RETURN(std::vector<Communicator> team,
+                           Communicator::in_process(devices, options));
     std::vector<std::unique_ptr<RankCommunicator>> ranks;
-    for (Communicator& communicator : team.value()) {
+    for (Communicator& communicator : team) {
       auto rank = std::make_unique<RankOnDevice>(std::move(communicator));
       ARLAB_RETURN_IF_ERROR(rank->make_stream());
       ranks.push_back(std::move(rank));
@@ -733,20 +711,19 @@ class DevicePlatform final : public Platform {
 
   Result<std::unique_ptr<RankCommunicator>> create_communicator(
       int device, Bootstrap& bootstrap, const CommunicatorOptions& options) const override {
-    Result<Communicator> communicator = Communicator::create(device, bootstrap, options);
-    if (!communicator.ok()) return communicator.status();
+    ARLAB_ASSIGN_OR_RETURN(Communicator communicator,
+                           Communicator::create(device, bootstrap, options));
     return std::unique_ptr<RankCommunicator>(
-        std::make_unique<RankOnDevice>(std::move(communicator.value())));
+        std::make_unique<RankOnDevice>(std::move(communicator)));
   }
 
   Result<std::unique_ptr<Group>> make_group(
       int ranks, const CommunicatorOptions& options,
       const std::shared_ptr<Bootstrap>& processes) const override {
-    const Result<int> count = devices();
-    if (!count.ok()) return count.status();
+    ARLAB_ASSIGN_OR_RETURN(const int count, devices());
     if (processes != nullptr) {
       auto group = std::make_unique<ProcessesGroup>(processes);
-      ARLAB_RETURN_IF_ERROR(group->open(processes->rank() % count.value(), options));
+      ARLAB_RETURN_IF_ERROR(group->open(processes->rank() % count, options));
       return std::unique_ptr<Group>(std::move(group));
     }
     auto group = std::make_unique<DeviceGroup>();
@@ -755,10 +732,9 @@ class DevicePlatform final : public Platform {
   }
 
   Result<std::unique_ptr<Group>> make_vendor_group(int ranks) const override {
-    const Result<int> count = devices();
-    if (!count.ok()) return count.status();
-    if (ranks < 1 || ranks > count.value()) {
-      return Status::error(fmt::format("{} ranks, but {} devices", ranks, count.value()));
+    ARLAB_ASSIGN_OR_RETURN(const int count, devices());
+    if (ranks < 1 || ranks > count) {
+      return Status::error(fmt::format("{} ranks, but {} devices", ranks, count));
     }
     std::vector<int> device_of_rank(static_cast<std::size_t>(ranks));
     std::iota(device_of_rank.begin(), device_of_rank.end(), 0);
@@ -772,8 +748,7 @@ class DevicePlatform final : public Platform {
   template <class Launch>
   static Status on_device(const std::string& codec, std::span<const std::byte> from,
                           std::span<std::byte> to, Launch launch) {
-    const Result<CodecChoice> choice = choose_codec(codec);
-    if (!choice.ok()) return choice.status();
+    ARLAB_ASSIGN_OR_RETURN(const CodecChoice choice, choose_codec(codec));
     const Turn turn;  // what fails on the device is this call's
     Status status = status_of(hipSetDevice(0), "no device can be used");
     DeviceMemory source;
@@ -782,9 +757,9 @@ class DevicePlatform final : public Platform {
     if (status.ok()) status = target.require(to.size());
     if (status.ok()) status = copy_in(source.data(), from);
     if (status.ok()) status = copy_in(target.data(), to);
-    if (status.ok()) status = launch(choice.value(), source.data(), target.data());
+    if (status.ok()) status = launch(choice, source.data(), target.data());
     if (status.ok()) status = status_of(hipDeviceSynchronize(), "a kernel failed");
-    const FormatKernels* kernels = format_kernels(choice.value());
+    const FormatKernels* kernels = format_kernels(choice);
     const std::string failure = kernels == nullptr ? "" : kernels->failure();
     if (status.ok() && !failure.empty()) status = Status::error(failure);
     if (status.ok()) status = copy_out(to, target.data());

@@ -263,11 +263,12 @@ Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request
   call.chunk_tiles = static_cast<unsigned>(facts.tiles);
   call.fp32_sums = has_fp32_sums(request) && facts.ranks > 2;  // else all are of two values
   call.tile_bytes = static_cast<unsigned>(facts.tile_bytes);
-  const Result<std::size_t> per_slot = wires_in_a_slot(
-      *codec, resources, facts.tile_bytes * static_cast<unsigned>(rule.tiles_of_each),
-      rule.tiles_of_each == 1 ? "a tile" : "two tiles");
-  if (!per_slot.ok()) return per_slot.status();
-  const Cut work = cut(facts.tiles, per_slot.value(), facts.blocks, tuning, facts.tile_bytes);
+  ARLAB_ASSIGN_OR_RETURN(
+      const std::size_t per_slot,
+      wires_in_a_slot(*codec, resources,
+                      facts.tile_bytes * static_cast<unsigned>(rule.tiles_of_each),
+                      rule.tiles_of_each == 1 ? "a tile" : "two tiles"));
+  const Cut work = cut(facts.tiles, per_slot, facts.blocks, tuning, facts.tile_bytes);
   call.tiles_per_slot = work.tiles_per_slot;
   call.blocks = work.blocks;
   call.rounds = work.rounds;
@@ -282,17 +283,16 @@ Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& re
   const CodecPtr codec = find_codec(request.codec);
   const bool measures = needs_statistics(choice);
   const unsigned tile_bytes = tile_bytes_of(*codec, request.dtype);
-  const Result<std::size_t> wires = wires_in_a_slot(*codec, resources, tile_bytes, "a tile");
-  if (!wires.ok()) return wires.status();
-  const Result<std::vector<Lowered>> programs =
-      lower(schedule, measures ? Passes::two : Passes::one, wires.value());
-  if (!programs.ok()) return programs.status();
+  ARLAB_ASSIGN_OR_RETURN(const std::size_t wires,
+                         wires_in_a_slot(*codec, resources, tile_bytes, "a tile"));
+  ARLAB_ASSIGN_OR_RETURN(const std::vector<Lowered> programs,
+                         lower(schedule, measures ? Passes::two : Passes::one, wires));
   OnePass result{choice, {}};
-  for (const Lowered& lowered : programs.value()) {
+  for (const Lowered& lowered : programs) {
     ProgramCall call = program_call(request, lowered, resources);
     call.tile_bytes = tile_bytes;
     const Cut work = cut(ceil_divide(longest_chunk(lowered.chunks), kTile),
-                         wires.value() / static_cast<std::size_t>(lowered.wires),
+                         wires / static_cast<std::size_t>(lowered.wires),
                          most_blocks_of(resources, tuning.resident_blocks), tuning, tile_bytes);
     call.blocks = work.blocks;
     call.tiles_per_slot = work.tiles_per_slot;
@@ -358,11 +358,9 @@ Result<LaunchGeometry> geometry_of(const CodecChoice& choice, const Codec& codec
     geometry.units = ceil_divide(elements, kTile);
   }
   geometry.most_blocks = most_blocks_of(resources, geometry.tuning.resident_blocks);
-  const Result<std::size_t> wires =
-      wires_in_a_slot(codec, resources, geometry.tile_bytes * geometry.per_unit,
-                      geometry.per_unit == 1 ? "a tile" : "a group");
-  if (!wires.ok()) return wires.status();
-  geometry.most_units = wires.value();
+  ARLAB_ASSIGN_OR_RETURN(geometry.most_units,
+                         wires_in_a_slot(codec, resources, geometry.tile_bytes * geometry.per_unit,
+                                         geometry.per_unit == 1 ? "a tile" : "a group"));
   return geometry;
 }
 
@@ -390,9 +388,9 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
   for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
     const CodecChoice& choice = result.codecs[static_cast<unsigned>(role)];
     if (!needs_statistics(choice)) continue;
-    const Result<std::size_t> fit = groups_at_once(choice, codecs.of(role), longest, resources);
-    if (!fit.ok()) return fit.status();
-    result.part_elements = std::min(result.part_elements, fit.value());
+    ARLAB_ASSIGN_OR_RETURN(const std::size_t fit,
+                           groups_at_once(choice, codecs.of(role), longest, resources));
+    result.part_elements = std::min(result.part_elements, fit);
   }
   if (codecs.differ() && result.part_elements < longest) {
     result.part_elements -= result.part_elements % codecs.alignment();
@@ -406,16 +404,14 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
   std::vector<LaunchGeometry> geometries;
   std::size_t most_wires = SIZE_MAX;
   for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
-    const Result<LaunchGeometry> of_codec = geometry_of(
-        result.codecs[static_cast<unsigned>(role)], codecs.of(role), request, elements, resources);
-    if (!of_codec.ok()) return of_codec.status();
-    geometries.push_back(of_codec.value());
+    ARLAB_ASSIGN_OR_RETURN(geometries.emplace_back(),
+                           geometry_of(result.codecs[static_cast<unsigned>(role)], codecs.of(role),
+                                       request, elements, resources));
     most_wires = std::min(most_wires, geometries.back().most_units);
   }
-  const Result<std::vector<Lowered>> programs = lower(schedule, Passes::two, most_wires);
-  if (!programs.ok()) return programs.status();
-
-  for (const Lowered& lowered : programs.value()) {
+  ARLAB_ASSIGN_OR_RETURN(const std::vector<Lowered> programs,
+                         lower(schedule, Passes::two, most_wires));
+  for (const Lowered& lowered : programs) {
     ProgramCall call = program_call(request, lowered, resources);
     geometries.front().set(call, lowered.wires);
     if (!lowered.kernels_are_whole && codecs.differ()) {
@@ -505,21 +501,19 @@ Result<PreparedCall::OfCodes> PreparedCall::of_codes(const CollectiveRequest& re
                  request.elements,
                  reinterpret_cast<float*>(resources.statistics),
                  static_cast<int>(ranks)};
-  Result<OnePass> sums =
-      one_pass(request, schedule, choice, format_kernels(choice)->tuning(), resources);
-  if (!sums.ok()) return sums.status();
-  result.sums = std::move(sums.value().calls);
-  bool in_place = sums.value().in_place;
+  ARLAB_ASSIGN_OR_RETURN(OnePass sums, one_pass(request, schedule, choice,
+                                                format_kernels(choice)->tuning(), resources));
+  result.sums = std::move(sums.calls);
+  bool in_place = sums.in_place;
   if (agreement) {
     CollectiveRequest of_numbers = request;
     of_numbers.codec = name_of(DType::fp32);
     of_numbers.dtype = DType::fp32;
-    Result<OnePass> programs =
-        one_pass(of_numbers, *agreement, choice, kernels.tuning_of_agreement(), resources);
-    if (!programs.ok()) return programs.status();
+    ARLAB_ASSIGN_OR_RETURN(OnePass programs, one_pass(of_numbers, *agreement, choice,
+                                                      kernels.tuning_of_agreement(), resources));
     result.algorithm = agreement->algorithm;
-    result.agreement = std::move(programs.value().calls);
-    in_place = in_place && programs.value().in_place;
+    result.agreement = std::move(programs.calls);
+    in_place = in_place && programs.in_place;
   }
   if (!in_place) {
     return Status::error(fmt::format(
@@ -557,9 +551,7 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
     };
     std::vector<CodecChoice> choices;
     for (const Codec* each : {codec.get(), inner.get()}) {
-      const Result<CodecChoice> choice = choose_codec(each->name());
-      if (!choice.ok()) return choice.status();
-      choices.push_back(choice.value());
+      ARLAB_ASSIGN_OR_RETURN(choices.emplace_back(), choose_codec(each->name()));
     }
     const CodecChoice& choice = choices.front();
     for (const CodecChoice& each : choices) {

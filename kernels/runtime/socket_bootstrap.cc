@@ -353,11 +353,9 @@ class Listener {
 
 Result<Listener> listen_in(const std::string& folder, const std::string& name,
                            std::uint64_t timeout_ms) {
-  auto place = MeetingPlace::open(folder, name);
-  if (!place.ok()) return place.status();
-  Result<FileDescriptor> socket = place.value()->listen(deadline_in(timeout_ms));
-  if (!socket.ok()) return socket.status();
-  return Listener(std::move(place.value()), std::move(socket.value()));
+  ARLAB_ASSIGN_OR_RETURN(auto place, MeetingPlace::open(folder, name));
+  ARLAB_ASSIGN_OR_RETURN(FileDescriptor socket, place->listen(deadline_in(timeout_ms)));
+  return Listener(std::move(place), std::move(socket));
 }
 
 // ---------------------------------------------------------------- the bootstrap
@@ -378,9 +376,8 @@ class SocketBootstrap final : public Bootstrap {
 
   /// That of the other ranks.
   Status join(const std::string& folder, const std::string& name) {
-    const auto place = MeetingPlace::open(folder, name);
-    if (!place.ok()) return place.status();
-    ARLAB_RETURN_IF_ERROR(connect_to(*place.value()));
+    ARLAB_ASSIGN_OR_RETURN(const auto place, MeetingPlace::open(folder, name));
+    ARLAB_RETURN_IF_ERROR(connect_to(*place));
     const Hello hello = {kMagic, kVersion, rank(), ranks()};
     (void)send_bytes(peers_[0], bytes_of(hello), deadline_in(timeout_ms()));
     return hear(Kind::welcome).status();
@@ -625,11 +622,9 @@ class SocketBootstrap final : public Bootstrap {
   Result<Parts> gather_at_rank_0(std::string_view mine) {
     // When this fails, rank 0 has ended, or has given up and said why.
     (void)send_message(peers_[0], Kind::part, mine, deadline_in(timeout_ms()));
-    const Result<Header> header = hear(Kind::parts);
-    if (!header.ok()) return header.status();
+    ARLAB_ASSIGN_OR_RETURN(const Header header, hear(Kind::parts));
     std::string joined;
-    const Transfer transfer =
-        receive_body(peers_[0], header.value(), joined, deadline_in(timeout_ms()));
+    const Transfer transfer = receive_body(peers_[0], header, joined, deadline_in(timeout_ms()));
     if (transfer != Transfer::done) return failure(0, transfer);
     std::optional<Parts> parts = split_parts(joined, ranks());
     if (!parts) return failure(0, Transfer::garbled);
@@ -638,8 +633,7 @@ class SocketBootstrap final : public Bootstrap {
 
   Result<std::vector<FileDescriptor>> gather_files_at_rank_0(int mine) {
     (void)send_files(peers_[0], std::span(&mine, 1), deadline_in(timeout_ms()));
-    const Result<Header> header = hear(Kind::files);
-    if (!header.ok()) return header.status();
+    ARLAB_RETURN_IF_ERROR(hear(Kind::files).status());
     std::vector<FileDescriptor> files;
     const Transfer transfer = receive_files(peers_[0], static_cast<std::size_t>(ranks()), files,
                                             deadline_in(timeout_ms()));
@@ -693,9 +687,8 @@ Result<std::vector<FileDescriptor>> Bootstrap::do_all_gather_files(int mine) {
   constexpr char kFails = '!';
   SocketBootstrap bootstrap(rank_, ranks_, timeout_ms_);
   if (rank_ != 0) {
-    const auto parts = do_all_gather({});
-    if (!parts.ok()) return parts.status();
-    const std::string& said = parts.value()[0];
+    ARLAB_ASSIGN_OR_RETURN(const auto parts, do_all_gather({}));
+    const std::string& said = parts[0];
     const std::size_t slash = said.rfind('/');
     if (said.empty() || said[0] != kListens || slash == std::string::npos) {
       return Status::error("rank 0: " + readable(said.substr(said.empty() ? 0 : 1)));

@@ -29,7 +29,7 @@ class [[nodiscard]] Status {
 #define ARLAB_RETURN_IF_ERROR(...) \
   if (::arlab::kernels::Status went = (__VA_ARGS__); !went.ok()) return went
 
-/// A value, or why there is none.
+/// A value, or why there is none: ARLAB_ASSIGN_OR_RETURN(const int devices, platform.devices());
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -38,12 +38,23 @@ class [[nodiscard]] Result {
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
-  T& value() { return *value_; }
-  const T& value() const { return *value_; }
+  T& value() & { return *value_; }
+  const T& value() const& { return *value_; }
+  T&& value() && { return *std::move(value_); }
 
  private:
   std::optional<T> value_;
   Status status_;
 };
+
+/// Gives a variable the value of a result, or ends the function with why there is none.
+#define ARLAB_ASSIGN_OR_RETURN(variable, ...) \
+  ARLAB_ASSIGN_OR_RETURN_BY(ARLAB_RESULT_OF_LINE(__LINE__), variable, __VA_ARGS__)
+#define ARLAB_ASSIGN_OR_RETURN_BY(result, variable, ...) \
+  auto result = (__VA_ARGS__);                           \
+  if (!result.ok()) return result.status();              \
+  variable = std::move(result).value()
+#define ARLAB_RESULT_OF_LINE(line) ARLAB_RESULT_OF_LINE_(line)
+#define ARLAB_RESULT_OF_LINE_(line) result_of_line_##line
 
 }  // namespace arlab::kernels

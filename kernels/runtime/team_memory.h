@@ -176,50 +176,48 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   const auto blocks = static_cast<std::size_t>(layout.blocks);
   const SentinelSlots one_shot_sentinel = one_shot_sentinel_of(layout);
   const SentinelSlots two_shot_sentinel = two_shot_sentinel_of(layout);
-  const Result<std::uint8_t*> buffer = memory.allocate(device, buffer_bytes(layout));
-  if (!buffer.ok()) return buffer.status();
+  ARLAB_ASSIGN_OR_RETURN(std::uint8_t* const buffer, memory.allocate(device, buffer_bytes(layout)));
   const std::size_t sentinel_words_at = (blocks + kWorkCounterWords + 2) * 4;
   const std::size_t lamport_calls_at = sentinel_words_at + 2 * sizeof(SentinelWords);
   const std::size_t measured_at = (lamport_calls_at + blocks * 4 + 7) / 8 * 8;
-  const Result<std::uint8_t*> own =
-      memory.allocate(device, measured_at + MeasuredWords::bytes(layout.blocks));
-  if (!own.ok()) return own.status();
-  const Result<std::uint8_t*> statistics =
-      memory.allocate(device, options.two_pass_groups * sizeof(Statistics));
-  if (!statistics.ok()) return statistics.status();
-  ARLAB_RETURN_IF_ERROR(fill_words(buffer.value() + layout.flag(0, 0), blocks * kMaxRanks,
-                                   options.first_epoch & 0xFF));
-  ARLAB_RETURN_IF_ERROR(fill_words(own.value(), blocks, options.first_epoch));
-  std::uint8_t* sentinel_words = own.value() + sentinel_words_at;
+  ARLAB_ASSIGN_OR_RETURN(
+      std::uint8_t* const own,
+      memory.allocate(device, measured_at + MeasuredWords::bytes(layout.blocks)));
+  ARLAB_ASSIGN_OR_RETURN(std::uint8_t* const statistics,
+                         memory.allocate(device, options.two_pass_groups * sizeof(Statistics)));
+  ARLAB_RETURN_IF_ERROR(
+      fill_words(buffer + layout.flag(0, 0), blocks * kMaxRanks, options.first_epoch & 0xFF));
+  ARLAB_RETURN_IF_ERROR(fill_words(own, blocks, options.first_epoch));
+  std::uint8_t* sentinel_words = own + sentinel_words_at;
   for (const SentinelSlots& slots : {one_shot_sentinel, two_shot_sentinel}) {
     if (slots.count != 0) {
-      ARLAB_RETURN_IF_ERROR(fill_words(buffer.value() + slots.slots_at(),
-                                       (slots.end() - slots.slots_at()) / 4, kEmpty));
+      ARLAB_RETURN_IF_ERROR(
+          fill_words(buffer + slots.slots_at(), (slots.end() - slots.slots_at()) / 4, kEmpty));
       ARLAB_RETURN_IF_ERROR(fill_words(sentinel_words + offsetof(SentinelWords, next_item), 1,
                                        slots.window_of(options.first_epoch)));
     }
     sentinel_words += sizeof(SentinelWords);
   }
   const LamportSlots lamport = lamport_slots_of(layout);
-  ARLAB_RETURN_IF_ERROR(fill_words(buffer.value() + lamport.slots_at(),
-                                   (lamport.end() - lamport.slots_at()) / 4, kEmpty));
-  ARLAB_RETURN_IF_ERROR(fill_words(own.value() + lamport_calls_at, blocks, options.first_epoch));
+  ARLAB_RETURN_IF_ERROR(
+      fill_words(buffer + lamport.slots_at(), (lamport.end() - lamport.slots_at()) / 4, kEmpty));
+  ARLAB_RETURN_IF_ERROR(fill_words(own + lamport_calls_at, blocks, options.first_epoch));
   team.rank = rank;
   team.layout = layout;
-  team.epochs = reinterpret_cast<std::uint32_t*>(own.value());
+  team.epochs = reinterpret_cast<std::uint32_t*>(own);
   team.work_counter = team.epochs + blocks;
   team.status = team.work_counter + kWorkCounterWords;
   team.random_calls = team.status + 1;
   team.one_shot_sentinel = one_shot_sentinel;
   team.two_shot_sentinel = two_shot_sentinel;
-  team.one_shot_words = reinterpret_cast<SentinelWords*>(own.value() + sentinel_words_at);
+  team.one_shot_words = reinterpret_cast<SentinelWords*>(own + sentinel_words_at);
   team.two_shot_words = team.one_shot_words + 1;
   team.lamport = lamport;
-  team.lamport_calls = reinterpret_cast<std::uint32_t*>(own.value() + lamport_calls_at);
-  team.measured = reinterpret_cast<MeasuredWords*>(own.value() + measured_at);
+  team.lamport_calls = reinterpret_cast<std::uint32_t*>(own + lamport_calls_at);
+  team.measured = reinterpret_cast<MeasuredWords*>(own + measured_at);
   team.timeout_nanoseconds = options.timeout_nanoseconds;
   team.call = {};
-  return RankMemory{buffer.value(), reinterpret_cast<Statistics*>(statistics.value())};
+  return RankMemory{buffer, reinterpret_cast<Statistics*>(statistics)};
 }
 
 /// How many each rank may use: `of_each` is what the device with the fewest has for a rank.
@@ -244,11 +242,10 @@ inline Result<int> multiprocessors_of_each(std::span<const int> devices,
   int least = kMostBlocks;
   bool share = false;
   for (const int device : devices) {
-    const Result<int> count = multiprocessors_of(device);
-    if (!count.ok()) return count.status();
+    ARLAB_ASSIGN_OR_RETURN(const int own, multiprocessors_of(device));
     const auto ranks = std::count(devices.begin(), devices.end(), device);
     share = share || ranks > 1;
-    least = std::min(least, count.value() / static_cast<int>(ranks));
+    least = std::min(least, own / static_cast<int>(ranks));
   }
   return limited_multiprocessors(least, share, options);
 }

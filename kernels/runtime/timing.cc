@@ -42,15 +42,10 @@ class RankGraph {
   /// Once no stream is captured any more.
   Status instantiate() {
     (void)hipSetDevice(rank_.device);
-    Status status =
-        status_of(hipGraphInstantiateWithFlags(&graph_, captured_, 0), "a graph cannot be made");
-    if (status.ok()) {
-      status = status_of(hipEventCreateWithFlags(&start_, hipEventDefault), "an event");
-    }
-    if (status.ok()) {
-      status = status_of(hipEventCreateWithFlags(&stop_, hipEventDefault), "an event");
-    }
-    return status;
+    ARLAB_RETURN_IF_ERROR(
+        status_of(hipGraphInstantiateWithFlags(&graph_, captured_, 0), "a graph cannot be made"));
+    ARLAB_RETURN_IF_ERROR(status_of(hipEventCreateWithFlags(&start_, hipEventDefault), "an event"));
+    return status_of(hipEventCreateWithFlags(&stop_, hipEventDefault), "an event");
   }
 
   /// Warm-up, then what is timed.
@@ -60,19 +55,15 @@ class RankGraph {
   }
   Status launch_timed() {
     (void)hipSetDevice(rank_.device);
-    Status status = status_of(hipEventRecord(start_, rank_.stream), "an event");
-    if (status.ok()) status = launch();
-    if (status.ok()) status = status_of(hipEventRecord(stop_, rank_.stream), "an event");
-    return status;
+    ARLAB_RETURN_IF_ERROR(status_of(hipEventRecord(start_, rank_.stream), "an event"));
+    ARLAB_RETURN_IF_ERROR(launch());
+    return status_of(hipEventRecord(stop_, rank_.stream), "an event");
   }
   Result<double> microseconds() {
     (void)hipSetDevice(rank_.device);
     float milliseconds = 0;
-    Status status = status_of(hipStreamSynchronize(rank_.stream), "a kernel failed");
-    if (status.ok()) {
-      status = status_of(hipEventElapsedTime(&milliseconds, start_, stop_), "an event");
-    }
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(status_of(hipStreamSynchronize(rank_.stream), "a kernel failed"));
+    ARLAB_RETURN_IF_ERROR(status_of(hipEventElapsedTime(&milliseconds, start_, stop_), "an event"));
     return 1e3 * static_cast<double>(milliseconds);
   }
 
@@ -93,10 +84,6 @@ Status synchronize(std::span<const RankStream> ranks) {
   return status;
 }
 
-}  // namespace
-
-namespace {
-
 /// How long what is enqueued takes so many times, in microseconds on the slowest rank: one figure
 /// for each replay of a graph.
 Result<std::vector<double>> time_graph(std::span<const RankStream> ranks, int times, int replays,
@@ -112,25 +99,17 @@ Result<std::vector<double>> time_graph(std::span<const RankStream> ranks, int ti
     const Status ended = graph.end_capture();
     if (status.ok()) status = ended;
   }
-  for (RankGraph& graph : graphs) {
-    if (status.ok()) status = graph.instantiate();
-  }
   if (!status.ok()) return status;
+  for (RankGraph& graph : graphs) ARLAB_RETURN_IF_ERROR(graph.instantiate());
 
   std::vector<double> result;
   for (int replay = 0; replay < replays; ++replay) {
-    for (RankGraph& graph : graphs) {
-      if (status.ok()) status = graph.launch();
-    }
-    for (RankGraph& graph : graphs) {
-      if (status.ok()) status = graph.launch_timed();
-    }
+    for (RankGraph& graph : graphs) ARLAB_RETURN_IF_ERROR(graph.launch());
+    for (RankGraph& graph : graphs) ARLAB_RETURN_IF_ERROR(graph.launch_timed());
     double slowest = 0;
     for (RankGraph& graph : graphs) {
-      if (!status.ok()) return status;
-      const Result<double> time = graph.microseconds();
-      if (!time.ok()) return time.status();
-      slowest = std::max(slowest, time.value());
+      ARLAB_ASSIGN_OR_RETURN(const double time, graph.microseconds());
+      slowest = std::max(slowest, time);
     }
     result.push_back(slowest);
   }
@@ -145,29 +124,28 @@ Result<CallTimes> time_calls(std::span<const RankStream> ranks, const TimingRequ
     return Status::error("calls and replays must be 1 or more");
   }
   Between between;
-  Status status = between.open(ranks, request);
+  ARLAB_RETURN_IF_ERROR(between.open(ranks, request));
   // Once outside of a graph: libraries set themselves up in a first call.
-  if (status.ok()) status = enqueue();
-  if (status.ok()) status = between.enqueue();
-  if (status.ok()) status = synchronize(ranks);
-  if (!status.ok()) return status;
+  ARLAB_RETURN_IF_ERROR(enqueue());
+  ARLAB_RETURN_IF_ERROR(between.enqueue());
+  ARLAB_RETURN_IF_ERROR(synchronize(ranks));
 
-  const auto with_calls = time_graph(ranks, request.calls, request.replays, [&] {
+  const auto enqueue_both = [&] {
     const Status enqueued = enqueue();
     return enqueued.ok() ? between.enqueue() : enqueued;
-  });
-  if (!with_calls.ok()) return with_calls.status();
+  };
+  ARLAB_ASSIGN_OR_RETURN(const auto with_calls,
+                         time_graph(ranks, request.calls, request.replays, enqueue_both));
   double without = 0;
   if (request.gemm || request.cold) {
-    auto alone =
-        time_graph(ranks, request.calls, request.replays, [&] { return between.enqueue(); });
-    if (!alone.ok()) return alone.status();
-    const auto middle = alone.value().begin() + request.replays / 2;
-    std::nth_element(alone.value().begin(), middle, alone.value().end());
+    ARLAB_ASSIGN_OR_RETURN(auto alone, time_graph(ranks, request.calls, request.replays,
+                                                  [&] { return between.enqueue(); }));
+    const auto middle = alone.begin() + request.replays / 2;
+    std::nth_element(alone.begin(), middle, alone.end());
     without = *middle;
   }
   CallTimes times;
-  for (const double time : with_calls.value()) {
+  for (const double time : with_calls) {
     times.device.push_back((time - without) / request.calls);
   }
 
@@ -175,11 +153,10 @@ Result<CallTimes> time_calls(std::span<const RankStream> ranks, const TimingRequ
   const int calls = std::min(request.calls, 50);
   for (int replay = 0; replay < request.replays; ++replay) {
     const auto start = std::chrono::steady_clock::now();
-    for (int call = 0; status.ok() && call < calls; ++call) status = enqueue();
+    for (int call = 0; call < calls; ++call) ARLAB_RETURN_IF_ERROR(enqueue());
     const std::chrono::duration<double, std::micro> taken =
         std::chrono::steady_clock::now() - start;
-    if (status.ok()) status = synchronize(ranks);
-    if (!status.ok()) return status;
+    ARLAB_RETURN_IF_ERROR(synchronize(ranks));
     times.host.push_back(taken.count() / calls / static_cast<double>(ranks.size()));
   }
   return times;

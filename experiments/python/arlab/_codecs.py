@@ -6,7 +6,7 @@ import inspect
 import sys
 import zlib
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Iterable, Protocol, Sequence, TypeVar
+from typing import Any, Callable, Iterable, NoReturn, Protocol, Sequence, TypeVar
 
 import numpy as np
 
@@ -316,12 +316,8 @@ def codec(
             raise ArgumentError(f"codec {name}: state=True: needed is an encode(blocks, context), whose context has the state")
         if shared and not hasattr(made, "measure"):
             raise ArgumentError(f"codec {name}: shared=True: needed is a measure(blocks), float32 [n]")
-        given = [str(d) for d in dtypes]
-        adapter: _Adapter
-        if wire_bytes is not None:
-            adapter = _MessageAdapter(name, made, block, given, uses_context, state, shared, wire_bytes, variable)
-        else:
-            adapter = _Adapter(name, made, block or 0, given, uses_context, state, shared)
+        common = (name, made, block or 1, [str(d) for d in dtypes], uses_context, state, shared)
+        adapter = _Adapter(*common) if wire_bytes is None else _MessageAdapter(wire_bytes, variable, *common)
         named = (encode_ops, decode_ops)
         counted = adapter.operations() if None in named else named
         ops = [estimate if given is None else given for given, estimate in zip(named, counted)]
@@ -412,10 +408,7 @@ class _Adapter:
                 statistics = self._measured(zeros, dtype) if self.shared else None
                 wire = self._called("encode", zeros, dtype, Context(state=state), statistics)
                 if wire.dtype != np.uint8 or wire.ndim != 2 or len(wire) != blocks or wire.shape[1] == 0:
-                    raise ArgumentError(
-                        f"codec {name}: encode of {blocks} x {block} {dtype} gave {_kind(wire)}: needed is uint8 of shape"
-                        f" ({blocks}, wire bytes of a block)"
-                    )
+                    self._refuse(f"encode of {blocks} x {block} {dtype}", wire, f"uint8 of shape ({blocks}, wire bytes of a block)")
                 if self.wire_bytes.setdefault(dtype, wire.shape[1]) != wire.shape[1]:
                     raise ArgumentError(
                         f"codec {name}: encode gave {wire.shape[1]} bytes for a block of {dtype} and {self.wire_bytes[dtype]}"
@@ -450,6 +443,9 @@ class _Adapter:
     def of_message(self, dtype: str, elements: int) -> int:
         raise NotImplementedError
 
+    def _refuse(self, what: str, made: np.ndarray, needed: str) -> NoReturn:
+        raise ArgumentError(f"codec {self.name}: {what} gave {_kind(made)}: needed is {needed}")
+
     def _zeros(self, blocks: int, kind: np.dtype) -> np.ndarray:
         try:
             return np.zeros((blocks, self.block), kind)
@@ -460,7 +456,7 @@ class _Adapter:
         measured = self._called("measure", blocks, dtype)
         count = len(blocks) if blocks.ndim == 2 else 1
         if measured.size != count or measured.dtype.kind not in "fiu":
-            raise ArgumentError(f"codec {self.name}: measure of {count} blocks of {dtype} gave {_kind(measured)}: needed is float32 ({count},)")
+            self._refuse(f"measure of {count} blocks of {dtype}", measured, f"float32 ({count},)")
         return measured.astype(np.float32).reshape(count)
 
     def _called(
@@ -482,13 +478,21 @@ class _Adapter:
 
     def _decoded(self, wire: np.ndarray, dtype: str) -> np.ndarray:
         values = self._called("decode", wire, dtype)
-        if values.shape != (len(wire), self.block) or values.dtype not in (self.types[dtype], np.dtype(np.float32)):
-            raise ArgumentError(
-                f"codec {self.name}: decode of {len(wire)} blocks of {dtype} gave {_kind(values)}: needed is"
-                f" {self.types[dtype]} (or float32) of shape ({len(wire)}, {self.block})"
-            )
+        return self._of_payload(values, dtype, (len(wire), self.block), f"{len(wire)} blocks of {dtype}")
+
+    def _of_payload(self, values: np.ndarray, dtype: str, shape: tuple[int, ...], of: str) -> np.ndarray:
+        """What was decoded, in the payload's dtype."""
+        kind = self.types[dtype]
+        if values.shape != shape or values.dtype not in (kind, np.dtype(np.float32)):
+            self._refuse(f"decode of {of}", values, f"{kind} (or float32) of shape {shape}")
         with np.errstate(all="ignore"):
-            return values.astype(self.types[dtype], copy=False)
+            return values.astype(kind, copy=False)
+
+    def _keep_state(self, context: Context, shape: tuple[int, ...], carried: np.ndarray) -> None:
+        state = np.asarray(context.state)
+        if state.shape != shape:
+            raise ArgumentError(f"codec {self.name}: encode left {_kind(state)} as its state: needed is {shape}")
+        carried[...] = state.reshape(-1)[: carried.size]
 
     # Arrays that C++ made are copied: a codec may keep what it is given.
     def _blocks(self, dtype: str, payload: np.ndarray) -> np.ndarray:
@@ -506,7 +510,7 @@ class _Adapter:
         with np.errstate(all="ignore"):
             made = np.asarray(self._answer("add", f"wires of {dtype}", *given))
         if made.dtype != np.uint8 or made.shape != given[0].shape:
-            raise ArgumentError(f"codec {self.name}: add gave {_kind(made)}: needed is uint8 of shape {given[0].shape}")
+            self._refuse("add", made, f"uint8 of shape {given[0].shape}")
         total[...] = made.reshape(-1)
 
     def encode(
@@ -523,16 +527,10 @@ class _Adapter:
         made = self._called("encode", blocks, dtype, context, None if statistics is None else statistics.copy())
         expected = (len(blocks), self.wire_bytes[dtype])
         if made.dtype != np.uint8 or made.shape != expected:
-            raise ArgumentError(
-                f"codec {self.name}: encode of {len(blocks)} blocks of {dtype} gave {_kind(made)}: needed is uint8 of shape"
-                f" {expected}"
-            )
+            self._refuse(f"encode of {len(blocks)} blocks of {dtype}", made, f"uint8 of shape {expected}")
         wire.reshape(expected)[...] = made
         if carried is not None:
-            state = np.asarray(context.state)
-            if state.shape != blocks.shape:
-                raise ArgumentError(f"codec {self.name}: encode left {_kind(state)} as its state: needed is {blocks.shape}")
-            carried[...] = state.reshape(-1)[: elements.size]
+            self._keep_state(context, blocks.shape, carried)
 
     def decode(self, dtype: str, wire: np.ndarray, payload: np.ndarray) -> None:
         values = self._decoded(wire.reshape(-1, self.wire_bytes[dtype]).copy(), dtype)
@@ -546,12 +544,9 @@ class _MessageAdapter(_Adapter):
     block_wires = False
     LENGTH = 8  # bytes, with which a wire of variable length begins
 
-    def __init__(
-        self, name: str, own: Any, block: int | None, dtypes: list[str], uses_context: bool, has_state: bool, shared: bool,
-        wire_bytes: Callable[[int], int], variable: bool,
-    ):  # fmt: skip
+    def __init__(self, wire_bytes: Callable[[int], int], variable: bool, *common: Any):
         self.bytes_of, self.variable = wire_bytes, variable
-        super().__init__(name, own, block or 1, dtypes, uses_context, has_state, shared)
+        super().__init__(*common)
 
     def _try(self, has_state: bool) -> None:
         for dtype, kind in self.types.items():
@@ -591,20 +586,14 @@ class _MessageAdapter(_Adapter):
             made = np.asarray(self._answer("encode", of, *arguments, *([context] if self.uses_context else [])))
         room = len(wire) - (self.LENGTH if self.variable else 0)
         if made.dtype != np.uint8 or made.ndim != 1 or (len(made) > room if self.variable else len(made) != room):
-            most = "at most " if self.variable else ""
-            raise ArgumentError(
-                f"codec {self.name}: encode of {of} gave {_kind(made)}: needed is uint8 of shape ({most}{room},)"
-            )
+            self._refuse(f"encode of {of}", made, f"uint8 of shape ({'at most ' if self.variable else ''}{room},)")
         if self.variable:
             wire[: self.LENGTH] = np.frombuffer((self.LENGTH + len(made)).to_bytes(self.LENGTH, "little"), np.uint8)
             wire[self.LENGTH + len(made) :] = 0
             wire = wire[self.LENGTH : self.LENGTH + len(made)]
         wire[...] = made
         if carried is not None:
-            state = np.asarray(context.state)
-            if state.shape != carried.shape:
-                raise ArgumentError(f"codec {self.name}: encode left {_kind(state)} as its state: needed is {carried.shape}")
-            carried[...] = state
+            self._keep_state(context, carried.shape, carried)
 
     def decode(self, dtype: str, wire: np.ndarray, payload: np.ndarray) -> None:
         elements = payload.view(self.types[dtype])
@@ -613,14 +602,10 @@ class _MessageAdapter(_Adapter):
             if not self.LENGTH <= used <= len(wire):
                 raise ArgumentError(f"codec {self.name}: a wire that says it has {used} bytes; allowed are {self.LENGTH} to {len(wire)}")
             wire = wire[self.LENGTH : used]
+        of = f"{len(elements)} {dtype}"
         with np.errstate(all="ignore"):
-            values = np.asarray(self._answer("decode", f"{len(elements)} {dtype}", wire.copy(), len(elements)))
-            if values.shape != elements.shape or values.dtype not in (self.types[dtype], np.dtype(np.float32)):
-                raise ArgumentError(
-                    f"codec {self.name}: decode of {len(elements)} {dtype} gave {_kind(values)}: needed is {self.types[dtype]} (or"
-                    f" float32) of shape ({len(elements)},)"
-                )
-            elements[...] = values.astype(self.types[dtype], copy=False)
+            values = np.asarray(self._answer("decode", of, wire.copy(), len(elements)))
+        elements[...] = self._of_payload(values, dtype, elements.shape, of)
 
 
 def _kind(array: np.ndarray) -> str:

@@ -271,15 +271,21 @@ def findings(r: Results) -> Iterator[tuple[str, str, str, str]]:
 
     runs = {(codec, ranks): r.by_algorithm(codec, ranks) for codec in CODECS for ranks in (2, 4, 8)}
 
-    def divergence(codec: str, ranks: int, algorithm: str) -> Value:
-        return r.divergence(codec, ranks=ranks, algorithm=algorithm)
+    def compared(less: str, more: str, ranks: tuple[int, ...], told: int) -> tuple[str, str]:
+        """Whether the KL of `less` is below that of `more`; beside two_shot, the figures of the other on `told` ranks."""
+        differences = {
+            f"{c} on {n} ranks": r.divergence(c, ranks=n, algorithm=less) - r.divergence(c, ranks=n, algorithm=more)
+            for (c, n), run in runs.items() if n in ranks and less in run and more in run
+        }  # fmt: skip
+        other = less if more == "two_shot" else more
+        figures = ", ".join(f"{c} {shown(runs[c, told][other])}, not {shown(runs[c, told]['two_shot'])}" for c in CODECS)
+        return below(*differences.values()), f"KL on {told} ranks: {figures}{within_the_error(differences)}"
 
-    ring = {f"{c} on {n} ranks": divergence(c, n, "two_shot") - divergence(c, n, "ring") for c in CODECS for n in (4, 8)}
     yield (
-        "A ring accumulates the error of every hop: worse than two_shot with 4 and 8 ranks", "QuickReduce", below(*ring.values()),
-        "KL on 8 ranks: " + ", ".join(f"{codec} {shown(runs[codec, 8]['ring'])}, not {shown(runs[codec, 8]['two_shot'])}" for codec in CODECS)
-        + within_the_error(ring),
+        "A ring accumulates the error of every hop: worse than two_shot with 4 and 8 ranks", "QuickReduce",
+        *compared("two_shot", "ring", (4, 8), told=8),
     )  # fmt: skip
+
     def over_two_shot(codec: str, ranks: int) -> Value:
         return r.ln_divergence(codec, ranks=ranks, algorithm="ring") - r.ln_divergence(codec, ranks=ranks)
 
@@ -290,21 +296,13 @@ def findings(r: Results) -> Iterator[tuple[str, str, str, str]]:
         + ", ".join(f"{c} {runs[c, 4]['ring'] / runs[c, 4]['two_shot']:.2f}, {runs[c, 8]['ring'] / runs[c, 8]['two_shot']:.2f}" for c in CODECS)
         + within_the_error(more),
     )  # fmt: skip
-    once = {
-        f"{c} on {n} ranks": divergence(c, n, "one_shot") - divergence(c, n, "two_shot") for (c, n), run in runs.items() if "one_shot" in run
-    }
     yield (
-        "Encoding once (one_shot) is better than twice (two_shot)", "ours", below(*once.values()),
-        "KL on 4 ranks: " + ", ".join(f"{c} {shown(runs[c, 4]['one_shot'])}, not {shown(runs[c, 4]['two_shot'])}" for c in CODECS)
-        + within_the_error(once),
+        "Encoding once (one_shot) is better than twice (two_shot)", "ours",
+        *compared("one_shot", "two_shot", (2, 4, 8), told=4),
     )  # fmt: skip
-    thrice = {
-        f"{c} on {n} ranks": divergence(c, n, "two_shot") - divergence(c, n, "hierarchical") for (c, n), run in runs.items() if "hierarchical" in run
-    }
     yield (
-        "Encoding three times (hierarchical) is worse than twice", "ours", below(*thrice.values()),
-        "KL on 4 ranks: " + ", ".join(f"{c} {shown(runs[c, 4]['hierarchical'])}, not {shown(runs[c, 4]['two_shot'])}" for c in CODECS)
-        + within_the_error(thrice),
+        "Encoding three times (hierarchical) is worse than twice", "ours",
+        *compared("two_shot", "hierarchical", (2, 4, 8), told=4),
     )  # fmt: skip
 
     both = [(r.kl(codec), r.kl(codec, dtype="bf16")) for codec in ("qr-q8", "qr-q4", "int4-g32", "nvfp4")]

@@ -17,6 +17,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import warnings
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
@@ -32,9 +33,9 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # Kernels in Triton are run with
 import numpy as np  # noqa: E402
 from libraries import Answer, Parts, answers  # noqa: E402
 from page_tables import csv_text, filled, markdown, rows_of  # noqa: E402
-from reasons import NOT_RUN, WHY  # noqa: E402
 
 COMMAND = "experiments/studies/who_holds_which_bits/make.py"
+REASONS = tomllib.loads((HERE / "reasons.toml").read_text(encoding="utf-8"))
 CHUNK = 4096
 """Elements of a message: a wire chunk of every format here, so a wire is all codes, then all scales."""
 CHUNKS = {"gaussian": 32, "outliers": 16, "ties": 16, "tiny": 4, "huge": 4, "zeros": 2, "not finite": 2}
@@ -225,7 +226,7 @@ def pairs(rows: Sequence[dict[str, str]]) -> dict[tuple[str, str], list[dict[str
 
 def why(library: str, codec: str) -> str:
     """The sentence of a library and format: the first whose pattern fits."""
-    return next((text for (name, pattern), text in WHY.items() if name == library and re.fullmatch(pattern, codec)), "")
+    return next((text for pattern, text in REASONS["why"].get(library, {}).items() if re.fullmatch(pattern, codec)), "")
 
 
 def first_of(rows: Sequence[dict[str, str]]) -> str:
@@ -271,7 +272,7 @@ def versions(rows: list[dict[str, str]]) -> str:
 
 def not_run(rows: list[dict[str, str]]) -> str:
     """What is a kernel alone."""
-    return markdown(("library", "format", "what its source says"), NOT_RUN)
+    return markdown(("library", "format", "what its source says"), [tuple(each.values()) for each in REASONS["not_run"]])
 
 
 def day_of(results_file: Path) -> str:

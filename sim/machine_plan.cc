@@ -159,7 +159,9 @@ Plan plan_inside(const Algorithm& algorithm, const ScheduleRequest& request, con
   std::vector<RankOrder> orders =
       channel_orders(topology, request.world_size, static_cast<std::uint64_t>(most));
   if (runs && (orders.size() == 1 || !in_rings)) {
-    return library_plan(algorithm, request, codecs, dtype, topology, folds);
+    Plan plan = library_plan(algorithm, request, codecs, dtype, topology, folds);
+    const bool alike = topology.device_overrides.empty() || !in_rings;
+    return alike || !plan.repeats_rank_0 ? std::move(plan) : with_all_ranks(plan);
   }
   Plan plan = one_copy();
   if (orders.size() > 1 && !sends_to_all(plan)) {

@@ -149,7 +149,7 @@ def device_keys() -> dict[str, tuple[str, list[tuple[str, str]]]]:
     for about, name, body in re.findall(r"((?:^///[^\n]*\n)+)struct (\w+) \{\n(.*?)^\};", header, re.MULTILINE | re.DOTALL):
         member = r"((?: *///(?!<).*\n)*) *(?:Quantity|std::string|std::vector<std::string>) (\w+)(?: = (.*?))?;(?: *///< (.*))?"
         members = {
-            key: " ".join((before.replace("///", " ") + behind).split()) + (f"; optional, {default} if it is missing" if default else "").replace(", {} if it is missing", "")
+            key: " ".join((before.replace("///", " ") + behind).split()) + (f"; optional, {default} if it is missing" if default else "").replace(", {} if it is missing", "").replace("optional, 0 if it is missing", "optional")
             for before, key, default, behind in re.findall(member, re.sub(r"unless_given\((.*?)\)", r"\1", body))
         }
         structs[name] = (" ".join(about.replace("///", " ").split()), members)

@@ -157,7 +157,7 @@ struct Library {
   /// most payload of a rank, over the world size, that goes by LL. Without it the library chooses as
   /// NCCL does, by what it expects: the next two, and expected_..._us
   Quantity low_latency_max_bytes = unless_given(0);
-  /// what NCCL takes the bandwidth of its rings for when it chooses, not what they reach
+  /// what NCCL takes its rings' bandwidth for when it chooses; needed without low_latency_max_bytes
   Quantity ring_gb_per_s = unless_given(0);
   Quantity low_latency_ring_gb_per_s = unless_given(0);  ///< the same with LL, at most
   Quantity low_latency_us;                               ///< rings, LL: fixed
@@ -183,11 +183,11 @@ struct Library {
   /// what NCCL itself takes rings for when it chooses: a fixed time and one per step, by protocol
   /// (tuning.cc of 2.27 to 2.29: baseLat, hwLat; over PCIe 1.0 and 5.7 per step of LL and Simple)
   Quantity expected_low_latency_us = unless_given(6.6);
-  Quantity expected_low_latency_hop_us = unless_given(0.6);
-  Quantity expected_ll128_us = unless_given(14);
-  Quantity expected_ll128_hop_us = unless_given(1.9);
-  Quantity expected_simple_us = unless_given(8.4);
-  Quantity expected_simple_hop_us = unless_given(3.4);
+  Quantity expected_low_latency_hop_us = unless_given(0.6);  ///< the same, LL, per step
+  Quantity expected_ll128_us = unless_given(14);             ///< the same, LL128: fixed
+  Quantity expected_ll128_hop_us = unless_given(1.9);        ///< the same, LL128: per step
+  Quantity expected_simple_us = unless_given(8.4);           ///< the same, Simple: fixed
+  Quantity expected_simple_hop_us = unless_given(3.4);       ///< the same, Simple: per step
   std::optional<LibraryLl128> ll128;
   std::optional<LibraryNvls> nvls;
   LibraryNetwork network;
@@ -249,11 +249,12 @@ struct Device {
 
 /// Whether a file may leave it out.
 inline bool is_optional_quantity(std::string_view key) {
-  return key == "device.copy_efficiency" || key == "device.bf16_cost" || key == "library.low_latency_max_bytes" ||
-         key == "library.ring_gb_per_s" || key == "library.low_latency_ring_gb_per_s" ||
-         key == "library.simple_efficiency" || key == "library.exchange_gb_per_s" ||
-         key.starts_with("library.network.") || key.starts_with("library.expected_") ||
-         key == "library.nvls.expected_us" || key.starts_with("blocks.multiprocessor");
+  return key == "device.copy_efficiency" || key == "device.bf16_cost" ||
+         key == "library.low_latency_max_bytes" || key == "library.ring_gb_per_s" ||
+         key == "library.low_latency_ring_gb_per_s" || key == "library.simple_efficiency" ||
+         key == "library.exchange_gb_per_s" || key.starts_with("library.network.") ||
+         key.starts_with("library.expected_") || key == "library.nvls.expected_us" ||
+         key.starts_with("blocks.multiprocessor");
 }
 
 /// Round numbers, for what-if questions.

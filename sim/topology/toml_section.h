@@ -196,7 +196,7 @@ class Section {
   }
 
   bool has(const std::string& key) {
-    asked_.push_back(key);
+    ask(key);
     return table_.contains(key);
   }
   std::vector<std::string> keys() const {
@@ -235,6 +235,10 @@ class Section {
   }
 
  private:
+  void ask(const std::string& key) {
+    if (std::ranges::find(asked_, key) == asked_.end()) asked_.push_back(key);
+  }
+
   template <class T, class ReadValue>
   Sourced<T> sourced(const std::string& key, ReadValue read_value) {
     Section table = section(key, kQuantityForm);
@@ -267,7 +271,7 @@ class Section {
   }
 
   const toml::node& required(const std::string& key) {
-    asked_.push_back(key);
+    ask(key);
     const toml::node* node = table_.get(key);
     if (node == nullptr) fail("{}: missing key '{}'{}", origin_, at(key), misspelt(key));
     return *node;

@@ -138,6 +138,18 @@ TEST(Nccl, PartsOfTheTimeAddUpAndOneRankStandsForAll) {
   }
 }
 
+TEST(Nccl, WaitsForADeviceThatIsSlower) {
+  const Topology t = nccl_machine(4);
+  Topology slow = t;
+  slow.device_overrides.push_back({{2}, t.device});
+  slow.device_overrides[0].device.library->low_latency_us = assumed(13);
+  for (const char* algorithm : {"ring", "all_gather", "reduce_scatter"}) {
+    const SimulationResult r = run(slow, algorithm, 4 * kKi);
+    EXPECT_EQ(describe(*r.library), "ring, LL");
+    EXPECT_NEAR(r.latency_us - run(t, algorithm, 4 * kKi).latency_us, 10, 1e-9) << algorithm;
+  }
+}
+
 /// Out of and into all ports.
 std::map<std::string, WideCount> port_bytes(const SimulationResult& r) {
   std::map<std::string, WideCount> bytes;

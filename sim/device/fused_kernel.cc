@@ -80,9 +80,8 @@ StageCost FusedKernel::cost_without_measuring(const Stage& stage) const {
   cost.flags_us =
       (stage.messages > 0 ? device_.step_us.value : 0) + device_.message_us.value * peers;
   if (const double ops = first_tile_operations(stage); ops > 0) {
-    cost.first_tile_us =
-        device_.codec_tile_us_per_op.value *
-        (ops * operation_cost() + device_.codec_tile_fixed_ops.value);
+    cost.first_tile_us = device_.codec_tile_us_per_op.value *
+                         (ops * operation_cost() + device_.codec_tile_fixed_ops.value);
   }
   if (device_.stores && stage.messages > 0) {
     cost.release_us =

@@ -120,9 +120,7 @@ class KernelModel {
   virtual double passes_to_measure(bool of_sums) const { return of_sums ? 3 : 1; }
 
   /// What an operation costs in those that are counted.
-  double operation_cost() const {
-    return plan_.dtype == DType::bf16 ? device_.bf16_cost.value : 1;
-  }
+  double operation_cost() const { return plan_.dtype == DType::bf16 ? device_.bf16_cost.value : 1; }
   double operations(const Stage& stage) const;
   double arithmetic_us(const Stage& stage) const;
   double memory_us(const Stage& stage) const;

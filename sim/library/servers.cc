@@ -14,7 +14,6 @@
 namespace arlab {
 namespace {
 
-
 struct Cluster {
   Rank servers = 1;
   Rank per_server = 1;

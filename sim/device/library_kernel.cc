@@ -31,9 +31,7 @@ double LibraryKernel::launch_us() const {
 
 double LibraryKernel::link_efficiency() const {
   if (choice_.protocol == LibraryProtocol::simple) {
-    const bool of_rings = choice_.algorithm == LibraryAlgorithm::ring ||
-                          choice_.algorithm == LibraryAlgorithm::program;
-    return of_rings ? library_.simple_efficiency.value : 1;
+    return in_steps() ? library_.simple_efficiency.value : 1;
   }
   return choice_.protocol == LibraryProtocol::ll128 ? library_.ll128->efficiency.value
                                                     : library_.low_latency_efficiency.value;
@@ -56,11 +54,9 @@ double LibraryKernel::rate_cap_gb_per_s(const Stage&) const {
 StageCost LibraryKernel::cost_without_measuring(const Stage& stage) const {
   StageCost cost;
   cost.work_us = work_us(stage);
-  const bool in_steps =
-      choice_.algorithm == LibraryAlgorithm::ring || choice_.algorithm == LibraryAlgorithm::program;
   if (stage.messages == 0) {
     cost.flags_us = drift_us_;
-  } else if (in_steps && choice_.protocol == LibraryProtocol::simple) {
+  } else if (in_steps() && choice_.protocol == LibraryProtocol::simple) {
     const double flags = 1.0 + stage.messages + stage.extra_flags;
     cost.flags_us = library_.simple_hop_us.value * flags / 2;
   }

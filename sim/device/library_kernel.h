@@ -36,6 +36,12 @@ class LibraryKernel final : public KernelModel {
                                    double link_gb_per_s) const override;
   bool measures() const override { return false; }
 
+  /// Of a ring or a program, which go on step by step.
+  bool in_steps() const {
+    return choice_.algorithm == LibraryAlgorithm::ring ||
+           choice_.algorithm == LibraryAlgorithm::program;
+  }
+
   const Library& library_;
   LibraryChoice choice_;
   double drift_us_ = 0;

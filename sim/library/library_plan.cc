@@ -148,7 +148,7 @@ void require_library(const Topology& topology) {
 
 const Algorithm& library_all_reduce(const Topology& topology, Rank world_size,
                                     std::uint64_t bytes) {
-  const Device& device = topology.device;
+  require_library(topology);
   if (spans_servers(topology, world_size)) {
     switch (choice_across(topology, Collective::all_reduce, world_size, bytes).algorithm) {
       case LibraryAlgorithm::nvls:
@@ -159,7 +159,8 @@ const Algorithm& library_all_reduce(const Topology& topology, Rank world_size,
         return find_algorithm("ring");
     }
   }
-  const LibraryChoice choice = library_choice(device, Collective::all_reduce, world_size, bytes);
+  const LibraryChoice choice =
+      library_choice(topology.device, Collective::all_reduce, world_size, bytes);
   return choice.algorithm == LibraryAlgorithm::nvls ? nvls_algorithm() : find_algorithm("ring");
 }
 
@@ -184,6 +185,7 @@ void require_possible(const Algorithm& algorithm, const ScheduleRequest& request
 
 Plan library_plan_across(const Algorithm& algorithm, const ScheduleRequest& request,
                          const Codecs& codecs, DType dtype, const Topology& topology) {
+  require_library(topology);
   std::optional<LibraryAlgorithm> asked;
   if (algorithm.name == kNvls) asked = LibraryAlgorithm::nvls;
   if (algorithm.name == "ring") asked = LibraryAlgorithm::ring;

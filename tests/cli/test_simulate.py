@@ -287,6 +287,9 @@ def test_intervals_are_where_a_fit_had_such_times(tmp_path):
     for options in (f"{kernels} b200-8", f"{kernels} b300-8", f"{kernels} full:4"):
         assert interval(simulate(options, tmp_path)) == (None, None), options
         assert "none: " in ok(f"simulate {options}", tmp_path)
+    # Of NVLS on H200 no time is known, but constants of its library are: it is said.
+    nvls = simulate(f"{library} h200-8".replace("ring", "nvls"), tmp_path)
+    assert interval(nvls)[0] < nvls["latency_us"] and any("nvls" in reason for reason in nvls["extrapolated"])
     rows = ok_csv("simulate --topology h200-4 --algorithm two_shot --codec qr-q4 --bytes 16M,32M", tmp_path)
     assert float(rows[0]["latency_us_high"]) == interval(simulate(f"{kernels} h200-4", tmp_path))[1]
 

@@ -317,6 +317,13 @@ TEST(Servers, RefuseWhatTheyCannotDo) {
                     "one server's come after the other's");
   }
   expect_contains(message_of([&] { placed(t, "nvls", 4096, {{0, 4}}); }), "has no nvls there");
+  Topology unknown = t;
+  unknown.device.library.reset();
+  for (const char* algorithm : {"ring", "tree"}) {
+    expect_contains(message_of([&] { run(unknown, algorithm, 4096); }), "with a section [library]");
+  }
+  expect_contains(message_of([&] { library_all_reduce(unknown, 8, 4096); }),
+                  "with a section [library]");
   expect_contains(message_of([&] {
                     simulate({find_algorithm("one_shot"),
                               {.world_size = 8, .elements = 4096},

@@ -879,12 +879,12 @@ struct AnyBit : Format {
     const float factor = arithmetic().factor_of(scale);
     const float inverse = factor > 0x1.FFFFFEp127f ? 0.0f : factor;
     std::uint32_t code[kPerThread];
-    Float8 above;
 #pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) above.value[i] = x.value[i] - scale.zero;
-    limit_all(above, kLargestCode / inverse);
-#pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) code[i] = code_of(above.value[i], inverse);
+    for (std::size_t i = 0; i < kPerThread; ++i) {
+      // Of fp32, a zero that was rounded down can be infinitely far from an element: limited behind the product.
+      const float steps = limited((x.value[i] - scale.zero) * inverse, kLargestCode);
+      code[i] = float_bits(steps + (0x1.8p23f + arithmetic().bias()));
+    }
     e.codes = clamped_codes(code, false);
     e.scales = Bf16::from_float(scale.value) | (symmetric ? 0 : Bf16::from_float(scale.zero) << 16);
   }

@@ -9,6 +9,7 @@
 
 #include "kernels/conformance/compare.h"
 #include "kernels/conformance/element_bits.h"
+#include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/codecs.h"
@@ -21,9 +22,29 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
+/// Makes one in seven blocks of 64 elements as wide as the dtype is, from some -a to its largest number less a: what
+/// adversarial tensors have once in millions of elements. Their differences from a rounded smallest element overflow.
+void widen_blocks(std::uint64_t seed, Tensor& tensor) {
+  const float largest = largest_finite(tensor.dtype);
+  for (std::size_t rank = 0; rank < tensor.ranks(); ++rank) {
+    const std::span<std::byte> payload = tensor.rank_bytes(rank);
+    const RandomStream random(seed, rank, 1);
+    for (std::size_t i = 0; i < tensor.elements_per_rank(); ++i) {
+      const std::size_t block = i / 64;
+      if (block % 7 != 3) continue;
+      const auto a = static_cast<float>(unit_interval(random.word(2 * block))) * largest;
+      const bool is_low = random.word(2 * i + 1) % 2 == 0;
+      store_value(tensor.dtype, is_low ? -a : largest - a, payload, i);
+    }
+  }
+}
+
 Tensor make_inputs(const InputKind& kind, std::uint64_t seed, DType dtype, std::size_t ranks,
                    std::size_t elements) {
-  return make_synthetic(fmt::format(fmt::runtime(kind.spec), seed), dtype, ranks, elements);
+  Tensor tensor =
+      make_synthetic(fmt::format(fmt::runtime(kind.spec), seed), dtype, ranks, elements);
+  if (kind.has_wide_blocks) widen_blocks(seed, tensor);
+  return tensor;
 }
 
 /// The element of every rank's input that the element of an output is made of.

@@ -18,10 +18,11 @@ namespace arlab::kernels {
 struct InputKind {
   const char* name;
   const char* spec;
+  bool has_wide_blocks = false;  ///< and some blocks from end to end of the dtype
 };
 inline constexpr InputKind kInputs[] = {
     {"gaussian", "gaussian:sigma=1,seed={}"},
-    {"adversarial", "adversarial:non_finite=0,seed={}"},
+    {"adversarial", "adversarial:non_finite=0,seed={}", true},
     {"adversarial with NaN and infinities", "adversarial:non_finite=0.1,seed={}"}};
 
 struct ConformanceRequest {

@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "kernels/conformance/conform.h"
 #include "kernels/platform/host/emulator.h"
+#include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/formats/bfloat16.h"
 #include "tests/collectives/variants.h"
 #include "tests/kernels/mistaken_platform.h"
 
@@ -491,6 +494,38 @@ TEST(Conformance, ShowsValuesThatDifferAndWhatTheyAreMadeOf) {
     EXPECT_EQ(json["got"]["value"], fmt::format("{:.9g}", value(first.got)));
     EXPECT_EQ(json["inputs"].size(), 3U);
   }
+}
+
+/// int3-g24 whose differences from a rounded zero may not overflow: the codes of elements where they do are 0.
+TEST(Conformance, SeesDifferencesThatOverflow) {
+  class WithoutInfinities final : public testing::MistakenPlatform {
+   public:
+    using MistakenPlatform::MistakenPlatform;
+    Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,
+                  std::span<std::byte> wire, const EncodeContext& context) const override {
+      std::vector<std::byte> changed(payload.begin(), payload.end());
+      for (std::size_t i = 1; i < payload.size() / size_of(dtype); ++i) {
+        const std::size_t first = i / 24 * 24;
+        const float zero = load_value(dtype, payload, first);
+        const float x = load_value(dtype, payload, i);
+        const float rounded = bfloat16_to_float(bfloat16_from_float(zero));
+        if (std::isfinite(x - zero) && std::isinf(x - rounded)) {
+          store_value(dtype, zero, changed, i);
+        }
+      }
+      return host().encode(codec, dtype, changed, wire, context);
+    }
+  };
+  emulator::configure({});
+  std::uint64_t mismatches = 0;
+  const auto add = [&](const ConformanceRow& row) {
+    if (row.subject != "encode") return;
+    EXPECT_TRUE(row.mismatches == 0 || row.dtype == DType::fp32);
+    mismatches += row.mismatches;
+  };
+  const ConformanceRequest request = {.codecs = {"int3-g24"}, .lengths = {20003}};
+  ASSERT_TRUE(run_conformance(WithoutInfinities(host()), request, add).ok());
+  EXPECT_GT(mismatches, 0U);
 }
 
 TEST(Conformance, SaysWhatCannotBeRun) {

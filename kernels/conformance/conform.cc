@@ -22,19 +22,28 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-/// Makes one in seven blocks of 64 elements as wide as the dtype is, from some -a to its largest number less a: what
-/// adversarial tensors have once in millions of elements. Their differences from a rounded smallest element overflow.
-void widen_blocks(std::uint64_t seed, Tensor& tensor) {
+/// Makes two in seven blocks of 64 elements what adversarial tensors have once in millions of elements: as wide as the
+/// dtype is, from some -a to its largest number less a, so that differences from a rounded smallest element overflow; and
+/// as narrow as it can be, up to three units in the last place from some a, which a rounded one is far from.
+void put_rare_ranges(std::uint64_t seed, Tensor& tensor) {
   const float largest = largest_finite(tensor.dtype);
+  const std::size_t bytes = size_of(tensor.dtype);
   for (std::size_t rank = 0; rank < tensor.ranks(); ++rank) {
     const std::span<std::byte> payload = tensor.rank_bytes(rank);
     const RandomStream random(seed, rank, 1);
     for (std::size_t i = 0; i < tensor.elements_per_rank(); ++i) {
       const std::size_t block = i / 64;
-      if (block % 7 != 3) continue;
-      const auto a = static_cast<float>(unit_interval(random.word(2 * block))) * largest;
-      const bool is_low = random.word(2 * i + 1) % 2 == 0;
-      store_value(tensor.dtype, is_low ? -a : largest - a, payload, i);
+      const std::uint64_t own = random.word(2 * i + 1);
+      const std::uint64_t shared = random.word(2 * block);
+      if (block % 7 == 3) {
+        const float a = static_cast<float>(unit_interval(shared)) * largest;
+        store_value(tensor.dtype, own % 2 == 0 ? -a : largest - a, payload, i);
+      } else if (block % 7 == 5) {
+        // All bits but the last two are the block's, and the exponent is not that of infinities.
+        const std::uint64_t exponent_bit = std::uint64_t{1} << (8 * bytes - 2);
+        const std::uint64_t pattern = (shared & ~exponent_bit & ~std::uint64_t{3}) | (own & 3);
+        std::memcpy(payload.data() + i * bytes, &pattern, bytes);
+      }
     }
   }
 }
@@ -43,7 +52,7 @@ Tensor make_inputs(const InputKind& kind, std::uint64_t seed, DType dtype, std::
                    std::size_t elements) {
   Tensor tensor =
       make_synthetic(fmt::format(fmt::runtime(kind.spec), seed), dtype, ranks, elements);
-  if (kind.has_wide_blocks) widen_blocks(seed, tensor);
+  if (kind.has_rare_ranges) put_rare_ranges(seed, tensor);
   return tensor;
 }
 

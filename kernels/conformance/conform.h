@@ -18,7 +18,7 @@ namespace arlab::kernels {
 struct InputKind {
   const char* name;
   const char* spec;
-  bool has_wide_blocks = false;  ///< and some blocks from end to end of the dtype
+  bool has_rare_ranges = false;  ///< and some blocks as wide and as narrow as a dtype can be
 };
 inline constexpr InputKind kInputs[] = {
     {"gaussian", "gaussian:sigma=1,seed={}"},

@@ -88,7 +88,7 @@ class Oracle(NamedTuple):
         total = np.zeros(len(addends[0])) if start == "zero" else addends.pop(0)
         for x in addends:
             total = self.rounded(to, total + x)
-        return elements_of(self.dtype, self.rounded(self.dtype, total))
+        return elements_of(self.dtype, total if to == self.dtype else self.rounded(self.dtype, total))
 
     def contribution(self, x, is_own, own):
         """The contribution of a rank where it is reduced: by itself, or by another rank."""

@@ -2,7 +2,7 @@
 # the distribution (libamdhip64-dev, rocm-device-libs; in Debian 13 rocm-device-libs-17).
 #
 # Sets ARLAB_ROCM_TOOLS to the folder of LLVM's tools when they can be built, and defines
-#   arlab_code_object(OUTPUT SOURCE ARCHITECTURE)
+#   arlab_code_object(OUTPUT SOURCE ARCHITECTURE [OPTIONS...])
 
 set(ARLAB_ROCM_TOOLS "")
 # As hipcc has it: everything is inlined. A call passes its arguments by way of scratch memory.
@@ -47,7 +47,7 @@ function(arlab_code_object output source architecture)
       --no-gpu-bundle-output -fno-gpu-rdc -fuse-cuid=none --rocm-path=/usr
       --rocm-device-lib-path=${ARLAB_ROCM_DEVICE_LIBRARIES} -std=c++20 -O3 ${ARLAB_AMDGPU_FLAGS} -ffp-contract=off
       -Wall -Wextra ${ARLAB_WARNING_AS_ERROR}
-      -DARLAB_PLATFORM=rocm -I${PROJECT_SOURCE_DIR} -MD -MT ${output} -MF ${output}.d
+      -DARLAB_PLATFORM=rocm ${ARGN} -I${PROJECT_SOURCE_DIR} -MD -MT ${output} -MF ${output}.d
       -c ${source} -o ${output}
     DEPENDS ${source} DEPFILE ${output}.d VERBATIM
     COMMENT "${architecture} ${source}")

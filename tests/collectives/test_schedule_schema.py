@@ -111,6 +111,7 @@ MALFORMED = [(without(path), f"{place(path)} is missing") for path in keys(TREE)
         (("chunks", 0), [0, 5000], "an array, not an object"),
         (("chunks", 0, "begin"), -1, f"-1, {U64}"),
         (("chunks", 0, "end"), 0.5, f"0.5, {U64}"),
+        (("chunks", 0, "end"), 1 << 64, f"1.8446744073709552e+19, {U64}"),
         (("ops",), {}, "an object, not an array"),
         (("ops", 0, "op"), "broadcast", "'broadcast'; allowed: encode, send, reduce"),
         (("ops", 0, "from"), "own", "'own'; allowed: \"input\" or the index of an earlier op"),
@@ -168,9 +169,6 @@ def test_what_the_reader_refuses_the_schema_refuses():
     schedules = [schedule for schedule, _ in MALFORMED]
     assert reader_says(schedules) == [f"schedule: {words}" for _, words in MALFORMED]
     assert not [schedule for schedule in schedules if VALIDATOR.is_valid(schedule)]
-    assert reader_says([changed(("chunks", 0, "end"), 1 << 64)]) == [
-        f"schedule: chunks[0].end is 1.8446744073709552e+19, {U64}"
-    ]  # the schema bounds no end but by the elements
 
 
 @pytest.mark.parametrize(

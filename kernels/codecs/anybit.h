@@ -406,6 +406,10 @@ struct AnyBit : Format {
         code[i] = rounded_quotient(v.value[i], inverse) + zero;
     } else {
       e.scales = is_nan ? Bf16::kNaN : bfloat2_of_floats(quotient, symmetric ? 0.0f : mn);
+      // Of what was transformed, a tiny negative number is rounded to -0, which is written as +0.
+      if constexpr (kMayTransform) {
+        if (e.zero() == 0x8000) e.scales &= 0xFFFF;
+      }
       const float zero = Bf16::to_float(e.zero());
       const float inverse = inverse_of(Bf16::to_float(e.scale()));
       if constexpr (kMayTransform) {

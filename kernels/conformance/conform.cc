@@ -22,9 +22,10 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-/// Makes two in seven blocks of 64 elements what adversarial tensors have once in millions of elements: as wide as the
+/// Makes three in seven blocks of 64 elements what adversarial tensors have once in millions of elements: as wide as the
 /// dtype is, from some -a to its largest number less a, so that differences from a rounded smallest element overflow; and
-/// as narrow as it can be, up to three units in the last place from some a, which a rounded one is far from.
+/// as narrow as it can be, up to three units in the last place from some a, which a rounded one is far from; and zeros but
+/// for a few of the smallest numbers, which are rounded to -0.
 void put_rare_ranges(std::uint64_t seed, Tensor& tensor) {
   const float largest = largest_finite(tensor.dtype);
   const std::size_t bytes = size_of(tensor.dtype);
@@ -35,13 +36,16 @@ void put_rare_ranges(std::uint64_t seed, Tensor& tensor) {
       const std::size_t block = i / 64;
       const std::uint64_t own = random.word(2 * i + 1);
       const std::uint64_t shared = random.word(2 * block);
-      if (block % 7 == 3) {
+      const std::uint64_t sign = std::uint64_t{1} << (8 * bytes - 1);
+      if (block % 7 == 1) {
+        const std::uint64_t pattern = own % 8 != 0 ? 0 : (own & sign) | 1;
+        std::memcpy(payload.data() + i * bytes, &pattern, bytes);
+      } else if (block % 7 == 3) {
         const float a = static_cast<float>(unit_interval(shared)) * largest;
         store_value(tensor.dtype, own % 2 == 0 ? -a : largest - a, payload, i);
       } else if (block % 7 == 5) {
         // All bits but the last two are the block's, and the exponent is not that of infinities.
-        const std::uint64_t exponent_bit = std::uint64_t{1} << (8 * bytes - 2);
-        const std::uint64_t pattern = (shared & ~exponent_bit & ~std::uint64_t{3}) | (own & 3);
+        const std::uint64_t pattern = (shared & ~(sign >> 1) & ~std::uint64_t{3}) | (own & 3);
         std::memcpy(payload.data() + i * bytes, &pattern, bytes);
       }
     }

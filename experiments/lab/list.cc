@@ -133,7 +133,7 @@ std::vector<BoundField> fields(ListRequest& r) {
               .by_place("WHAT")};
 }
 
-Result answer(const ListRequest& request) {
+Result what_there_is(const ListRequest& request) {
   const std::pair<std::string, Result (*)()> all[] = {{"codecs", list_codecs},
                                                       {"algorithms", list_algorithms},
                                                       {"all-reduces", list_all_reduces},

@@ -13,6 +13,8 @@
 
 namespace arlab {
 
+inline constexpr double kUsPerSecond = 1e6;
+
 /// A prompt, all tokens at once, or one more token per sequence.
 enum class Phase : std::uint8_t { prefill, decode };
 inline constexpr Phase kPhases[] = {Phase::prefill, Phase::decode};

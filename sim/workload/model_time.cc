@@ -16,7 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kUsPerSecond = 1e6;
 constexpr std::uint32_t kTracedLayers = 3;  ///< of overlapping batches: they need some to settle
 
 double memory_us(double bytes, const Device& device) {

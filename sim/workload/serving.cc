@@ -12,8 +12,6 @@
 namespace arlab {
 namespace {
 
-constexpr double kUsPerSecond = 1e6;
-
 void require_servable(std::span<const ServedRequest> requests, const BatchLimits& limits) {
   std::uint64_t tokens = 0;
   for (const ServedRequest& request : requests) {

@@ -153,7 +153,7 @@ Result what_there_is(const ListRequest& request) {
 Question list_question() {
   return question<ListRequest>(
       "list", "What there is: codecs, algorithms, other people's all-reduces, topologies, inputs",
-      answer);
+      what_there_is);
 }
 
 }  // namespace arlab::lab

@@ -212,9 +212,9 @@ def fp32_over_native(codec: str) -> str:
     return f"{(native - 4 + 16) / native:.2f}"
 
 
-def fp32_sums_compared() -> str:
+def all_equal(what: str) -> str:
     """Elements and wire bytes that conform compared, all of which must be equal."""
-    found = rows("measured/h200_conformance_fp32_sums_2026-11-28.csv")
+    found = rows(f"measured/h200_conformance_{what}.csv")
     assert not any(int(row["mismatches"]) for row in found)
     return f"{sum(int(row['compared_elements']) for row in found):,}"
 

@@ -104,8 +104,8 @@ Outcome outcome_of(const std::function<std::string()>& compute);
 
 /// A question whose work is a run's, which is made of a request.
 template <class RunOf, class Request>
-Question shared_question(std::string name, std::string help) {
-  Question shared{std::move(name), std::move(help), {}};
+Question shared_question(std::string name, std::string help, std::string more_help = {}) {
+  Question shared{std::move(name), std::move(help), {}, std::move(more_help)};
   shared.ask = [] {
     const auto request = std::make_shared<Request>();
     const auto answer = [request](Format) {

@@ -670,7 +670,7 @@ std::vector<Outcome> study_values_of(const Json& task) {
 
 Question study_question() {
   return shared_question<StudyRun, StudyRequest>(
-      "study", "Run a sweep from a TOML file: CSV, summary and plots");
+      "study", "Run a sweep from a TOML file: CSV, summary and plots", study_keys());
 }
 
 }  // namespace arlab::lab

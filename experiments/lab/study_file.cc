@@ -16,15 +16,92 @@
 namespace arlab::lab {
 namespace {
 
-void allow(Section& section, std::initializer_list<const char*> keys) {
-  for (const char* key : keys) section.has(key);
-  section.reject_other_keys();
+/// A study as its file has it.
+struct StudyKeys {
+  std::string title;
+  std::string dtype = "fp16";
+  std::vector<std::string> ranks;
+  std::vector<std::string> algorithms;
+  std::vector<std::string> codecs;
+  std::string inner_codec;
+};
+struct InputKeys {
+  std::string name;
+  std::string file;
+  std::vector<std::string> tensors;
+  std::string synthetic;
+  std::string elements;
+};
+struct SimulateKeys {
+  std::string topology;
+  std::string bytes;
+};
+
+/// It may be written as a number, or is a list of such.
+BoundField counted(BoundField bound, std::string unit) {
+  bound.field.unit = std::move(unit);
+  return bound;
 }
 
-/// 65536, or a text such as "64K".
-std::uint64_t count_of(Section& section, const toml::table& table, const char* key) {
-  const auto number = table[key].value_exact<std::int64_t>();
-  const std::string text = number ? std::to_string(*number) : section.text(key);
+std::vector<BoundField> fields(StudyKeys& k) {
+  return {
+      field("title", &k.title, "what a reader learns from it, in one line").required(),
+      field("dtype", &k.dtype, "of synthetic inputs, of .npy files and for \"all\" codecs")
+          .among({"fp16", "bf16", "fp32"}),
+      counted(field("ranks", &k.ranks,
+                    fmt::format("a list of world sizes from 1 to {}", kMaxWorldSize)),
+              "ranks")
+          .required(),
+      field("algorithms", &k.algorithms,
+            "a list of names, or \"all\": every all-reduce, or with inner_codec those with groups")
+          .required(),
+      field("codecs", &k.codecs,
+            "a list of names, or \"all\": what `arlab list codecs` lists and takes the dtype")
+          .required(),
+      field("inner_codec", &k.inner_codec, "of messages inside groups")};
+}
+std::vector<BoundField> fields(InputKeys& k) {
+  return {
+      field("name", &k.name, "no two have the same").required(),
+      field("file", &k.file,
+            ".npy or .safetensors, relative to the study; {ranks} stands for the world size"),
+      field("tensors", &k.tensors, "a list of tensors of a .safetensors file", "all").needs("file"),
+      field("synthetic", &k.synthetic,
+            "in place of a file, a distribution: see `arlab list inputs`")
+          .needs("elements"),
+      counted(field("elements", &k.elements, "of a rank: 65536, or \"64K\""), "elements")
+          .needs("synthetic")};
+}
+std::vector<BoundField> fields(SimulateKeys& k) {
+  return {field("topology", &k.topology,
+                "a name, or a .toml file relative to the study, with as many ranks as the largest "
+                "world or more")
+              .required(),
+          counted(field("bytes", &k.bytes, "payload of a rank: 67108864, or \"64M\""), "bytes")
+              .required()};
+}
+
+/// Reads a table whose keys are the fields, and `more`, which somebody else reads.
+template <class Keys>
+Keys read(Section& section, const std::string& where,
+          std::initializer_list<const char*> more = {}) {
+  Keys keys;
+  const std::vector<BoundField> all = fields(keys);
+  for (const BoundField& bound : all) section.has(bound.field.name);
+  for (const char* key : more) section.has(key);
+  section.reject_other_keys();
+  for (const BoundField& bound : all) {
+    bound.set(section.value(bound.field, bound.relations.required), where);
+  }
+  try {
+    require_relations(all);
+  } catch (const InvalidInput& error) {
+    fail("{}: {}", where, error.what());
+  }
+  return keys;
+}
+
+std::uint64_t count_of(const Section& section, const std::string& text, const char* key) {
   try {
     return parse_count(text, key);
   } catch (const InvalidInput& error) {
@@ -32,45 +109,12 @@ std::uint64_t count_of(Section& section, const toml::table& table, const char* k
   }
 }
 
-template <class Value>
-void require_some(Section& section, const char* key, const std::vector<Value>& values) {
-  const bool differ = std::set<Value>(values.begin(), values.end()).size() == values.size();
-  if (values.empty() || !differ)
-    section.refuse(key, "it must be a list of one or more, all different");
-}
-
-std::vector<std::string> names_in(Section& section, const char* key) {
-  std::vector<std::string> names = section.texts(key);
-  require_some(section, key, names);
-  return names;
-}
-
-std::vector<Rank> ranks_in(Section& section, const toml::table& table) {
-  const toml::array* array = table["ranks"].as_array();
-  std::vector<Rank> values;
-  for (std::size_t i = 0; array != nullptr && i < array->size(); ++i) {
-    const auto value = array->get(i)->value_exact<std::int64_t>();
-    if (value && *value >= 1 && *value <= kMaxWorldSize)
-      values.push_back(static_cast<Rank>(*value));
-  }
-  if (array == nullptr || values.empty() || values.size() != array->size()) {
-    section.refuse("ranks",
-                   fmt::format("it must be a list of world sizes from 1 to {}", kMaxWorldSize));
-  }
-  require_some(section, "ranks", values);
-  return values;
-}
-
-/// "all", or names that `check` accepts (it throws for others, and may change them).
+/// `all`, or names that `check` accepts (it throws for others, and may change them).
 template <class Check>
-std::vector<std::string> names(Section& section, const toml::table& table, const char* key,
-                               std::vector<std::string> all, Check check) {
-  if (table[key].is_string()) {
-    if (section.text(key) == "all") return all;
-    section.refuse(
-        key, fmt::format("it is '{}'; allowed is \"all\" or a list of names", section.text(key)));
-  }
-  std::vector<std::string> chosen = names_in(section, key);
+std::vector<std::string> names(const Section& section, const char* key,
+                               std::vector<std::string> chosen, std::vector<std::string> all,
+                               Check check) {
+  if (chosen == std::vector<std::string>{"all"}) return all;
   for (std::string& name : chosen) {
     try {
       check(name);
@@ -82,21 +126,15 @@ std::vector<std::string> names(Section& section, const toml::table& table, const
 }
 
 StudyInput read_input(Section section, const toml::table& table, const std::string& where) {
-  StudyInput input;
   if (table.contains("file") == table.contains("synthetic")) {
     fail("{}: an input has either file or synthetic", where);
   }
-  if (table.contains("file")) {
-    allow(section, {"name", "file", "tensors"});
-    input.file = section.text("file");
-    if (section.has("tensors")) input.tensors = names_in(section, "tensors");
-  } else {
-    allow(section, {"name", "synthetic", "elements"});
-    input.synthetic = section.text("synthetic");
-    input.elements = count_of(section, table, "elements");
-  }
-  input.name = section.text("name");
-  return input;
+  InputKeys keys = read<InputKeys>(section, where);
+  return {.name = keys.name,
+          .file = keys.file,
+          .tensors = keys.tensors,
+          .synthetic = keys.synthetic,
+          .elements = keys.elements.empty() ? 0 : count_of(section, keys.elements, "elements")};
 }
 
 /// A path in a study is relative to the study's file.
@@ -111,17 +149,18 @@ bool has_inner_codec(const Algorithm& algorithm) {
 Study read_tables(const toml::table& file, const std::string& path) {
   const std::string origin = printable(path);
   Section root(file, origin, "");
-  allow(root,
-        {"title", "dtype", "ranks", "algorithms", "codecs", "inner_codec", "input", "simulate"});
+  StudyKeys keys = read<StudyKeys>(root, origin, {"input", "simulate"});
   Study study;
-  study.title = root.text("title");
-  study.dtype = parse_dtype(root.has("dtype") ? root.text("dtype") : "fp16");
-  study.ranks = ranks_in(root, file);
-
-  if (root.has("inner_codec")) {
-    const std::string name = root.text("inner_codec");
+  study.title = keys.title;
+  study.dtype = parse_dtype(keys.dtype);
+  for (const std::string& ranks : keys.ranks) {
+    static const Field kRank = {.name = "ranks", .kind = Integer{1, kMaxWorldSize}};
+    const FieldValue value = parsed(kRank, ranks, fmt::format("{}: key 'ranks'", origin));
+    study.ranks.push_back(static_cast<Rank>(std::get<std::uint64_t>(value)));
+  }
+  if (!keys.inner_codec.empty()) {
     try {
-      study.inner_codec = find_codec(name)->name();
+      study.inner_codec = find_codec(keys.inner_codec)->name();
     } catch (const InvalidInput& error) {
       root.refuse("inner_codec", error.what());
     }
@@ -131,7 +170,7 @@ Study read_tables(const toml::table& file, const std::string& path) {
     if (algorithm.collective != Collective::all_reduce) continue;
     if (!study.inner_codec || has_inner_codec(algorithm)) all.push_back(algorithm.name);
   }
-  study.algorithms = names(root, file, "algorithms", all, [&](std::string& n) {
+  study.algorithms = names(root, "algorithms", keys.algorithms, all, [&](std::string& n) {
     if (is_schedule_file(n)) n = beside(path, n);
     const Algorithm& algorithm = find_algorithm(n);
     const bool fits = !study.inner_codec || (has_inner_codec(algorithm) &&
@@ -142,7 +181,8 @@ Study read_tables(const toml::table& file, const std::string& path) {
   for (const std::string& name : listed_codecs()) {
     if (find_codec(name)->takes(study.dtype)) all.push_back(name);
   }
-  study.codecs = names(root, file, "codecs", all, [](const std::string& n) { find_codec(n); });
+  study.codecs =
+      names(root, "codecs", keys.codecs, all, [](const std::string& n) { find_codec(n); });
 
   const toml::array* inputs = file["input"].as_array();
   if (inputs == nullptr || !inputs->is_array_of_tables())
@@ -159,10 +199,9 @@ Study read_tables(const toml::table& file, const std::string& path) {
   }
   if (file.contains("simulate")) {
     Section section = root.section("simulate", "a table");
-    allow(section, {"topology", "bytes"});
-    std::string topology_name = section.text("topology");
-    if (topology_name.ends_with(".toml")) topology_name = beside(path, topology_name);
-    study.simulate = {topology_name, count_of(section, *file["simulate"].as_table(), "bytes")};
+    SimulateKeys given = read<SimulateKeys>(section, fmt::format("{}: simulate", origin));
+    if (given.topology.ends_with(".toml")) given.topology = beside(path, given.topology);
+    study.simulate = {given.topology, count_of(section, given.bytes, "bytes")};
     const Topology topology = find_topology(study.simulate->topology);
     const Rank most = *std::max_element(study.ranks.begin(), study.ranks.end());
     if (topology.ranks.value < most) {
@@ -173,7 +212,25 @@ Study read_tables(const toml::table& file, const std::string& path) {
   return study;
 }
 
+template <class Keys>
+std::string lines_of(const char* title) {
+  Keys keys;
+  std::string text = title;
+  for (const BoundField& bound : fields(keys)) {
+    const std::string otherwise = bound.field.default_words();
+    text += fmt::format("  {:<13}{}{}\n", bound.field.name, bound.field.help,
+                        otherwise.empty() ? "" : fmt::format(" [{}]", otherwise));
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string study_keys() {
+  return lines_of<StudyKeys>("Keys of the file:\n") +
+         lines_of<InputKeys>("[[input]], one or more:\n") +
+         lines_of<SimulateKeys>("[simulate], for latencies beside the errors:\n");
+}
 
 Study read_study(const std::filesystem::path& path) {
   const toml::table file = parse_toml(InputFile(path).read_rest(), path.string());

@@ -1,7 +1,7 @@
 """Parts of the reference pages that are generated: a page says <!-- generated: NAME -->, and expand() puts it there.
 
     cli           the commands and their options, from the program's --help
-    study_file    the keys of a study, from the comment in experiments/lab/study_file.h that a test compares with the parser
+    study_file    the keys of a study, from the program's --help that a test compares with the parser
     machine_file  the keys of a machine's device and software, from the comments beside their fields in sim/device/device.h
     schedule      the fields of a schedule as JSON, from reference/collectives/schedule.schema.json
     python        a section per module, for mkdocstrings
@@ -109,36 +109,24 @@ def cli() -> str:
 # ---------------------------------------------------------------- files
 
 
-def study_keys() -> dict[str, list[tuple[str, str, str]]]:
-    """(key, example, meaning) by section; "" is the top of the file. Sections that appear twice are one."""
-    comment = (REPOSITORY / "experiments/lab/study_file.h").read_text().split("#pragma")[0]
-    sections: dict[str, list[tuple[str, str, str]]] = {"": []}
-    section = ""
-    for line in comment.splitlines():
-        if found := re.match(r"//   (\[+[\w.]+\]+)(?:\s{2,}(.*))?$", line):
-            section = found[1]
-            sections.setdefault(section, [])
-            if found[2]:
-                sections[section].append((section, "", found[2]))
-        elif found := re.match(r'//   (\w+) += ("[^"]*"|\[[^\]]*\]|[\w.+-]+)(?:\s{2,}(.*))?$', line):
-            if found[1] not in [key for key, _, _ in sections[section]]:
-                sections[section].append((found[1], found[2], found[3] or ""))
-        elif (found := re.match(r"//\s{10,}(\S.*)$", line)) and sections[section]:
-            key, example, meaning = sections[section][-1]
-            sections[section][-1] = (key, example, f"{meaning} {found[1]}".strip())
+def study_keys() -> dict[str, list[tuple[str, str]]]:
+    """(key, meaning) by section, as the program's --help has them; "" is the top of the file, and a section's own meaning is its first."""
+    sections: dict[str, list[tuple[str, str]]] = {"": []}
+    for line in help_of("study").split("Keys of the file:")[1].splitlines():
+        if found := re.match(r"(\[+\w+\]+), (.*):$", line):
+            sections[found[1]] = [(found[1], found[2])]
+        elif found := re.match(r"  (\w+) +(.*)$", line):
+            list(sections.values())[-1].append((found[1], found[2]))
     return sections
 
 
 def study_file() -> str:
     parts = []
     for section, keys in study_keys().items():
-        about = next((meaning for key, _, meaning in keys if key == section), "")
-        rows = [[f"`{key}`", f"`{example}`", cell(meaning)] for key, example, meaning in keys if key != section]
         if section:
-            parts.append(f"## `{section}`\n")
-        if about:
-            parts.append(f"{cell(about[0].upper() + about[1:])}.\n")
-        parts.append(table(["key", "for example", "meaning"], rows))
+            parts.append(f"## `{section}`\n\n{cell(keys[0][1].capitalize())}.\n")
+        rows = [[f"`{key}`", cell(meaning)] for key, meaning in keys if key != section]
+        parts.append(table(["key", "meaning"], rows))
     return "\n".join(parts)
 
 

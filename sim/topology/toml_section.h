@@ -97,14 +97,20 @@ class Section {
     if (!has(key)) return std::nullopt;
     return integer(key, least, most);
   }
-  /// What the key with the field's name says: an integer or a text; not set where there is no such key.
-  FieldValue value(const Field& field) {
-    if (!has(field.name)) return {};
-    const auto* kind = std::get_if<Integer>(&field.kind);
-    const FieldValue value =
-        kind == nullptr ? FieldValue(text(field.name))
-                        : std::uint64_t{integer(field.name, static_cast<std::uint32_t>(kind->low),
-                                                static_cast<std::uint32_t>(kind->high))};
+  /// What the key with the field's name says; not set where there is no such key. A text with a unit may be a number, and
+  /// lists with a unit are lists of numbers.
+  FieldValue value(const Field& field, bool is_required = false) {
+    if (!has(field.name) && !is_required) return {};
+    FieldValue value;
+    if (const auto* kind = std::get_if<Integer>(&field.kind)) {
+      value = std::uint64_t{integer(field.name, static_cast<std::uint32_t>(kind->low),
+                                    static_cast<std::uint32_t>(kind->high))};
+    } else if (std::holds_alternative<Texts>(field.kind)) {
+      value = list_of(field);
+    } else {
+      const auto number = required(field.name).value_exact<std::int64_t>();
+      value = number && !field.unit.empty() ? std::to_string(*number) : text(field.name);
+    }
     require_allowed(field, value, fmt::format("{}: key '{}'", origin_, at(field.name)));
     return value;
   }
@@ -248,6 +254,31 @@ class Section {
     result.note = table.text("note");
     table.reject_other_keys();
     return result;
+  }
+
+  /// One or more, all different; or "all".
+  std::vector<std::string> list_of(const Field& field) {
+    const toml::node& node = required(field.name);
+    if (node.is_string()) {
+      if (text(field.name) == "all") return {"all"};
+      refuse(field.name,
+             fmt::format("it is {}; it must be {}", quote(text(field.name)), field.help));
+    }
+    const toml::array* array = node.as_array();
+    std::vector<std::string> list;
+    for (std::size_t i = 0; array != nullptr && i < array->size(); ++i) {
+      const toml::node& each = *array->get(i);
+      if (field.unit.empty() ? !each.is_string() : !each.is_integer()) break;
+      list.push_back(field.unit.empty() ? *each.value<std::string>()
+                                        : std::to_string(*each.value<std::int64_t>()));
+    }
+    std::vector<std::string> sorted = list;
+    std::ranges::sort(sorted);
+    const bool differ = std::ranges::adjacent_find(sorted) == sorted.end();
+    if (array == nullptr || list.empty() || list.size() != array->size() || !differ) {
+      refuse(field.name, fmt::format("it must be {}, one or more, all different", field.help));
+    }
+    return list;
   }
 
   std::vector<double> numbers_of(const toml::node& node, const std::string& where) const {

@@ -198,7 +198,7 @@ def test_every_key_of_a_study_is_on_the_page(tmp_path):
             (tmp_path / "x.toml").write_text(text)
             known |= set(re.search(r"allowed (?:in '[^']+' )?are ([^;]*)", arlab("study", str(tmp_path / "x.toml"), code=2))[1].strip().split(", "))
         tables |= {key for key in known if f"[{key}]" in documented or f"[[{key}]]" in documented}
-        assert {key for key, _, _ in documented[section]} - {section} == known - tables
+        assert {key for key, _ in documented[section]} - {section} == known - tables
         for key in known - tables:
             assert f"| `{key}` |" in page
     assert {section.strip("[]") for section in documented} - {""} == tables

@@ -15,6 +15,7 @@
 #include "reference/metrics/error.h"
 #include "reference/parallel.h"
 #include "reference/tensors/counter_random.h"
+#include "reference/tensors/synthetic.h"
 
 namespace arlab::kernels {
 namespace {
@@ -78,7 +79,9 @@ class Check {
     std::uint64_t seed = request().seed;
     for (const std::size_t elements : request().lengths) {
       for (const InputKind& kind : kInputs) {
-        cases_.push_back({&kind, elements, make_inputs(kind, seed++, dtype(), ranks_, elements)});
+        cases_.push_back({&kind, elements,
+                          make_synthetic(fmt::format(fmt::runtime(kind.spec), seed++), dtype(),
+                                         ranks_, elements)});
       }
     }
     kept_.resize(cases_.size());

@@ -20,6 +20,8 @@
 namespace arlab::kernels {
 namespace {
 
+using Bytes = std::vector<std::byte>;
+
 /// Makes three in seven blocks of 64 elements what adversarial tensors have once in millions of elements: as wide as the
 /// dtype is, from some -a to its largest number less a, so that differences from a rounded smallest element overflow; and
 /// as narrow as it can be, up to three units in the last place from some a, which a rounded one is far from; and zeros but
@@ -50,8 +52,6 @@ void put_rare_ranges(std::uint64_t seed, Tensor& tensor) {
   }
 }
 
-}  // namespace
-
 Tensor make_inputs(const InputKind& kind, std::uint64_t seed, DType dtype, std::size_t ranks,
                    std::size_t elements) {
   Tensor tensor =
@@ -59,10 +59,6 @@ Tensor make_inputs(const InputKind& kind, std::uint64_t seed, DType dtype, std::
   if (kind.has_rare_ranges) put_rare_ranges(seed, tensor);
   return tensor;
 }
-
-namespace {
-
-using Bytes = std::vector<std::byte>;
 
 /// The element of every rank's input that the element of an output is made of.
 std::size_t index_of_inputs(const Schedule& schedule, std::size_t rank, std::size_t index) {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "kernels/runtime/platforms.h"
-#include "reference/tensors/tensor.h"
 
 namespace arlab::kernels {
 
@@ -25,10 +24,6 @@ inline constexpr InputKind kInputs[] = {
     {"gaussian", "gaussian:sigma=1,seed={}"},
     {"adversarial", "adversarial:non_finite=0,seed={}", true},
     {"adversarial with NaN and infinities", "adversarial:non_finite=0.1,seed={}"}};
-
-/// Inputs of a kind, different on every rank.
-Tensor make_inputs(const InputKind& kind, std::uint64_t seed, DType dtype, std::size_t ranks,
-                   std::size_t elements);
 
 struct ConformanceRequest {
   std::vector<std::string> codecs = {};

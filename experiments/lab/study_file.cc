@@ -130,6 +130,7 @@ StudyInput read_input(Section section, const toml::table& table, const std::stri
     fail("{}: an input has either file or synthetic", where);
   }
   InputKeys keys = read<InputKeys>(section, where);
+  if (keys.tensors == std::vector<std::string>{"all"}) keys.tensors.clear();
   return {.name = keys.name,
           .file = keys.file,
           .tensors = keys.tensors,

@@ -18,7 +18,8 @@ namespace arlab::kernels {
 struct InputKind {
   const char* name;
   const char* spec;
-  bool has_rare_ranges = false;  ///< and some blocks as wide and as narrow as a dtype can be
+  /// Whether `conform` (not `judge`) puts in blocks as wide and as narrow as a dtype can be.
+  bool has_rare_ranges = false;
 };
 inline constexpr InputKind kInputs[] = {
     {"gaussian", "gaussian:sigma=1,seed={}"},

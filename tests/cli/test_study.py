@@ -129,7 +129,8 @@ def test_formats_agree(folder):
 
 def test_summary_is_the_median_and_the_worst(folder):
     text = STUDY.replace(
-        'file = "data{ranks}.npy"', f'file = "{ACTIVATIONS}/minilm_tp{{ranks}}.safetensors"'
+        'file = "data{ranks}.npy"',
+        f'file = "{ACTIVATIONS}/minilm_tp{{ranks}}.safetensors"\ntensors = "all"',
     )
     (folder / "tiny.toml").write_text(text.replace("[2, 4]", "[2]"))
     study("tiny.toml --out out", folder)

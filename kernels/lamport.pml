@@ -1,4 +1,4 @@
-/* The protocol of Lamport slots (collectives/lamport.h, one_shot_lamport.hip, two_shot_lamport.hip), for Spin.
+/* The protocol of Lamport slots (transport/lamport_slots.h, one_shot_lamport.hip, two_shot_lamport.hip), for Spin.
  *
  *   spin -a lamport.pml && cc -DSAFETY -O2 -o pan pan.c && ./pan -m100000
  *

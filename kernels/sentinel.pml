@@ -1,4 +1,4 @@
-/* The protocol of sentinel slots (collectives/sentinel_slots.h, one_shot_sentinel.hip, two_shot_sentinel.hip), for Spin.
+/* The protocol of sentinel slots (transport/sentinel_slots.h, one_shot_sentinel.hip, two_shot_sentinel.hip), for Spin.
  *
  *   spin -a sentinel.pml && cc -DSAFETY -O2 -o pan pan.c && ./pan -m100000
  *

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/codecs/choice.h"
-#include "kernels/collectives/team.h"
+#include "kernels/transport/team.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

@@ -3,8 +3,8 @@
 //   1   encode every slot, write the wire to its rank
 //   -   exchange
 //   2   decode what came from rank i into slot i of the output
-#include "kernels/collectives/exchange.h"
 #include "kernels/collectives/launch.h"
+#include "kernels/transport/flags.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     all_to_all_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
-  Exchange exchange(call.team, failed[0]);
+  FlagExchange exchange(call.team, failed[0]);
   const int ranks = call.team.layout.ranks;
 
 #pragma unroll 1

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "kernels/codecs/payload.h"
-#include "kernels/collectives/exchange.h"
+#include "kernels/transport/flags.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

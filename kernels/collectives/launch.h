@@ -6,7 +6,7 @@
 
 #include "kernels/codecs/choice.h"
 #include "kernels/collectives/batch.h"
-#include "kernels/collectives/sentinel_slots.h"
+#include "kernels/transport/sentinel_slots.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -15,6 +15,9 @@ inline namespace ARLAB_PLATFORM {
 template <class Codec, class Element>
 inline constexpr bool kWorksInLamportSlots =
     sizeof(typename Element::Bits) == 2 && Codec::kTuning.tuned;
+/// Words of 16 bytes in such a tile's wire, at most.
+template <class Codec>
+inline constexpr auto kLamportWords = static_cast<unsigned>(kMostTileBytes<Codec> / 16);
 /// Blocks of kernels with Lamport slots on a multiprocessor: they hold a wire of every rank, and one
 /// of sums, in shared memory.
 template <class Codec>

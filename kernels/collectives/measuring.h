@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/codecs/message_scale.h"
-#include "kernels/collectives/exchange.h"
+#include "kernels/transport/flags.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

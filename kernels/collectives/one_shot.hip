@@ -98,7 +98,7 @@ class OneShot {
 
   const Call& call_;
   const Codec& codec_;
-  Exchange exchange_;
+  FlagExchange exchange_;
   StagingBuffer<Codec> staging_;
 };
 

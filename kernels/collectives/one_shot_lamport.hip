@@ -1,7 +1,7 @@
 // one_shot where no block has more than one tile, with Lamport slots: of 2 to 8 ranks.
 #include "kernels/codecs/plain.h"
-#include "kernels/collectives/lamport_exchange.h"
 #include "kernels/collectives/launch.h"
+#include "kernels/transport/lamport.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -10,9 +10,10 @@ namespace {
 template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
     one_shot_lamport_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
-  ARLAB_SHARED_ARRAY(LamportMemory<Codec>, memory, 1);
+  constexpr unsigned kWords = kLamportWords<Codec>;
+  ARLAB_SHARED_ARRAY(LamportMemory<kWords>, memory, 1);
   touch_parameter(call);
-  LamportExchange<Codec> exchange(call, memory[0]);
+  LamportExchange<kWords> exchange(call.team, tile_bytes_of<Codec>(call) / 16, memory[0]);
   const int rank = call.team.rank;
   Tile tile;
   if (!tile_at(call, call.chunk[0], 0, 0, tile)) return;  // nor has this block on other ranks
@@ -47,7 +48,8 @@ __global__ void __launch_bounds__(kThreads, kLamportBlocks<Codec>)
     one_shot_direct_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec) {
   ARLAB_SHARED_ARRAY(DirectMemory, memory, 1);
   touch_parameter(call);
-  LamportExchange<Codec, DirectMemory> exchange(call, memory[0]);
+  LamportExchange<kLamportWords<Codec>, DirectMemory> exchange(
+      call.team, tile_bytes_of<Codec>(call) / 16, memory[0]);
   Tile tile;
   if (!tile_at(call, call.chunk[0], 0, 0, tile)) return;
   pdl_wait();

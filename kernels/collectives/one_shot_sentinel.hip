@@ -6,7 +6,7 @@
 // other rank where that is late, but never for what it has sent.
 #include "kernels/collectives/batch.h"
 #include "kernels/collectives/launch.h"
-#include "kernels/collectives/sentinel_exchange.h"
+#include "kernels/transport/sentinels.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

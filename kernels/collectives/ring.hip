@@ -8,8 +8,8 @@
 //   hops N .. 2N-3     exchange; decode what arrived into the output, pass the bytes on unchanged
 //
 // The own value of a chunk is read before its output is written, so the two may be the same memory.
-#include "kernels/collectives/exchange.h"
 #include "kernels/collectives/launch.h"
+#include "kernels/transport/flags.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
     ring_kernel(ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER Codec codec) {
   pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
-  Exchange exchange(call.team, failed[0]);
+  FlagExchange exchange(call.team, failed[0]);
   const int ranks = call.team.layout.ranks;
   const int rank = call.team.rank;
   const int next = (rank + 1) % ranks;

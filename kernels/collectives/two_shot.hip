@@ -12,8 +12,8 @@
 // slots, in one exchange; and between a signal and the wait for it, the round after it contributes
 // and the round before it gathers. Blocks start with different peers, to keep all links busy.
 #include "kernels/collectives/launch.h"
-#include "kernels/collectives/peers.h"
 #include "kernels/collectives/staging_buffer.h"
+#include "kernels/transport/peers.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -184,7 +184,7 @@ class TwoShot {
 
   const Call& call_;
   const Codec& codec_;
-  Exchange exchange_;
+  FlagExchange exchange_;
   StagingBuffer<Codec> staging_;
   const unsigned sums_at_;  // in a slot
 };

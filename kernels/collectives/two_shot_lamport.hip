@@ -1,16 +1,16 @@
 // two_shot where no block has more than one tile of a chunk, with Lamport slots: of 2 to 8 ranks. Codecs with a scale of the
 // message are measured before each of the two encodings.
-#include "kernels/collectives/lamport_exchange.h"
 #include "kernels/collectives/launch.h"
 #include "kernels/collectives/measuring.h"
+#include "kernels/transport/lamport.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
 
 template <class Codec>
-struct TwoShotLamportMemory : LamportMemory<Codec>, MeasuringMemoryOf<Codec> {
-  Uint4 sum[LamportMemory<Codec>::kWords];  // of the own chunk, encoded
+struct TwoShotLamportMemory : LamportMemory<kLamportWords<Codec>>, MeasuringMemoryOf<Codec> {
+  Uint4 sum[kLamportWords<Codec>];  // of the own chunk, encoded
 };
 
 template <class Codec, class Element>
@@ -21,7 +21,7 @@ class TwoShotLamport {
       : call_(call),
         codec_(codec),
         memory_(memory),
-        exchange_(call, memory),
+        exchange_(call.team, tile_bytes_of<Codec>(call) / 16, memory),
         measuring_(call.team, call.blocks, memory) {}
 
   ARLAB_DEVICE void run() {
@@ -155,7 +155,7 @@ class TwoShotLamport {
   const Call& call_;
   const Codec& codec_;
   TwoShotLamportMemory<Codec>& memory_;
-  LamportExchange<Codec> exchange_;
+  LamportExchange<kLamportWords<Codec>> exchange_;
   MeasuringOf<Codec, Element> measuring_;
 };
 

@@ -13,7 +13,7 @@
 #include "kernels/collectives/batch.h"
 #include "kernels/collectives/launch.h"
 #include "kernels/collectives/measuring.h"
-#include "kernels/collectives/sentinel_exchange.h"
+#include "kernels/transport/sentinels.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

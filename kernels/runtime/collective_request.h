@@ -13,7 +13,7 @@
 namespace arlab::kernels {
 
 /// How ranks tell each other that something has been stored: by flags behind it, or by sentinels,
-/// words that are there until something else is (collectives/sentinel_slots.h, lamport.h).
+/// words that are there until something else is (transport/sentinel_slots.h, lamport_slots.h).
 enum class Protocol : std::uint8_t { automatic, flags, sentinels };
 
 /// Two tiles in fp32: calls take no more, but for codecs whose groups are longer, which are refused

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/collectives/team.h"
 #include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/collective_request.h"
 #include "kernels/runtime/status.h"
+#include "kernels/transport/team.h"
 
 namespace arlab {
 struct Algorithm;

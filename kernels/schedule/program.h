@@ -1,7 +1,7 @@
 // What one rank does in a collective, as data: a Schedule of the reference, lowered (lower.h). One
 // kernel runs any program (run.hip).
 //
-// A program is a row of phases with an exchange between each two (collectives/exchange.h). In a
+// A program is a row of phases with an exchange between each two (transport/flags.h). In a
 // phase a rank works through its steps, in order; the wires that they send arrive with the exchange
 // behind the phase. A step is the same work on every tile of one chunk:
 //

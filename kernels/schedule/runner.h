@@ -1,8 +1,8 @@
 // A block's way through a program: what the kernels of all codecs share.
 #pragma once
 
-#include "kernels/collectives/exchange.h"
 #include "kernels/schedule/run.h"
+#include "kernels/transport/flags.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -78,7 +78,7 @@ class ProgramRunner {
   }
 
   const ProgramCall& call_;
-  Exchange exchange_;
+  FlagExchange exchange_;
 };
 
 }  // namespace ARLAB_PLATFORM

@@ -1,4 +1,4 @@
-// Inputs whose wires are full of words like kEmpty (kernels/collectives/sentinel_slots.h).
+// Inputs whose wires are full of words like kEmpty (kernels/transport/sentinel_slots.h).
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "kernels/collectives/sentinel_slots.h"
+#include "kernels/transport/sentinel_slots.h"
 #include "reference/codecs/registry.h"
 
 namespace arlab::kernels {

@@ -1,19 +1,16 @@
-// One block's side of the protocol of Lamport slots (lamport.h): it sends wires, reads wires, and
+// One block's side of the protocol of Lamport slots (lamport_slots.h): it sends wires, reads wires, and
 // leaves their slots empty.
 #pragma once
 
-#include "kernels/collectives/batch.h"
-#include "kernels/collectives/sentinel_exchange.h"
+#include "kernels/transport/sentinels.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 /// Wires in shared memory: what is sent to a rank, then what that rank has sent; at the block's own
 /// rank what it contributes itself.
-template <class Codec>
+template <unsigned kWords>
 struct LamportMemory {
-  static constexpr unsigned kWords = static_cast<unsigned>(kMostTileBytes<Codec> / 16);
-
   std::uint32_t failed;
   Uint4 wire[kMaxRanks][kWords];
 };
@@ -22,13 +19,13 @@ struct LamportMemory {
 using RankSet = std::uint32_t;
 inline constexpr RankSet kAllRanks = ~RankSet{0};
 
-/// All threads of a block use it together.
-template <class Codec, class Memory = LamportMemory<Codec>>
+/// All threads of a block use it together. kWords: of 16 bytes, in a wire at most.
+template <unsigned kWords, class Memory = LamportMemory<kWords>>
 class LamportExchange {
  public:
-  /// Looks at nothing that another kernel may write.
-  ARLAB_DEVICE LamportExchange(const Call& call, Memory& memory)
-      : team_(call.team), words_(tile_bytes_of<Codec>(call) / 16), memory_(memory) {}
+  /// Looks at nothing that another kernel may write. `words`: in a wire of this call.
+  ARLAB_DEVICE LamportExchange(const Team& team, unsigned words, Memory& memory)
+      : team_(team), words_(words), memory_(memory) {}
 
   /// To be called behind pdl_wait(). What is loaded before is still on its way. No barrier: there
   /// is one before anything is received.
@@ -175,7 +172,6 @@ class LamportExchange {
   }
 
  private:
-  static constexpr auto kWords = static_cast<unsigned>(kMostTileBytes<Codec> / 16);
   /// Pieces that a thread looks for at the same time, at most: all that it has of up to 4 ranks.
   static constexpr unsigned kAtOnce = (3 * kWords + kThreads - 1) / kThreads;
 
@@ -250,21 +246,8 @@ class LamportExchange {
     std::uint8_t* const valid_here =
         buffer_of(team, team.rank) +
         team.lamport.valid_flag(index_of(team, call, stage, piece.rank), piece.words);
-    Watchdog watchdog(team, piece.rank);
-    for (;;) {
-      const bool is_valid = load_acquire(valid_here) != 0;
-      const Uint4 words = load_relaxed_v4(slot(team, call, stage, piece));
-      if (!any_empty(words)) return words;
-      if (is_valid) {
-        store_relaxed(valid_here, 0);
-        return words;
-      }
-      const std::uint32_t reason = watchdog.expired();
-      if (reason != 0) {
-        give_up(team, reason, memory.failed);
-        return words;
-      }
-    }
+    return arlab::kernels::wait_for_words(team, slot(team, call, stage, piece), valid_here,
+                                          piece.rank, memory.failed);
   }
 
   /// Whether this thread meets the other ranks: threads of block 0 that have the fewest words do.

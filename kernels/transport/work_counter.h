@@ -2,7 +2,7 @@
 // its own.
 #pragma once
 
-#include "kernels/collectives/team.h"
+#include "kernels/transport/team.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

@@ -4,9 +4,9 @@
 
 #include <cstddef>
 
-#include "kernels/collectives/call_description.h"
-#include "kernels/collectives/lamport.h"
-#include "kernels/collectives/sentinel_slots.h"
+#include "kernels/transport/call_description.h"
+#include "kernels/transport/lamport_slots.h"
+#include "kernels/transport/sentinel_slots.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -27,7 +27,7 @@ inline constexpr std::size_t kWorkCounterWords = 2;
 ///   slots     [epoch modulo 4][block][from]: `slot_bytes` of wire bytes, written by that block of
 ///             rank `from`
 ///   sentinel slots of one_shot, and of two_shot  (sentinel_slots.h), behind those
-///   Lamport slots  (lamport.h) behind those
+///   Lamport slots  (lamport_slots.h) behind those
 ///
 /// A block of one rank exchanges data with the same block of the other ranks only. Where its slots
 /// are depends on nothing but what the communicator was made with, never on a call.

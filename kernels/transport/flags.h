@@ -1,8 +1,9 @@
-// One block's side of the protocol (kernels/PROTOCOL.md): it fills slots of other ranks, runs an
-// exchange, and reads its own slots.
+// One block's side of the protocol with flags (kernels/PROTOCOL.md): it fills slots of other ranks,
+// runs an exchange, and reads its own slots. And what all three protocols have in common: who waits
+// for a rank that does not come, and how a team gives up.
 #pragma once
 
-#include "kernels/collectives/team.h"
+#include "kernels/transport/team.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -154,9 +155,9 @@ ARLAB_DEVICE void wait_for_flag(const Team& team, int block, int from, std::uint
 }
 
 /// All threads of a block use it together.
-class Exchange {
+class FlagExchange {
  public:
-  ARLAB_DEVICE Exchange(const Team& team, std::uint32_t& failed)
+  ARLAB_DEVICE FlagExchange(const Team& team, std::uint32_t& failed)
       : team_(team),
         block_(static_cast<int>(blockIdx.x)),
         signalled_(global_pointer(team.epochs)[blockIdx.x]),

@@ -2,7 +2,7 @@
 // at a time.
 #pragma once
 
-#include "kernels/collectives/team.h"
+#include "kernels/transport/team.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

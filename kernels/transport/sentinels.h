@@ -2,8 +2,8 @@
 // their slots are free, sends wires, reads wires, and gives credits back.
 #pragma once
 
-#include "kernels/collectives/call.h"
-#include "kernels/collectives/work_counter.h"
+#include "kernels/transport/flags.h"
+#include "kernels/transport/work_counter.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -30,6 +30,28 @@ struct SentinelMemory {
 ARLAB_DEVICE bool any_empty(const Uint4& words) {
   return words.word[0] == kEmpty || words.word[1] == kEmpty || words.word[2] == kEmpty ||
          words.word[3] == kEmpty;
+}
+
+/// Waits for words of a wire from rank `from` until none is empty, or their flag says that they are
+/// valid as they are; the flag is taken back. When that rank has not sent them in time, this one
+/// gives up, and so will the block: `failed`.
+ARLAB_DEVICE Uint4 wait_for_words(const Team& team, const std::uint8_t* at,
+                                  std::uint8_t* valid_flag, int from, std::uint32_t& failed) {
+  Watchdog watchdog(team, from);
+  for (;;) {
+    const bool is_valid = load_acquire(valid_flag) != 0;
+    const Uint4 words = load_relaxed_v4(at);
+    if (!any_empty(words)) return words;
+    if (is_valid) {
+      store_relaxed(valid_flag, 0);
+      return words;
+    }
+    const std::uint32_t reason = watchdog.expired();
+    if (reason != 0) {
+      give_up(team, reason, failed);
+      return words;
+    }
+  }
 }
 
 /// Words of 16 bytes of an item's wire.
@@ -92,7 +114,7 @@ class SentinelExchange {
   // same. `thread` is 0 and more for threads that have time.
 
   /// The first half of that exchange, to be called by all threads before this block waits for other
-  /// ranks. As Exchange::signal(), but no release, since it hands nothing over. Not before the
+  /// ranks. As FlagExchange::signal(), but no release, since it hands nothing over. Not before the
   /// first wires are sent, or cannot be: the fence in begin() would wait for it.
   ARLAB_DEVICE void signal(unsigned thread) const {
     if (blockIdx.x != 0 || thread >= static_cast<unsigned>(team_.layout.ranks)) return;
@@ -191,21 +213,7 @@ class SentinelExchange {
   ARLAB_DEVICE Uint4 wait_for_words(const std::uint8_t* at, int from,
                                     const WordsOfWire& which) const {
     std::uint8_t* const valid_here = valid_flag(team_.rank, which);
-    Watchdog watchdog(team_, from);
-    for (;;) {
-      const bool is_valid = load_acquire(valid_here) != 0;
-      const Uint4 words = load_relaxed_v4(at);
-      if (!any_empty(words)) return words;
-      if (is_valid) {
-        store_relaxed(valid_here, 0);
-        return words;
-      }
-      const std::uint32_t reason = watchdog.expired();
-      if (reason != 0) {
-        give_up(team_, reason, memory_.failed);
-        return words;
-      }
-    }
+    return arlab::kernels::wait_for_words(team_, at, valid_here, from, memory_.failed);
   }
 
   // Each of the first threads asks one rank about one window: that before the item's in its slot,

@@ -363,6 +363,20 @@ FitDefinition fit_of(const std::string& family, const Measurements& measurements
   return fit;
 }
 
+struct ListedMachine {
+  std::string name;
+  std::string device;  ///< in small letters
+  Rank ranks;
+};
+std::vector<ListedMachine> listed_machines() {
+  std::vector<ListedMachine> all;
+  for (const std::string& name : listed_topologies()) {
+    const Topology topology = find_topology(name);
+    all.push_back({name, lower(topology.device.name), topology.ranks.value});
+  }
+  return all;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> header_of(const fs::path& file) {
@@ -377,18 +391,19 @@ std::map<std::string, std::string> header_of(const fs::path& file) {
 }
 
 std::string machine_named(const std::string& machine, Rank ranks) {
-  const std::vector<std::string> listed = listed_topologies();
+  // Read once: a file of times has many lines, and asks for each.
+  static const std::vector<ListedMachine> listed = listed_machines();
   std::string wanted = lower(machine);
-  if (std::find(listed.begin(), listed.end(), wanted) != listed.end()) wanted = family_of(wanted);
   std::set<std::string> families;
   std::vector<std::string> found;
-  for (const std::string& name : listed) {
-    const std::string family = family_of(name);
-    const Topology topology = find_topology(name);
-    families.insert(family);
-    if (topology.ranks.value != ranks) continue;
-    if (family == wanted || begins_with_words(lower(topology.device.name), wanted)) {
-      found.push_back(name);
+  for (const ListedMachine& each : listed) {
+    families.insert(family_of(each.name));
+    if (each.name == wanted) wanted = family_of(wanted);
+  }
+  for (const ListedMachine& each : listed) {
+    if (each.ranks != ranks) continue;
+    if (family_of(each.name) == wanted || begins_with_words(each.device, wanted)) {
+      found.push_back(each.name);
     }
   }
   if (found.size() == 1) return found[0];

@@ -569,6 +569,16 @@ void require_codecs(const Topology& topology, std::string_view origin) {
   }
 }
 
+/// Where flags are written and polled side by side, one more costs nothing.
+bool may_be_zero_quantity(std::string_view key) {
+  return key.ends_with("message_us") || key.ends_with("hop_us") ||
+         key.ends_with("overhead.step_us") || key.ends_with("sentinels.fill_us") ||
+         key.ends_with("rendezvous_us") || key.ends_with("drift_us") ||
+         key.ends_with("library.low_latency_channel_gb_per_s") ||
+         key.ends_with("library.exchange_gb_per_s") ||
+         key.find("blocks.multiprocessor") != std::string_view::npos;
+}
+
 }  // namespace
 
 void require_valid(const Topology& topology, std::string_view origin) {
@@ -596,38 +606,31 @@ void require_valid(const Topology& topology, std::string_view origin) {
         "reduction = true",
         origin);
   }
-  const auto require_quantity = [&](const std::string& key, const Quantity& quantity) {
+  // Called for each simulation, so a key is looked at only where its value is not allowed for all.
+  const auto require_quantity = [&](std::string_view key, const Quantity& quantity) {
+    const double value = quantity.value;
     // Less than 1 would mean that two times take longer together than one after the other.
-    const bool overlap = key.ends_with("_overlap");
-    if (overlap && !(quantity.value >= 1 && quantity.value <= kLargestOverlap)) {
+    if (!(value >= 1 && value <= kLargestOverlap) && key.ends_with("_overlap")) {
       fail(
           "{}: key '{}.value': {} is out of range; allowed is 1 (one after the other) to {} (the "
           "longer alone)",
-          origin, key, quantity.value, kLargestOverlap);
+          origin, key, value, kLargestOverlap);
     }
     // More than all of the bandwidth there is not.
-    if (key.ends_with("efficiency") && quantity.value > 1) {
-      fail("{}: key '{}.value': {} is out of range; allowed is {} to 1", origin, key,
-           quantity.value, kSmallestQuantity);
+    if (value > 1 && key.ends_with("efficiency")) {
+      fail("{}: key '{}.value': {} is out of range; allowed is {} to 1", origin, key, value,
+           kSmallestQuantity);
     }
-    const bool channels = key.ends_with(".channels");
-    if (channels && !(quantity.value >= 1 && quantity.value <= kMostChannels &&
-                      quantity.value == std::floor(quantity.value))) {
+    const bool is_count = value >= 1 && value <= kMostChannels && value == std::floor(value);
+    if (!is_count && key.ends_with(".channels")) {
       fail("{}: key '{}.value': {} is out of range; allowed is a whole number from 1 to {}", origin,
-           key, quantity.value, kMostChannels);
+           key, value, kMostChannels);
     }
-    // Where flags are written and polled side by side, one more costs nothing.
-    const bool may_be_zero = key.ends_with("message_us") || key.ends_with("hop_us") ||
-                             key.ends_with("overhead.step_us") ||
-                             key.ends_with("sentinels.fill_us") || key.ends_with("rendezvous_us") ||
-                             key.ends_with("drift_us") ||
-                             key.ends_with("library.low_latency_channel_gb_per_s") ||
-                             key.ends_with("library.exchange_gb_per_s") ||
-                             key.find("blocks.multiprocessor") != std::string::npos;
-    if (quantity.value == 0 && (may_be_zero || !is_given(quantity))) return;
-    if (quantity.value >= kSmallestQuantity && quantity.value <= kLargestQuantity) return;
-    fail("{}: key '{}.value': {} is out of range; allowed is {}{} to {}", origin, key,
-         quantity.value, may_be_zero ? "0, or " : "", kSmallestQuantity, kLargestQuantity);
+    if (value >= kSmallestQuantity && value <= kLargestQuantity) return;
+    const bool may_be_zero = may_be_zero_quantity(key);
+    if (value == 0 && (may_be_zero || !is_given(quantity))) return;
+    fail("{}: key '{}.value': {} is out of range; allowed is {}{} to {}", origin, key, value,
+         may_be_zero ? "0, or " : "", kSmallestQuantity, kLargestQuantity);
   };
   for_each_quantity(topology, require_quantity);
   for (const DeviceOverride& each : topology.device_overrides) {

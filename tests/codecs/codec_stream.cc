@@ -1,17 +1,19 @@
-// codec_stream CODEC DTYPE encode|clamped|decode N: encodes or decodes raw tensors of N elements,
-// as many as stdin holds, to stdout; `clamped` writes the count of clamped elements of each, 8
-// bytes. codec_stream synthetic DTYPE SPEC N: writes N elements of make_synthetic(SPEC).
+// codec_stream: answers requests of stdin on stdout, one after the other. A request is a line, and behind it BYTES bytes:
 //
-// For a test that has another implementation to compare with.
+//   CODEC DTYPE encode|clamped|decode N BYTES   a raw tensor or wire of N elements, encoded or decoded; `clamped`: how many elements
+//                                               were clamped, 8 bytes
+//   synthetic DTYPE SPEC N 0                    N elements of make_synthetic(SPEC)
+//
+// An answer is a line with its number of bytes, then these. For a test that has another implementation to compare with: one
+// process for thousands of messages.
 #include <bit>
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <functional>
-#include <optional>
+#include <iostream>
+#include <limits>
 #include <span>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "reference/codecs/registry.h"
@@ -23,72 +25,45 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-void write_all(std::span<const std::byte> bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size()) {
-    arlab::fail("cannot write to stdout");
-  }
-}
+Bytes copy_of(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
 
-/// Calls convert(in, out) for every in.size() bytes of stdin and writes out.
-void convert_stdin(Bytes in, Bytes out, const std::function<void(const Bytes&, Bytes&)>& convert) {
-  for (;;) {
-    const std::size_t count = std::fread(in.data(), 1, in.size(), stdin);
-    if (count == 0) return;
-    if (count != in.size()) arlab::fail("stdin ends within a tensor");
-    convert(in, out);
-    write_all(out);
-  }
-}
-
-void run(std::string_view codec_name, std::string_view dtype_name, std::string_view action,
-         std::size_t elements) {
+Bytes answer(const std::string& codec_name, arlab::DType dtype, const std::string& action,
+             std::size_t elements, const Bytes& in) {
   if (codec_name == "synthetic") {
-    write_all(arlab::make_synthetic(action, arlab::parse_dtype(dtype_name), 1, elements).bytes());
-    return;
+    return copy_of(arlab::make_synthetic(action, dtype, 1, elements).bytes());
   }
   const arlab::CodecPtr codec = arlab::find_codec(codec_name);
-  const arlab::DType dtype = arlab::parse_dtype(dtype_name);
-  const Bytes payload(elements * arlab::size_of(dtype));
-  const Bytes wire(codec->wire_bytes(dtype, elements));
-  if (action == "encode") {
-    convert_stdin(payload, wire,
-                  [&](const Bytes& in, Bytes& out) { codec->encode(dtype, in, out); });
-  } else if (action == "decode") {
-    convert_stdin(wire, payload,
-                  [&](const Bytes& in, Bytes& out) { codec->decode(dtype, in, out); });
-  } else if (action == "clamped") {
-    convert_stdin(payload, Bytes(8), [&, ignored = wire](const Bytes& in, Bytes& out) mutable {
-      arlab::EncodeCounts counts;
-      codec->encode(dtype, in, ignored, &counts);
-      const auto bytes = std::as_bytes(std::span(&counts.clamped, 1));
-      out.assign(bytes.begin(), bytes.end());
-    });
-  } else {
-    arlab::fail("unknown action '{}': allowed are encode, decode, clamped", action);
+  Bytes wire(codec->wire_bytes(dtype, elements));
+  Bytes payload(elements * arlab::size_of(dtype));
+  if (action == "decode") {
+    codec->decode(dtype, in, payload);
+    return payload;
   }
-}
-
-std::optional<std::size_t> parse_count(std::string_view text) {
-  std::size_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size() || count == 0) return std::nullopt;
-  return count;
+  arlab::EncodeCounts counts;
+  codec->encode(dtype, in, wire, action == "clamped" ? &counts : nullptr);
+  if (action == "clamped") return copy_of(std::as_bytes(std::span(&counts.clamped, 1)));
+  if (action == "encode") return wire;
+  arlab::fail("unknown action '{}': allowed are encode, decode, clamped", action);
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const std::optional<std::size_t> elements = parse_count(argc == 5 ? argv[4] : "");
-  if (!elements) {
-    std::fputs(
-        "usage: codec_stream CODEC DTYPE encode|clamped|decode N, or codec_stream synthetic DTYPE "
-        "SPEC N\n",
-        stderr);
-    return 2;
-  }
+int main() {
+  std::ios::sync_with_stdio(false);
+  std::string codec, dtype, action;
+  std::size_t elements = 0, bytes = 0;
   try {
-    run(argv[1], argv[2], argv[3], *elements);
-    return std::fflush(stdout) == 0 ? 0 : 1;
+    while (std::cin >> codec >> dtype >> action >> elements >> bytes) {
+      std::cin.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+      Bytes in(bytes);
+      std::cin.read(reinterpret_cast<char*>(in.data()), static_cast<std::streamsize>(bytes));
+      const Bytes out = answer(codec, arlab::parse_dtype(dtype), action, elements, in);
+      std::cout << out.size() << '\n';
+      std::cout.write(reinterpret_cast<const char*>(out.data()),
+                      static_cast<std::streamsize>(out.size()));
+      std::cout.flush();
+    }
+    return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "codec_stream: %s\n", error.what());
     return 2;

@@ -3,6 +3,7 @@
 import functools
 import os
 import subprocess
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,11 +15,27 @@ LENGTHS = [*range(1, 34), 63, 64, 65, 127, 128, 129, 1000, 4095, 4096, 4097, 819
 KIND = 3 << 13  # elements of each kind in a payload
 
 
-def codec_stream(*arguments, stdin=b""):
-    program = Path(os.environ["ARLAB_BIN"]) / "codec_stream"
-    return subprocess.run(
-        [program, *map(str, arguments)], input=stdin, stdout=subprocess.PIPE, check=True
-    ).stdout
+BACKGROUND = ThreadPoolExecutor(2)
+streams = threading.local()  # a process for each thread
+
+
+def codec_stream(codec, dtype, action, elements, stdin=b""):
+    """What the C++ makes of one message; ValueError, with its own words, where it refuses."""
+    if not hasattr(streams, "process"):
+        program = Path(os.environ["ARLAB_BIN"]) / "codec_stream"
+        streams.process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    process = streams.process
+    process.stdin.write(b"%s\n%s" % (f"{codec} {dtype} {action} {elements} {len(stdin)}".encode(), stdin))
+    process.stdin.flush()
+    length = process.stdout.readline()
+    if not length:
+        del streams.process
+        raise ValueError(process.communicate()[1].decode())
+    answer = process.stdout.read(int(length))
+    assert len(answer) == int(length), "codec_stream ended within an answer"
+    return answer
 
 
 # Payloads: bit patterns.
@@ -158,18 +175,15 @@ def cpp_decode(codec, dtype, wire, elements):
 
 def check(codec, dtype, x, what, count=True):
     """Wire, decoded values and the count of clamped elements of one message, the C++ beside the oracle."""
-    with ThreadPoolExecutor(2) as background:
-        cpp = lambda action: background.submit(
-            codec_stream, codec.name, dtype, action, len(x), stdin=x.tobytes()
-        )
-        actual, actual_count = cpp("encode"), count and cpp("clamped")
-        wire, clamped = codec.encode_and_count(dtype, x)
-        assert len(wire) == codec.wire_bytes(dtype, len(x)), what
-        assert not report(wire, np.frombuffer(actual.result(), np.uint8), f"{what}: wire")
-        actual = background.submit(cpp_decode, codec, dtype, wire, len(x))
-        assert not report(codec.decode(dtype, wire, len(x)), actual.result(), f"{what}: decoded")
-        if count:
-            assert int(np.frombuffer(actual_count.result(), np.uint64)[0]) == clamped, f"{what}: clamped"
+    cpp = lambda action: BACKGROUND.submit(codec_stream, codec.name, dtype, action, len(x), stdin=x.tobytes())
+    actual, actual_count = cpp("encode"), count and cpp("clamped")
+    wire, clamped = codec.encode_and_count(dtype, x)
+    assert len(wire) == codec.wire_bytes(dtype, len(x)), what
+    assert not report(wire, np.frombuffer(actual.result(), np.uint8), f"{what}: wire")
+    actual = BACKGROUND.submit(cpp_decode, codec, dtype, wire, len(x))
+    assert not report(codec.decode(dtype, wire, len(x)), actual.result(), f"{what}: decoded")
+    if count:
+        assert int(np.frombuffer(actual_count.result(), np.uint64)[0]) == clamped, f"{what}: clamped"
 
 
 def check_wire(codec, dtype, wire, elements, what):

@@ -276,7 +276,8 @@ struct NvFp4 {
   }
 
   ARLAB_DEVICE Encoded encode(const Float8& x, const Statistics& s, const GroupPosition& at) const {
-    const float number = NvFp4Blocks{.rounding = rounding}.number_of(s.high);
+    // Of no finite element the largest is 0, not what statistics begin with.
+    const float number = NvFp4Blocks{.rounding = rounding}.number_of(max_of(s.high, 0.0f));
     const auto blocks = encode_scaled(FastNvFp4Blocks{{number, rounding}}, x, at.count);
     return {blocks.codes, blocks.scale, number};
   }

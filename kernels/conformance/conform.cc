@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -52,11 +54,24 @@ void put_rare_ranges(std::uint64_t seed, Tensor& tensor) {
   }
 }
 
+/// Messages of random tensors hardly ever have no finite element, of which a scale can be made.
+constexpr std::size_t kFew = 16;
+void put_no_finite(Tensor& tensor) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (std::size_t rank = 0; rank < tensor.ranks(); ++rank) {
+    for (std::size_t i = 0; i < tensor.elements_per_rank(); ++i) {
+      const float x = std::array{kInfinity - kInfinity, kInfinity, -kInfinity}[(rank + i) % 3];
+      store_value(tensor.dtype, x, tensor.rank_bytes(rank), i);
+    }
+  }
+}
+
 Tensor make_inputs(const InputKind& kind, std::uint64_t seed, DType dtype, std::size_t ranks,
                    std::size_t elements) {
   Tensor tensor =
       make_synthetic(fmt::format(fmt::runtime(kind.spec), seed), dtype, ranks, elements);
-  if (kind.has_rare_ranges) put_rare_ranges(seed, tensor);
+  if (kind.rare == InputKind::Rare::ranges) put_rare_ranges(seed, tensor);
+  if (kind.rare == InputKind::Rare::few_not_finite && elements <= kFew) put_no_finite(tensor);
   return tensor;
 }
 

@@ -14,17 +14,20 @@
 
 namespace arlab::kernels {
 
-/// What a case runs on.
+/// What a case runs on. What `conform` (not `judge`) puts in besides: blocks as wide and as narrow as a dtype can be, or, in tensors
+/// of a few elements, none that is finite.
 struct InputKind {
+  enum class Rare { nothing, ranges, few_not_finite };
+
   const char* name;
   const char* spec;
-  /// Whether `conform` (not `judge`) puts in blocks as wide and as narrow as a dtype can be.
-  bool has_rare_ranges = false;
+  Rare rare = Rare::nothing;
 };
 inline constexpr InputKind kInputs[] = {
     {"gaussian", "gaussian:sigma=1,seed={}"},
-    {"adversarial", "adversarial:non_finite=0,seed={}", true},
-    {"adversarial with NaN and infinities", "adversarial:non_finite=0.1,seed={}"}};
+    {"adversarial", "adversarial:non_finite=0,seed={}", InputKind::Rare::ranges},
+    {"adversarial with NaN and infinities", "adversarial:non_finite=0.1,seed={}",
+     InputKind::Rare::few_not_finite}};
 
 struct ConformanceRequest {
   std::vector<std::string> codecs = {};

@@ -528,6 +528,32 @@ TEST(Conformance, SeesDifferencesThatOverflow) {
   EXPECT_GT(mismatches, 0U);
 }
 
+/// nvfp4 whose tensor scale, where nothing is finite, is 2688 / -inf and not 1.
+TEST(Conformance, SeesAScaleMadeOfNothing) {
+  class WithoutDefault final : public testing::MistakenPlatform {
+   public:
+    using MistakenPlatform::MistakenPlatform;
+    Status encode(const std::string& codec, DType dtype, std::span<const std::byte> payload,
+                  std::span<std::byte> wire, const EncodeContext& context) const override {
+      bool has_finite = false;
+      for (std::size_t i = 0; i < payload.size() / size_of(dtype); ++i) {
+        has_finite = has_finite || std::isfinite(load_value(dtype, payload, i));
+      }
+      const Status status = host().encode(codec, dtype, payload, wire, context);
+      if (!has_finite) store_value(DType::fp32, -0.0F, wire, 0);
+      return status;
+    }
+  };
+  emulator::configure({});
+  const auto check = [](const ConformanceRow& row) {
+    if (row.subject == "encode") {
+      EXPECT_GT(row.mismatches, 0U);
+    }
+  };
+  const ConformanceRequest request = {.codecs = {"nvfp4"}, .lengths = {9}};
+  ASSERT_TRUE(run_conformance(WithoutDefault(host()), request, check).ok());
+}
+
 TEST(Conformance, SaysWhatCannotBeRun) {
   class WithoutGroups final : public testing::MistakenPlatform {
    public:

@@ -109,12 +109,16 @@ std::uint64_t count_of(const Section& section, const std::string& text, const ch
   }
 }
 
+bool is_all(const std::vector<std::string>& names) {
+  return names == std::vector<std::string>{"all"};
+}
+
 /// `all`, or names that `check` accepts (it throws for others, and may change them).
 template <class Check>
 std::vector<std::string> names(const Section& section, const char* key,
                                std::vector<std::string> chosen, std::vector<std::string> all,
                                Check check) {
-  if (chosen == std::vector<std::string>{"all"}) return all;
+  if (is_all(chosen)) return all;
   for (std::string& name : chosen) {
     try {
       check(name);
@@ -130,7 +134,7 @@ StudyInput read_input(Section section, const toml::table& table, const std::stri
     fail("{}: an input has either file or synthetic", where);
   }
   InputKeys keys = read<InputKeys>(section, where);
-  if (keys.tensors == std::vector<std::string>{"all"}) keys.tensors.clear();
+  if (is_all(keys.tensors)) keys.tensors.clear();
   return {.name = keys.name,
           .file = keys.file,
           .tensors = keys.tensors,

@@ -228,6 +228,8 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   arlab::register_all();
+  const std::string target = arlab::vector_target(*arlab::accelerated(arlab::find_codec("qr-q4")));
+  benchmark::AddCustomContext("vectors of the codecs", target.empty() ? "none" : target);
   arlab::WithRatios reporter;
   benchmark::RunSpecifiedBenchmarks(&reporter);
   benchmark::Shutdown();

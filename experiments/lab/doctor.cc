@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -12,6 +13,8 @@
 #include "experiments/lab/questions.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
+#include "reference/codecs/simd/accelerated.h"
+#include "reference/codecs/simd/halves.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/memory.h"
 #include "sim/topology/topology.h"
@@ -65,14 +68,22 @@ void look_at_machine(Findings& findings) {
   findings.add("processor", "here",
                fmt::format("{} hardware threads, {} of memory available",
                            std::thread::hardware_concurrency(), memory_text(available_memory())));
-#if defined(__x86_64__)
-  const bool vectors = __builtin_cpu_supports("avx2") != 0;
-  findings.add("AVX2", vectors ? "here" : "missing",
-               vectors ? "the reference's codecs run with vectors"
-                       : "the reference's codecs run without vectors, 20 to 90 times slower");
-#else
-  findings.add("AVX2", "missing", "the reference's codecs run without vectors on this processor");
-#endif
+  // The codecs themselves are asked: a processor may have vectors that they do not use.
+  std::map<std::string, std::size_t> codecs_on;
+  const std::vector<std::string> names = listed_codecs();
+  for (const std::string& name : names) ++codecs_on[vector_target(*accelerated(find_codec(name)))];
+  codecs_on.erase("");
+  std::string detail;
+  for (const auto& [target, count] : codecs_on) {
+    detail += fmt::format("{}: {} of {} listed codecs, ", target, count, names.size());
+  }
+  const std::string of_sums = target_of_halves();
+  findings.add("vectors", codecs_on.empty() || of_sums.empty() ? "missing" : "here",
+               fmt::format("{}{} of fp16",
+                           codecs_on.empty() ? "no codec has vectors, "
+                                               "which are 20 to 90 times faster; "
+                                             : detail,
+                           of_sums.empty() ? "no sums" : "sums"));
 }
 
 /// A kind of GPUs: whether the machine has them, and whether this program can use them.

@@ -1,5 +1,6 @@
 #include "reference/codecs/native_sum.h"
 
+#include "reference/codecs/simd/halves.h"
 #include "reference/formats/with_arithmetic.h"
 #include "reference/wide.h"
 
@@ -20,7 +21,7 @@ ARLAB_WIDE void add_any(DType dtype, bool clamp, std::span<std::byte> sum,
                         std::span<const std::byte> addend) {
   switch (dtype) {
     case DType::fp16:
-      return clamp ? add<ClampedFp16>(sum, addend) : add<Fp16Arithmetic>(sum, addend);
+      return add_halves(elements_of<std::uint16_t>(sum), elements_of<std::uint16_t>(addend), clamp);
     case DType::bf16:
       return add<Bf16Arithmetic>(sum, addend);
     case DType::fp32:

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "reference/codecs/simd/halves.h"
 #include "reference/formats/payload_arithmetic.h"
 #include "reference/parallel.h"
 #include "reference/wide.h"
@@ -38,7 +39,7 @@ ARLAB_WIDE void to_doubles(DType dtype, const std::byte* payload, std::size_t co
     for (std::size_t i = 0; i < count; ++i) out[i] = values[i];
   } else if (const auto* bits = reinterpret_cast<const std::uint16_t*>(payload);
              dtype == DType::fp16) {
-    for (std::size_t i = 0; i < count; ++i) out[i] = half_to_float(bits[i]);
+    doubles_of_halves({bits, count}, out);
   } else {
     for (std::size_t i = 0; i < count; ++i) out[i] = bfloat16_to_float(bits[i]);
   }

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "reference/codecs/simd/halves.h"
 #include "reference/formats/bfloat16.h"
 #include "reference/formats/half.h"
 #include "reference/parallel.h"
@@ -130,16 +131,18 @@ Fill parse_spec(std::string_view spec, const Payload& payload) {
 
 constexpr std::size_t kSlice = 2048;  // elements; a thread's buffer stays in its first-level cache
 
-/// Clamp, RN to fp32, RN to the dtype.
+/// Clamp, RN to fp32, RN to the dtype, of up to kSlice values.
 ARLAB_WIDE void round_into(std::span<const double> values, DType dtype, std::span<std::byte> out) {
   const double limit = max_finite(dtype);
   const auto clamped = [limit](double value) {
     return static_cast<float>(std::min(std::max(value, -limit), limit));
   };
+  std::array<float, kSlice> floats;
   switch (dtype) {
     case DType::fp16:
-      std::ranges::transform(values, reinterpret_cast<std::uint16_t*>(out.data()),
-                             [&](double value) { return half_from_float(clamped(value)); });
+      std::ranges::transform(values, floats.begin(), clamped);
+      halves_of_floats(std::span(floats).first(values.size()), false,
+                       reinterpret_cast<std::uint16_t*>(out.data()));
       break;
     case DType::bf16:
       std::ranges::transform(values, reinterpret_cast<std::uint16_t*>(out.data()),

@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "reference/codecs/simd/halves.h"
 #include "reference/formats/bfloat16.h"
 #include "reference/formats/half.h"
 
@@ -145,7 +146,7 @@ std::vector<float> to_floats(const Tensor& tensor) {
   std::vector<float> values(tensor.element_count());
   switch (tensor.dtype) {
     case DType::fp16:
-      std::ranges::transform(tensor.bits16(), values.begin(), half_to_float);
+      floats_of_halves(tensor.bits16(), values.data());
       break;
     case DType::bf16:
       std::ranges::transform(tensor.bits16(), values.begin(), bfloat16_to_float);

@@ -163,7 +163,7 @@ def test_doctor_says_what_is_here_and_how_to_get_the_rest(tmp_path):
     assert findings["CMake"]["state"] == "here"
     for each in report["findings"]:
         assert each["detail"]
-        if each["state"] in ("missing", "not built", "not installed") and each["what"] != "AVX2":
+        if each["state"] in ("missing", "not built", "not installed") and each["what"] != "vectors":
             assert each["how_to_get_it"], each
     narrow = on_terminal("doctor", tmp_path, 120)
     assert max(len(line) for line in narrow.splitlines() if "/" not in line) <= 120

@@ -3,6 +3,7 @@
 #include <typeinfo>
 
 #include "reference/codecs/registry.h"
+#include "reference/codecs/simd/accelerated_codec.h"
 
 namespace arlab {
 
@@ -38,6 +39,11 @@ CodecPtr accelerated(CodecPtr scalar) {
     if (result) return is_from_registry(*scalar) ? result : scalar;
   }
   return scalar;
+}
+
+std::string vector_target(const Codec& codec) {
+  const auto* const vectors = dynamic_cast<const VectorCodec*>(&codec);
+  return vectors != nullptr ? vectors->target() : "";
 }
 
 }  // namespace arlab

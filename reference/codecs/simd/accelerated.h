@@ -1,6 +1,8 @@
 // Codecs by vector instructions, with the bits of the scalar ones.
 #pragma once
 
+#include <string>
+
 #include "reference/codecs/codec.h"
 
 namespace arlab {
@@ -12,5 +14,10 @@ namespace arlab {
 /// What is rare enough (blocks that are not finite, say) is left to the scalar codec, so the result
 /// keeps a pointer to it.
 CodecPtr accelerated(CodecPtr scalar);
+
+/// Highway's name of the instructions that a codec of accelerated() runs on this processor, "AVX2"
+/// or "NEON"; empty where it runs the scalar codec. It is the dispatched code that says so, because a
+/// processor may have vectors that the codecs do not use.
+std::string vector_target(const Codec& codec);
 
 }  // namespace arlab

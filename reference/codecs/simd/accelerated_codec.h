@@ -20,17 +20,28 @@ struct CodecFunctions {
                  std::span<std::byte> wire, EncodeCounts* counts) = nullptr;
   Decode decode = nullptr;
   Decode decode_add = nullptr;
+  const char* target = "";
+};
+
+/// A codec that may run with vectors.
+class VectorCodec : public Codec {
+ public:
+  using Codec::Codec;
+  /// Highway's name of the instructions that it runs on this processor; empty if scalar.
+  virtual const char* target() const = 0;
 };
 
 /// A codec that runs what `functions` gives: the family's code for the processor it runs on.
 template <class Format>
-class AcceleratedCodec final : public Codec {
+class AcceleratedCodec final : public VectorCodec {
  public:
   AcceleratedCodec(CodecPtr scalar, Format format, CodecFunctions<Format> (*functions)())
-      : Codec(scalar->info()),
+      : VectorCodec(scalar->info()),
         scalar_(std::move(scalar)),
         format_(std::move(format)),
         functions_(functions) {}
+
+  const char* target() const override { return functions_().target; }
 
  private:
   std::size_t do_wire_bytes(DType dtype, std::size_t elements) const override {

@@ -27,6 +27,12 @@
 #define ARLAB_AVX2 (HWY_TARGET == HWY_AVX2)
 #define ARLAB_HAS_LANES (ARLAB_AVX2 || (HWY_ARCH_ARM_A64 && HWY_MAX_BYTES == 16))
 
+// Dispatch would prefer such a target to AVX2 or NEON, and the codecs would run without vectors.
+#if !ARLAB_HAS_LANES && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+#error \
+    "Highway compiles a target without vectors here: reference/codecs/simd/targets.h must disable it"
+#endif
+
 #if ARLAB_HAS_LANES
 
 HWY_BEFORE_NAMESPACE();

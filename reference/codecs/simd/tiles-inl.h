@@ -322,8 +322,9 @@ HWY_AFTER_NAMESPACE();
 /// The functions of a format for this target: none where it has no vectors.
 #undef ARLAB_VECTOR_FUNCTIONS
 #if ARLAB_HAS_LANES
-#define ARLAB_VECTOR_FUNCTIONS(Format) \
-  {encode_format<Format>, decode_format<Format, false>, decode_format<Format, true>}
+#define ARLAB_VECTOR_FUNCTIONS(Format)                                               \
+  {encode_format<Format>, decode_format<Format, false>, decode_format<Format, true>, \
+   hwy::TargetName(HWY_TARGET)}
 #else
 #define ARLAB_VECTOR_FUNCTIONS(Format) \
   {                                    \

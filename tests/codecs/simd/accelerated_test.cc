@@ -550,6 +550,33 @@ TEST(Accelerated, GroupsThatAreNoMultipleOf32AreLeftToTheScalarCodec) {
   EXPECT_EQ(accelerated(scalar), scalar);
 }
 
+/// What this processor must run, by what it says of itself; the codecs say what they do run.
+std::string expected_target() {
+#if defined(__x86_64__)
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                        __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c");
+  return has_avx2 ? "AVX2" : "";
+#else
+  return HWY_ARCH_ARM_A64 ? "NEON" : "";
+#endif
+}
+
+TEST(Accelerated, RunsTheVectorsOfThisProcessor) {
+  for (const std::string& name : all_names()) {
+    const std::string target = vector_target(*accelerated(find_codec(name)));
+    EXPECT_TRUE(target.starts_with(expected_target()) &&
+                target.empty() == expected_target().empty())
+        << name << " runs '" << target << "', not '" << expected_target() << "'";
+  }
+  EXPECT_EQ(vector_target(*find_codec("qr-q4")), "");
+  // A target without vectors, which a newer Highway may prefer, would be seen.
+  for (const std::int64_t target : supported_targets()) {
+    if (std::ranges::count(vector_targets(), target) != 0) continue;
+    const OnTarget on(target);
+    EXPECT_EQ(vector_target(*accelerated(find_codec("qr-q4"))), "");
+  }
+}
+
 TEST(Accelerated, HasTheInfoOfTheScalarCodec) {
   for (const std::string& name : all_names()) {
     const CodecPtr scalar = find_codec(name);

@@ -92,6 +92,8 @@ HWY_AFTER_NAMESPACE();
 #include <string>
 #include <vector>
 
+#include "reference/codecs/simd/halves.h"
+#include "reference/formats/with_arithmetic.h"
 #include "reference/tensors/counter_random.h"
 #include "tests/codecs/simd/on_target.h"
 
@@ -221,6 +223,90 @@ TEST_P(Lanes, ProductsRoundToTheSignificand) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Lanes, ::testing::ValuesIn(vector_targets()),
+                         [](const auto& info) { return hwy::TargetName(info.param); });
+
+// ---------------------------------------------------------------- arrays of fp16
+
+/// On every target, those without vectors, too.
+class Halves : public ::testing::TestWithParam<std::int64_t> {
+ private:
+  OnTarget on_{GetParam()};
+};
+
+TEST_P(Halves, ConvertAsTheScalarFunctions) {
+  const std::vector<std::uint16_t> all = all_patterns();
+  std::vector<float> floats(all.size());
+  std::vector<double> doubles(all.size());
+  floats_of_halves(all, floats.data());
+  doubles_of_halves(all, doubles.data());
+  for (const std::uint16_t bits : all) {
+    const float expected = half_to_float(bits);
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(floats[bits]), std::bit_cast<std::uint32_t>(expected));
+    ASSERT_EQ(std::bit_cast<std::uint64_t>(doubles[bits]),
+              std::bit_cast<std::uint64_t>(static_cast<double>(expected)));
+  }
+  const auto narrow = [](bool clamp) {
+    return [clamp](const std::uint32_t* values, std::uint16_t* out, std::size_t count) {
+      halves_of_floats({reinterpret_cast<const float*>(values), count}, clamp, out);
+    };
+  };
+  EXPECT_EQ(differs(narrow(false), Fp16Arithmetic::from_float, true), std::nullopt);
+  EXPECT_EQ(differs(narrow(true), half_clamped, true), std::nullopt);
+}
+
+TEST_P(Halves, AddAsTheScalarFunctions) {
+  const std::vector<std::uint16_t> all = all_patterns();
+  for (std::uint64_t turn = 0; turn < 40; ++turn) {
+    // Every pattern and another one: the first turns have itself, its negative and a zero.
+    std::vector<std::uint16_t> other(all.size());
+    for (const std::uint16_t bits : all) {
+      other[bits] = turn == 0   ? bits
+                    : turn == 1 ? bits ^ 0x8000
+                    : turn == 2 ? 0x8000
+                                : static_cast<std::uint16_t>(mix_bits(turn << 16 | bits));
+    }
+    std::vector<std::uint16_t> sum = all;
+    std::vector<std::uint16_t> clamped = all;
+    std::vector<float> exact(all.size());
+    floats_of_halves(all, exact.data());
+    add_halves(std::span(sum), other, false);
+    add_halves(std::span(clamped), other, true);
+    add_halves(std::span(exact), other);
+    for (const std::uint16_t bits : all) {
+      const float expected = half_to_float(bits) + half_to_float(other[bits]);
+      ASSERT_EQ(sum[bits], Fp16Arithmetic::from_float(expected)) << bits << " + " << other[bits];
+      ASSERT_EQ(clamped[bits], half_clamped(expected)) << bits << " + " << other[bits];
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(exact[bits]),
+                std::bit_cast<std::uint32_t>(Fp32Arithmetic::from_float(expected)));
+    }
+  }
+}
+
+TEST_P(Halves, OfAnyLengthTouchNothingElse) {
+  for (std::size_t count = 0; count < 40; ++count) {
+    std::vector<std::uint16_t> out(count + 1, 0x5A5A);
+    const std::vector<float> values(count, 1.5f);
+    halves_of_floats(values, false, out.data());
+    add_halves(std::span(out).first(count), std::vector<std::uint16_t>(count, 0x3C00), false);
+    EXPECT_EQ(std::ranges::count(out, 0x4100), static_cast<std::ptrdiff_t>(count));  // 2.5
+    std::vector<double> doubles(count + 1, 7.0);
+    doubles_of_halves(std::span(out).first(count), doubles.data());
+    std::vector<float> floats(count + 1, 7.0f);
+    floats_of_halves(std::span(out).first(count), floats.data());
+    add_halves(std::span(floats).first(count), std::span(out).first(count));
+    EXPECT_EQ(std::ranges::count(floats, 5.0f), static_cast<std::ptrdiff_t>(count));
+    EXPECT_EQ(std::ranges::count(doubles, 2.5), static_cast<std::ptrdiff_t>(count));
+    EXPECT_TRUE(out[count] == 0x5A5A && floats[count] == 7 && doubles[count] == 7) << count;
+  }
+}
+
+TEST_P(Halves, SayWhatTheyRun) {
+  const bool has_vectors = std::ranges::count(vector_targets(), GetParam()) != 0;
+  const OnTarget on(GetParam());  // vector_targets() chooses all
+  EXPECT_STREQ(target_of_halves(), has_vectors ? hwy::TargetName(GetParam()) : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, Halves, ::testing::ValuesIn(supported_targets()),
                          [](const auto& info) { return hwy::TargetName(info.param); });
 
 // What goes wrong with conversions, and must be seen.

@@ -28,8 +28,7 @@ EXPERIMENTS = REPOSITORY / "experiments"
 PAGES = (SITE / "pages/found.md", SITE / "pages/pytorch.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md", REPOSITORY / "kernels/AMD.md", EXPERIMENTS / "measured/README.md", REPOSITORY / "sim/README.md", REPOSITORY / "sim/MODEL.md", REPOSITORY / "experiments/studies/what_if/README.md")
 FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
 TABLE = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
-SPEEDS = "measured/h200_places_2026-11-22.csv"
-SPEEDS_BF16 = "measured/h200_allreduce_bf16_2026-11-23.csv"
+SPEEDS = {2: ("bf16", "measured/h200_two_gpus_2026-11-28.csv"), 4: ("fp16", "measured/h200_places_2026-11-22.csv")}  # the latest of each
 INSTRUCTIONS = "measured/codec_instructions_2026-11-26.csv"
 TWO_GPUS = ("measured/h200_two_gpus_2026-11-26.csv", "measured/h200_two_gpus_2026-11-26b.csv")
 TWO_GPUS_ALLOW = "measured/h200_link_and_memory_bound_2026-11-21.csv"
@@ -64,9 +63,10 @@ def number(text: str) -> int:
 # ---------------------------------------------------------------- measured: kernels on H200
 
 
-def _microseconds(ranks: int, codec: str, size: str, library: str = "arlab", file: str = SPEEDS) -> float:
-    found = rows(file, library=library, ranks=ranks, codec=codec, bytes=number(size))
-    return min(float(row["time_us"]) for row in found)  # the better of one_shot and two_shot
+def _microseconds(ranks: int, codec: str, size: str, library: str = "arlab") -> float:
+    found = (row for row in rows(SPEEDS[ranks][1], codec=codec, bytes=number(size)) if int(row.get("ranks", ranks)) == ranks)
+    found = (row for row in found if row["library"].split()[0] == library)
+    return min(float(row["time_us"]) for row in found if row["algorithm"] in ("one_shot", "two_shot", "all_reduce"))
 
 
 def shown(time: float) -> str:
@@ -88,20 +88,22 @@ def _codec_titles(codecs: Sequence[str]) -> list[str]:
 
 
 def speeds() -> str:
-    """Microseconds, and in brackets NCCL's time over them."""
+    """Microseconds, and in brackets NCCL's time over them; the better of one_shot and two_shot."""
     codecs, lines = ("", "qr-q8", "int5-g128", "qr-q4"), []
-    for ranks, dtype, file in ((2, "bf16", SPEEDS_BF16), (2, "fp16", SPEEDS), (4, "fp16", SPEEDS)):
-        for size in ("128K", "1M", "16M", "256M"):
-            nccl = _microseconds(ranks, dtype, size, "nccl", file)
-            ours = [_microseconds(ranks, codec or dtype, size, file=file) for codec in codecs]
+    for ranks, sizes in ((2, ("64K", "1M", "8M", "64M")), (4, ("128K", "1M", "16M", "256M"))):
+        dtype = SPEEDS[ranks][0]
+        for size in sizes:
+            nccl = _microseconds(ranks, dtype, size, "nccl")
+            ours = [_microseconds(ranks, codec or dtype, size) for codec in codecs]
             lines.append((ranks, dtype, _size(size), shown(nccl), *(f"{shown(time)} ({nccl / time:.1f})" for time in ours)))
     return _table(["GPUs", "dtype", "size", "NCCL", *_codec_titles(codecs)], lines)
 
 
 def pays_from(ranks: int, codec: str) -> str:
-    """KiB: the smallest size from which on the codec is faster than fp16."""
-    sizes = sorted({int(row["bytes"]) for row in rows(SPEEDS)})
-    faster = [_microseconds(ranks, codec, str(size)) < _microseconds(ranks, "fp16", str(size)) for size in sizes]
+    """KiB: the smallest size from which on the codec is faster than the dtype without one."""
+    dtype, file = SPEEDS[ranks]
+    sizes = sorted({int(row["bytes"]) for row in rows(file, codec=codec) if int(row.get("ranks", ranks)) == ranks})
+    faster = [_microseconds(ranks, codec, str(size)) < _microseconds(ranks, dtype, str(size)) for size in sizes]
     first = max((i + 1 for i, one in enumerate(faster) if not one), default=0)
     return str(sizes[first] // 1024)
 

@@ -1,4 +1,5 @@
-"""The commands of README.md and quickstart.sh run as they are written, on short studies."""
+"""The commands of quickstart.sh run as they are written, on short studies; README.md is short. Its console blocks run in
+tests/experiments/test_site.py, as those of the pages do."""
 
 import os
 import re
@@ -19,15 +20,8 @@ def commands_of(text):
     return re.findall(r"^[ $]*(build/bin/arlab .*)$", joined, re.MULTILINE)
 
 
-def blocks_of(markdown):
-    return "\n".join(re.findall(r"^```\w*\n(.*?)^```$", markdown, re.MULTILINE | re.DOTALL))
-
-
 def documented():
-    commands = commands_of(QUICKSTART.read_text())
-    if README.exists():
-        commands += commands_of(blocks_of(README.read_text()))
-    return list(dict.fromkeys(commands))
+    return list(dict.fromkeys(commands_of(QUICKSTART.read_text())))
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +44,7 @@ def checkout(tmp_path_factory):
 
 
 def test_commands_are_found():
-    assert len(commands_of(QUICKSTART.read_text())) >= 3
-    if README.exists():
-        assert len(commands_of(blocks_of(README.read_text()))) >= 3
+    assert len(documented()) >= 3
 
 
 @pytest.mark.parametrize("command", documented(), ids=lambda command: command[:60])
@@ -70,9 +62,12 @@ def test_command_runs(checkout, command):
     assert "arlab:" not in done.stderr
 
 
-@pytest.mark.skipif(not README.exists(), reason="there is no README.md yet")
-def test_every_command_of_the_program_is_in_the_readme():
-    text = README.read_text()
+def test_readme_is_short():
+    assert len(re.sub(r"<!--.*?-->", "", README.read_text(), flags=re.DOTALL).split()) <= 700
+
+
+def test_every_command_of_the_program_is_on_the_page_how_to():
+    text = (REPOSITORY / "experiments/site/pages/howto.md").read_text()
     listed = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout
     for command in re.findall(r"^  (\w+)  +\S", listed.split("For researchers:")[1], re.MULTILINE):
         assert re.search(rf"`{command}\b", text), command

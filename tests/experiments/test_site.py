@@ -91,7 +91,7 @@ def test_anchors_are_those_of_forges():
 
 
 def console_blocks():
-    for page in PAGES:
+    for page in [*PAGES, REPOSITORY / "README.md"]:
         for language, content, before in markdown_links.fences(page.read_text()):
             if language in ("sh", "console", "bash", "shell"):
                 name = f"{page.stem}: {content.splitlines()[0][:50]}"
@@ -140,6 +140,12 @@ def test_commands_of_pages_run(desk, language, content, before):
         assert done.stdout and "arlab:" not in done.stderr
         if output is not None:
             assert done.stdout == output, command
+
+
+def test_pages_say_the_same_of_systems():
+    pages = [REPOSITORY / "README.md", SITE / "pages/index.md", REPOSITORY / "CONTRIBUTING.md"]
+    sentences = [re.findall(r"^arlab is tried on .*?\.(?= |$)", page.read_text(), re.MULTILINE) for page in pages]
+    assert len(sentences[0]) == 1 and sentences == [sentences[0]] * 3
 
 
 # ---------------------------------------------------------------- references

@@ -404,6 +404,8 @@ def test_the_python_reference_has_every_name(site):
     for module, members in names.items():
         for member in members:
             assert f'id="arlab.{module}.{member}"' in page, f"{module}.{member} has no docstring, or is not in its __all__"
+    assert "__" not in "".join(re.findall(r'id="arlab[^"]*"', page)), "nanobind's own methods are documented"
+    assert re.search(r'id="(arlab[^"]*)"', page)[1] == "arlab.collectives.all_reduce"
 
 
 def test_a_folder_of_something_else_is_not_emptied(tmp_path):

@@ -15,7 +15,7 @@ from arlab._errors import ArgumentError
 from arlab._arrays import as_given, dtype_name, host_memory_of, numpy_dtype
 from arlab._tables import Names, first_line, listed, name_of_own
 
-__all__ = ["Codebook", "Codecs", "Context", "codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"]
+__all__ = ["codec", "codecs", "codec_info", "encode", "decode", "wire_bytes", "Codebook", "Codecs", "Context"]
 
 
 def codecs(platform: str | None = None) -> Names:

@@ -12,7 +12,7 @@ from arlab._errors import ArgumentError
 from arlab._tables import Result
 from arlab.schedules import Algorithm, Schedule, asked
 
-__all__ = ["CodecState", "Reduction", "Sum", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]
+__all__ = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "Reduction", "Sum", "CodecState"]  # as the reference page lists them
 
 
 @dataclass(frozen=True)

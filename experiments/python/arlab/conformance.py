@@ -36,7 +36,7 @@ from arlab._errors import Error
 from arlab._files import temporary_folder
 from arlab._tables import Result
 
-__all__ = ["CheckError", "CodecReport", "NumpyTensors", "Report", "Tensors", "TorchTensors", "check", "check_codec"]
+__all__ = ["check", "check_codec", "Report", "CodecReport", "Tensors", "NumpyTensors", "TorchTensors", "CheckError"]
 
 _MODES = ("returns", "in_place", "out")
 _DTYPES = ("fp16", "bf16", "fp32")

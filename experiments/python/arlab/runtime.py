@@ -17,7 +17,7 @@ from arlab.schedules import Algorithm, asked
 if TYPE_CHECKING:
     from arlab.collectives import Sum
 
-__all__ = ["Communicator", "Group", "devices", "platforms"]
+__all__ = ["Group", "Communicator", "platforms", "devices"]
 
 
 def _stream_of(tensor: Any, stream: int | None) -> int:

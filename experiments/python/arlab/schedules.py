@@ -16,7 +16,7 @@ from arlab._tables import Names, first_line, frame, name_of_own, listed
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Algorithm", "Check", "Schedule", "ScheduleBuilder", "Volume", "algorithm", "algorithms", "schedule"]
+__all__ = ["algorithm", "algorithms", "schedule", "ScheduleBuilder", "Schedule", "Algorithm", "Check", "Volume"]
 
 
 class Check(NamedTuple):

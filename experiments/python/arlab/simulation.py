@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 __all__ = [
-    "CodecCheck", "Selection", "Simulation", "Study", "Topology", "Sweep", "check_codec", "select", "simulate", "study", "sweep",
-    "flows", "import_topology", "topologies", "topology", "vectors",
+    "simulate", "sweep", "select", "study", "topologies", "topology", "import_topology", "flows", "check_codec", "vectors",
+    "Simulation", "Sweep", "Selection", "Study", "Topology", "CodecCheck",
 ]  # fmt: skip
 
 

@@ -123,9 +123,10 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
   ExecuteOptions uncounted = options;
   uncounted.count = false;
   uncounted.state = nullptr;
-  // Plain values have no scale, and are rounded when they are sent.
+  // Plain values have no scale, are rounded when they are sent, and are what others decode.
   uncounted.sum.casts_to_fp16 = false;
   uncounted.sum.rounds = true;
+  uncounted.sum.owner_keeps_sum = false;
   if (uncounted.sum.add == Accumulate::fma) uncounted.sum.add = Accumulate::fp32;
   execute(schedule, *plain, inputs, reduction.outputs, uncounted);
   std::vector<std::byte> room;

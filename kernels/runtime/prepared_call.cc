@@ -120,13 +120,16 @@ void require_sum(const CollectiveRequest& request, const Codecs& codecs) {
   Sum sum = request.sum;
   sum.own.clear();
   const auto decodes_alike = [&](const Codec& codec) {
-    return request.dtype == DType::fp32 ||
-           !(codec.info().is_same_in_fp32 || codec.info().adds_codes);
+    const Fp32Values values = codec.info().fp32_values;
+    return request.dtype == DType::fp32 || values == Fp32Values::carried ||
+           values == Fp32Values::of_dtype;
   };
   if (decodes_alike(codecs.outer()) && decodes_alike(codecs.inner())) sum.decodes_to_fp32 = false;
-  if (sum == Sum{} || sum == Sum{.add = Accumulate::fp32}) return;
-  fail("sum {}: kernels make no such sums with codec {}: allowed are native and fp32",
-       name_of(request.sum), request.codec);
+  if (sum == Sum{}) return;
+  const bool adds_codes = codecs.outer().info().adds_codes;
+  if (sum == Sum{.add = Accumulate::fp32} && !adds_codes) return;
+  fail("sum {}: kernels make no such sums with codec {}: allowed {}", name_of(request.sum),
+       request.codec, adds_codes ? "is native" : "are native and fp32");
 }
 
 /// Whether sums of more than two values differ from those in the payload's dtype.

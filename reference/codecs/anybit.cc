@@ -74,6 +74,7 @@ class AnyBitCodec final : public CodecInContext {
                         .splits_at_alignment = anybit_block(format) != kWholeTensor,
                         .uses_context = format.stochastic,
                         .is_same_in_fp32 = format.metadata == Metadata::scales,
+                        .fp32_values = Fp32Values::unrounded,
                         .saturating = {DType::fp16, DType::bf16, DType::fp32},
                         .cost = cost_of(format)}),
         format_(format),
@@ -151,13 +152,62 @@ class AnyBitCodec final : public CodecInContext {
 
   void do_decode(DType dtype, std::span<const std::byte> wire,
                  std::span<std::byte> payload) const override {
-    const std::size_t elements = payload.size() / size_of(dtype);
+    decode_to(dtype, dtype, wire, payload);
+  }
+  // Spikes have the payload's dtype on the wire, where all else has its own.
+  void do_decode_fp32(DType dtype, std::span<const std::byte> wire,
+                      std::span<float> values) const override {
+    decode_to(DType::fp32, dtype, wire, std::as_writable_bytes(values));
+  }
+  void do_decode_fma(DType dtype, std::span<const std::byte> wire,
+                     std::span<float> sum) const override {
+    const bool has_products = format_.symmetric && !format_.hadamard;
+    if (!has_products || format_.metadata != Metadata::scales) {
+      return Codec::do_decode_fma(dtype, wire, sum);
+    }
+    for_each_block(dtype, wire, sum.size(),
+                   [&](std::size_t first, std::size_t count, const BlockMetadata& meta,
+                       std::span<const std::uint8_t> codes) {
+                     for (std::size_t i = 0; i < count; ++i) {
+                       const float value = static_cast<float>(codes[i]) - arithmetic_.bias();
+                       float& total = sum[first + i];
+                       total = meta.non_finite ? kNaN : std::fma(value, meta.scale.value, total);
+                     }
+                   });
+  }
+
+  void decode_to(DType to, DType dtype, std::span<const std::byte> wire,
+                 std::span<std::byte> payload) const {
+    std::vector<float> x;
+    for_each_block(dtype, wire, payload.size() / size_of(to),
+                   [&](std::size_t first, std::size_t count, const BlockMetadata& meta,
+                       std::span<const std::uint8_t> codes) {
+                     x.resize(codes.size());
+                     decode_block(meta, codes, x);
+                     // The last rounding saturates, so that no finite tensor becomes infinite (SPEC.md, "Saturation").
+                     const float limit = meta.is_finite() ? largest_finite(to) : kInfinity;
+                     for (std::size_t i = 0; i < count; ++i) {
+                       store_value(to, limited(x[i], limit), payload, first + i);
+                     }
+                   });
+  }
+
+  /// Calls f(first element, elements, metadata, codes) of every block; a padded block has more codes than elements.
+  template <class F>
+  void for_each_block(DType dtype, std::span<const std::byte> wire, std::size_t elements,
+                      F&& f) const {
     const auto [block, chunk] = layout_of(elements);
     const std::byte* in = wire.data();
     for (std::size_t begin = 0; begin < elements; begin += chunk) {
       const std::size_t count = std::min(chunk, elements - begin);
-      decode_chunk(dtype, in, block,
-                   payload.subspan(begin * size_of(dtype), count * size_of(dtype)));
+      std::vector<std::uint8_t> codes(codes_of(count));
+      std::vector<BlockMetadata> meta(blocks_of(count, block));
+      read_metadata(dtype, unpack_planes(in, format_.bits, codes), meta);
+      for (std::size_t b = 0; b < meta.size(); ++b) {
+        const std::size_t first = b * block;
+        f(begin + first, std::min(block, count - first), meta[b],
+          std::span(codes).subspan(first, std::min(codes.size() - first, block)));
+      }
       in += chunk_bytes(dtype, count, block);
     }
   }
@@ -180,26 +230,6 @@ class AnyBitCodec final : public CodecInContext {
     }
     out = pack_planes(codes, format_.bits, out);
     return write_metadata(dtype, meta, out);
-  }
-
-  void decode_chunk(DType dtype, const std::byte* in, std::size_t block,
-                    std::span<std::byte> payload) const {
-    const std::size_t elements = payload.size() / size_of(dtype);
-    std::vector<std::uint8_t> codes(codes_of(elements));
-    std::vector<BlockMetadata> meta(blocks_of(elements, block));
-    in = unpack_planes(in, format_.bits, codes);
-    read_metadata(dtype, in, meta);
-    std::vector<float> x;
-    for (std::size_t b = 0; b < meta.size(); ++b) {
-      const std::size_t first = b * block;
-      x.resize(std::min(codes.size() - first, block));
-      decode_block(meta[b], std::span(codes).subspan(first, x.size()), x);
-      // The last rounding saturates, so that no finite tensor becomes infinite (SPEC.md, "Saturation").
-      const float limit = meta[b].is_finite() ? largest_finite(dtype) : kInfinity;
-      for (std::size_t i = 0; i < std::min(x.size(), elements - first); ++i) {
-        store_value(dtype, limited(x[i], limit), payload, first + i);
-      }
-    }
   }
 
   // ---- one block

@@ -63,12 +63,16 @@ std::size_t Codec::check_spans(DType dtype, std::span<const std::byte> payload,
          element_bytes, name_of(dtype));
   }
   const std::size_t elements = payload.size() / element_bytes;
+  check_wire(dtype, wire_size, elements);
+  return elements;
+}
+
+void Codec::check_wire(DType dtype, std::size_t wire_size, std::size_t elements) const {
   const std::size_t expected = wire_bytes(dtype, elements);
   if (wire_size != expected) {
     fail("codec {}: the wire of {} {} elements is {} bytes, not {}", info_.name, elements,
          name_of(dtype), expected, wire_size);
   }
-  return elements;
 }
 
 std::size_t Codec::wire_bytes(DType dtype, std::size_t elements) const {
@@ -140,24 +144,41 @@ void Codec::encode(DType dtype, std::span<const std::byte> payload, std::span<st
 
 void Codec::decode_fp32(DType dtype, std::span<const std::byte> wire,
                         std::span<float> values) const {
-  if (info_.is_same_in_fp32 || dtype == DType::fp32) {
-    return decode(DType::fp32, wire, std::as_writable_bytes(values));
+  check_wire(dtype, wire.size(), values.size());
+  if (values.empty()) return;
+  if (dtype == DType::fp32) {
+    return do_decode(dtype, wire, std::as_writable_bytes(values));
+  }
+  do_decode_fp32(dtype, wire, values);
+}
+
+void Codec::do_decode_fp32(DType dtype, std::span<const std::byte> wire,
+                           std::span<float> values) const {
+  if (info_.fp32_values == Fp32Values::unknown) {
+    fail(
+        "codec {}: it decodes to {} and says nothing of values before that rounding, so "
+        "decode=fp32 "
+        "is not possible; allowed is decode=native",
+        info_.name, name_of(dtype));
+  }
+  if (info_.fp32_values == Fp32Values::unrounded) {
+    if (!info_.is_same_in_fp32) {
+      throw std::logic_error("codec " + info_.name + " says that it has fp32 values, and has not");
+    }
+    return do_decode(DType::fp32, wire, std::as_writable_bytes(values));
   }
   std::vector<std::uint16_t> payload(values.size());
   const std::span bytes = std::as_writable_bytes(std::span(payload));
-  decode(dtype, wire, bytes);
+  do_decode(dtype, wire, bytes);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = load_value(dtype, bytes, i);
 }
 
 void Codec::decode_fma(DType dtype, std::span<const std::byte> wire, std::span<float> sum) const {
-  if (wire.size() != wire_bytes(dtype, sum.size())) {
-    fail("codec {}: the wire of {} {} elements is {} bytes, not {}", info_.name, sum.size(),
-         name_of(dtype), wire_bytes(dtype, sum.size()), wire.size());
-  }
-  if (!sum.empty()) do_decode_fma(wire, sum);
+  check_wire(dtype, wire.size(), sum.size());
+  if (!sum.empty()) do_decode_fma(dtype, wire, sum);
 }
 
-void Codec::do_decode_fma(std::span<const std::byte>, std::span<float>) const {
+void Codec::do_decode_fma(DType, std::span<const std::byte>, std::span<float>) const {
   fail(
       "codec {}: add=fma needs values that are a code times a scale; allowed are add=fp32, "
       "add=native",
@@ -167,8 +188,12 @@ void Codec::do_decode_fma(std::span<const std::byte>, std::span<float>) const {
 void Codec::encode_fp32(DType dtype, std::span<const float> values, std::span<std::byte> wire,
                         EncodeCounts* counts, const EncodeContext& context) const {
   if (!info_.is_same_in_fp32 && dtype != DType::fp32) {
-    fail("codec {}: it calculates in {}, so round=none is not possible; allowed is round=native",
-         info_.name, name_of(dtype));
+    const char* const why = info_.fp32_values == Fp32Values::of_dtype ? "it calculates in"
+                            : info_.fp32_values == Fp32Values::unknown
+                                ? "it says only what a wire is of"
+                                : "its wire holds numbers of";
+    fail("codec {}: {} {}, so round=none is not possible; allowed is round=native", info_.name, why,
+         name_of(dtype));
   }
   encode(DType::fp32, std::as_bytes(values), wire, counts, context);
 }

@@ -34,6 +34,14 @@ constexpr bool is_group_of_lanes(std::size_t group) {
   return group >= 8 && group <= 256 && (group & (group - 1)) == 0;
 }
 
+/// What a wire says of an element before it is rounded to the payload's dtype: what a sum with decode=fp32 adds.
+enum class Fp32Values {
+  unknown,    ///< nobody can ask for it: a codec of another language, say
+  carried,    ///< the wire carries numbers of the dtype, and nothing is rounded
+  of_dtype,   ///< the codec calculates in the dtype, so that there is nothing before
+  unrounded,  ///< an fp32 number, which decode_fp32() gives
+};
+
 /// What is known of a codec without running it.
 struct CodecInfo {
   std::string name;     ///< exact spelling: SPEC.md, "Names"
@@ -79,9 +87,10 @@ struct CodecInfo {
   /// Whether only the reference has it: kernels carry nothing from call to call, and have slots of one length.
   bool is_of_reference_only() const { return has_state || has_variable_wire; }
 
-  /// Whether what a wire says depends on no dtype: then it can be made of fp32 numbers in place of the payload's, and be decoded to
-  /// fp32 without a rounding to the payload's dtype.
+  /// Whether what a wire says depends on no dtype: then it can be made of fp32 numbers in place of the payload's, and
+  /// decode(fp32) is decode_fp32().
   bool is_same_in_fp32 = false;
+  Fp32Values fp32_values = Fp32Values::unknown;
 
   /// Dtypes in which no finite tensor decodes to an infinity: SPEC.md, "Saturation".
   std::vector<DType> saturating = {};
@@ -153,8 +162,8 @@ class Codec {
   // What sums of another kind than decode_add's are made of (reference/collectives/sum.h). `dtype` is that of the payload, to
   // which the wire belongs.
 
-  /// The values of a wire in fp32, before they are rounded to the payload's dtype. Where that is a codec's arithmetic (qr-*), or
-  /// a part of its wire, there is nothing before.
+  /// The values of a wire in fp32, before they are rounded to the payload's dtype, as info().fp32_values says. Throws
+  /// InvalidInput where they are unknown, but for a payload of fp32 numbers.
   void decode_fp32(DType dtype, std::span<const std::byte> wire, std::span<float> values) const;
   /// sum = code * scale + sum, rounded once. Throws InvalidInput for codecs whose values are no such products.
   void decode_fma(DType dtype, std::span<const std::byte> wire, std::span<float> sum) const;
@@ -181,8 +190,13 @@ class Codec {
   virtual void do_decode_add(DType dtype, std::span<const std::byte> wire,
                              std::span<std::byte> sum) const;
 
+  // Of codecs with unrounded values whose wire is not the same in all dtypes, or is another codec's.
+  virtual void do_decode_fp32(DType dtype, std::span<const std::byte> wire,
+                              std::span<float> values) const;
+
   // Of codecs whose values are products of a code and a scale.
-  virtual void do_decode_fma(std::span<const std::byte> wire, std::span<float> sum) const;
+  virtual void do_decode_fma(DType dtype, std::span<const std::byte> wire,
+                             std::span<float> sum) const;
 
   // Of codecs that share scales, and that add codes.
   virtual void do_measure(DType dtype, std::span<const std::byte> payload,
@@ -197,6 +211,7 @@ class Codec {
   void check_dtype(DType dtype) const;
   std::size_t check_spans(DType dtype, std::span<const std::byte> payload,
                           std::size_t wire_size) const;
+  void check_wire(DType dtype, std::size_t wire_size, std::size_t elements) const;
 
   CodecInfo info_;
 };

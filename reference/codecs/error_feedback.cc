@@ -62,6 +62,14 @@ class ErrorFeedback final : public CodecInContext {
                      std::span<std::byte> sum) const override {
     inner_->decode_add(dtype, wire, sum);
   }
+  void do_decode_fp32(DType dtype, std::span<const std::byte> wire,
+                      std::span<float> values) const override {
+    inner_->decode_fp32(dtype, wire, values);
+  }
+  void do_decode_fma(DType dtype, std::span<const std::byte> wire,
+                     std::span<float> sum) const override {
+    inner_->decode_fma(dtype, wire, sum);
+  }
 
   CodecPtr inner_;
 };

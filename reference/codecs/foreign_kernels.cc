@@ -49,6 +49,7 @@ class ForeignCodec final : public Codec {
                .block = group,
                .alignment = group,
                .is_same_in_fp32 = true,
+               .fp32_values = Fp32Values::unrounded,
                .cost = {.encode_ops_per_element = 7, .decode_ops_per_element = 5}}),
         group_(group),
         maker_(maker) {}
@@ -136,7 +137,7 @@ class ForeignCodec final : public Codec {
                   });
   }
 
-  void do_decode_fma(std::span<const std::byte> wire, std::span<float> sum) const override {
+  void do_decode_fma(DType, std::span<const std::byte> wire, std::span<float> sum) const override {
     for_each_code(sum.size(), wire, [&](std::size_t i, float value, float scale) {
       if (!maker_.divides) {
         sum[i] = std::fma(value, scale, sum[i]);

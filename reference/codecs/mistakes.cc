@@ -38,7 +38,13 @@ Bytes encoded(const Codec& codec, DType dtype, std::span<const std::byte> payloa
 std::vector<float> decoded(const Codec& codec, DType dtype, std::size_t elements,
                            std::span<const std::byte> wire) {
   std::vector<float> values(elements);
-  codec.decode_fp32(dtype, wire, values);
+  if (codec.info().fp32_values != Fp32Values::unknown) {
+    codec.decode_fp32(dtype, wire, values);
+    return values;
+  }
+  Bytes payload(elements * size_of(dtype));
+  codec.decode(dtype, wire, payload);
+  for (std::size_t i = 0; i < elements; ++i) values[i] = load_value(dtype, payload, i);
   return values;
 }
 
@@ -256,11 +262,22 @@ class Mistaken final : public Codec {
     }
   }
 
-  void do_decode_fma(std::span<const std::byte> wire, std::span<float> sum) const override {
-    for_each_piece(DType::fp32, sum.size(),
+  void do_decode_fma(DType dtype, std::span<const std::byte> wire,
+                     std::span<float> sum) const override {
+    for_each_piece(dtype, sum.size(),
                    [&](std::size_t first, std::size_t count, std::size_t at, std::size_t bytes) {
-                     codec_->decode_fma(DType::fp32, wire.subspan(at, bytes),
-                                        sum.subspan(first, count));
+                     codec_->decode_fma(dtype, wire.subspan(at, bytes), sum.subspan(first, count));
+                   });
+  }
+
+  // Of wires that are not the same in all dtypes, what is wrong in decoding is left to do_decode().
+  void do_decode_fp32(DType dtype, std::span<const std::byte> wire,
+                      std::span<float> values) const override {
+    if (info().is_same_in_fp32) return Codec::do_decode_fp32(dtype, wire, values);
+    for_each_piece(dtype, values.size(),
+                   [&](std::size_t first, std::size_t count, std::size_t at, std::size_t bytes) {
+                     codec_->decode_fp32(dtype, wire.subspan(at, bytes),
+                                         values.subspan(first, count));
                    });
   }
 

@@ -52,6 +52,8 @@ class NvFp4Codec final : public Codec {
              .block = NvFp4Blocks::kBlock,
              .alignment = NvFp4Blocks::kBlock,
              .splits_at_alignment = false,
+             .is_same_in_fp32 = true,
+             .fp32_values = Fp32Values::unrounded,
              .cost = {.encode_ops_per_element = rounding == NvFp4Rounding::te_4over6 ? 40.0 : 12.0,
                       .decode_ops_per_element = 6,
                       .measures = true}}),
@@ -78,6 +80,11 @@ class NvFp4Codec final : public Codec {
     const std::byte* in = wire.data();
     const auto number = take<float>(in);
     decode_scaled(of(number), dtype, wire.subspan(sizeof(float)), payload);
+  }
+  void do_decode_fma(DType, std::span<const std::byte> wire, std::span<float> sum) const override {
+    const std::byte* in = wire.data();
+    const auto number = take<float>(in);
+    decode_scaled_fma(of(number), wire.subspan(sizeof(float)), sum);
   }
 
   NvFp4Blocks of(float number) const { return {number, blocks_.rounding}; }

@@ -22,6 +22,7 @@ class PlainCodec final : public Codec {
                .summary = fmt::format("{} values as they are", name_of(dtype)),
                .source = dtype == DType::bf16 ? "bfloat16" : "IEEE 754-2019",
                .dtypes = {dtype},
+               .fp32_values = Fp32Values::carried,
                .saturating = {dtype}}) {}
 
  private:

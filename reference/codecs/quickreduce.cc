@@ -325,6 +325,7 @@ class QuickReduceCodec final : public Codec {
                .block = kBlock,
                .alignment = kAtom,
                .clamps_fp16_sums = true,
+               .fp32_values = Fp32Values::of_dtype,
                .saturating = {DType::fp16},
                .cost = in_packets(Format::kCost, Format::kWireBytes)}) {}
 

@@ -30,6 +30,9 @@
 // instructions that they have: quantize(x, factor) is then minifloat_code(element(), x * factor), and dequantize(code,
 // scale) is minifloat_to_float(element(), code) * value_of(scale).
 //
+// A format of other products of an element and a scale says which by product_of(code, scale), for sums with add=fma; dequantize()
+// is then the product of the two.
+//
 // Each operation in these functions is in fp32 and rounded once. The value that dequantize() gives
 // is rounded once more, to the payload's dtype.
 //
@@ -65,6 +68,12 @@ struct ScaledBlock {
 struct ScaledCode {
   std::uint32_t bits = 0;
   bool clamped = false;  ///< the rounded code lay outside the code range
+};
+
+/// What dequantize() multiplies.
+struct ScaledProduct {
+  float element = 0;
+  float scale = 0;
 };
 
 /// RN to an integer, ties to even, for |x| < 2^22; larger values stay as they are.
@@ -124,6 +133,12 @@ concept MinifloatFormat = requires(const Format& format, typename Format::Scale 
   { format.element() } -> std::same_as<Minifloat>;
   { format.value_of(scale) } -> std::same_as<float>;
 };
+
+template <class Format>
+concept ProductFormat =
+    requires(const Format& format, std::uint32_t code, typename Format::Scale scale) {
+      { format.product_of(code, scale) } -> std::same_as<ScaledProduct>;
+    };
 
 // ---------------------------------------------------------------- the scalar reference
 
@@ -215,6 +230,21 @@ void decode_scaled(const Format& format, DType dtype, std::span<const std::byte>
 }
 
 template <ScaledFormat Format>
+void decode_scaled_fma(const Format& format, std::span<const std::byte> wire,
+                       std::span<float> sum) {
+  for_each_code(format, sum.size(), wire,
+                [&](std::size_t i, std::uint32_t code, typename Format::Scale scale) {
+                  ScaledProduct product;
+                  if constexpr (ProductFormat<Format>) {
+                    product = format.product_of(code, scale);
+                  } else {
+                    product = {minifloat_to_float(format.element(), code), format.value_of(scale)};
+                  }
+                  sum[i] = std::fma(product.element, product.scale, sum[i]);
+                });
+}
+
+template <ScaledFormat Format>
 class ScaledCodec final : public CodecInContext {
  public:
   ScaledCodec(const std::string& name, const Format& format)
@@ -227,6 +257,7 @@ class ScaledCodec final : public CodecInContext {
     info.block = Format::kBlock;
     info.alignment = Format::kBlock;
     info.is_same_in_fp32 = true;
+    info.fp32_values = Fp32Values::unrounded;
     return info;
   }
 
@@ -241,15 +272,12 @@ class ScaledCodec final : public CodecInContext {
                  std::span<std::byte> payload) const override {
     decode_scaled(format_, dtype, wire, payload);
   }
-  void do_decode_fma(std::span<const std::byte> wire, std::span<float> sum) const override {
-    if constexpr (MinifloatFormat<Format>) {
-      for_each_code(format_, sum.size(), wire,
-                    [&](std::size_t i, std::uint32_t code, typename Format::Scale scale) {
-                      const float value = minifloat_to_float(format_.element(), code);
-                      sum[i] = std::fma(value, format_.value_of(scale), sum[i]);
-                    });
+  void do_decode_fma(DType dtype, std::span<const std::byte> wire,
+                     std::span<float> sum) const override {
+    if constexpr (MinifloatFormat<Format> || ProductFormat<Format>) {
+      decode_scaled_fma(format_, wire, sum);
     } else {
-      Codec::do_decode_fma(wire, sum);
+      Codec::do_decode_fma(dtype, wire, sum);
     }
   }
 

@@ -40,6 +40,8 @@ class SharedCodec final : public CodecInContext {
              .uses_context = true,
              .shares_scales = true,
              .adds_codes = true,
+             .is_same_in_fp32 = true,
+             .fp32_values = Fp32Values::unrounded,
              .cost = {.encode_ops_per_element = 6, .decode_ops_per_element = 3}}),
         format_(format) {}
 

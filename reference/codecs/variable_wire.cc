@@ -52,6 +52,7 @@ class LosslessExponents final : public Codec {
                .block = format.group,
                .alignment = format.group,
                .has_variable_wire = true,
+               .fp32_values = Fp32Values::carried,
                .saturating = {DType::bf16, DType::fp32},
                .cost = {.encode_ops_per_element = 8, .decode_ops_per_element = 6}}),
         format_(format) {}
@@ -243,6 +244,18 @@ class RansCodec final : public CodecInContext {
 
   void do_decode(DType dtype, std::span<const std::byte> wire,
                  std::span<std::byte> payload) const override {
+    inner_->decode(dtype, inner_wire(wire), payload);
+  }
+  void do_decode_fp32(DType dtype, std::span<const std::byte> wire,
+                      std::span<float> values) const override {
+    inner_->decode_fp32(dtype, inner_wire(wire), values);
+  }
+  void do_decode_fma(DType dtype, std::span<const std::byte> wire,
+                     std::span<float> sum) const override {
+    inner_->decode_fma(dtype, inner_wire(wire), sum);
+  }
+
+  std::vector<std::byte> inner_wire(std::span<const std::byte> wire) const {
     const std::span<const std::byte> sent = sent_of(wire);
     std::vector<std::byte> bytes(wire.size() - kHeader);
     if (sent.size() < kHeader) fail_early(sent.size());
@@ -255,7 +268,7 @@ class RansCodec final : public CodecInContext {
       if (body.size() != bytes.size()) fail_early(sent.size());
       std::ranges::copy(body, bytes.begin());
     }
-    inner_->decode(dtype, bytes, payload);
+    return bytes;
   }
 
   void decode_bytes(std::span<const std::byte> body, std::span<std::byte> bytes,

@@ -81,6 +81,64 @@ ExecutionPlan make_execution_plan(const Schedule& s, const Codecs& codecs, const
   return plan;
 }
 
+/// Whether a rank adds its own contribution behind that of another one.
+bool own_comes_later(const Schedule& s, const ExecutionPlan& plan) {
+  return std::ranges::any_of(s.ops, [&](const Op& op) {
+    if (op.kind != OpKind::reduce) return false;
+    const auto is_own = [&](ValueId addend) {
+      return addend == kOwnInput || s.ops[plan.values[addend].root].rank == op.rank;
+    };
+    const auto addends = s.operands(op);
+    const auto own = std::ranges::find_if(addends, is_own);
+    return own != addends.begin() && own != addends.end();
+  });
+}
+
+/// Refuses a field of the sum that changes nothing of this schedule. Which fields cannot change anything of some codecs, and are
+/// allowed all the same, is in SPEC.md, "Accumulation".
+void require_effect(const Schedule& s, const ExecutionPlan& plan, const Codecs& codecs,
+                    const Sum& sum) {
+  const auto is_sum = [&](ValueId id) {
+    return id != kOwnInput && s.ops[id].kind == OpKind::reduce;
+  };
+  const auto refuse = [&](std::string_view why, std::string_view entry) {
+    fail("sum {}: {}, so {} changes nothing: leave it out", name_of(sum), why, entry);
+  };
+  const auto sums = static_cast<std::size_t>(std::ranges::count(s.ops, OpKind::reduce, &Op::kind));
+  const auto of_codes = static_cast<std::size_t>(
+      std::ranges::count_if(plan.sums_of_codes, [](const auto& role) { return role.has_value(); }));
+  if (of_codes != 0 &&
+      (!sum.is_of_payload_values() || (sum.add != Accumulate::native && of_codes == sums))) {
+    fail("codec {} adds codes, so its sums are none of numbers: allowed is the sum native, not {}",
+         codecs.outer().name(), name_of(sum));
+  }
+  if (s.ops.empty() || s.world_size < 2) return;
+  if (sums == 0 && !sum.is_of_payload_values()) {
+    fail("sum {}: {} adds nothing: allowed is the sum native", name_of(sum), s.algorithm);
+  }
+  const auto encodes_sum = [&](const Op& op) {
+    return op.kind == OpKind::encode && is_sum(op.source);
+  };
+  if (!sum.rounds && std::ranges::none_of(s.ops, encodes_sum)) {
+    refuse(fmt::format("{} encodes no sum", s.algorithm), "round=none");
+  }
+  if (sum.begins_with_own && !own_comes_later(s, plan)) {
+    refuse(fmt::format("in {} a rank begins with its own contribution in any case", s.algorithm),
+           "order=own");
+  }
+  if (!sum.owner_keeps_sum) return;
+  if (std::ranges::equal(plan.outputs, s.outputs, {}, {}, &Output::value)) {
+    refuse(fmt::format("in {} no rank encodes a sum that it ends with", s.algorithm), "result=sum");
+  }
+  const auto carries = [](const Codec& codec) {
+    return codec.info().fp32_values == Fp32Values::carried;
+  };
+  if (carries(codecs.outer()) && carries(codecs.inner())) {
+    refuse(fmt::format("codec {} decodes to what was encoded", codecs.outer().name()),
+           "result=sum");
+  }
+}
+
 /// Tensors of all ranks, or what makes them.
 struct Inputs {
   DType dtype;
@@ -501,9 +559,9 @@ std::vector<Tile> make_tiles(const Schedule& schedule, const Codecs& codecs, std
   for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
     const Chunk& chunk = schedule.chunks[i];
     std::uint64_t step = chunk.size();
-    if (may_split && alignment < chunk.size()) {
-      const std::uint64_t tile = std::min<std::uint64_t>(elements, chunk.size());
-      step = std::max<std::uint64_t>(1, tile / alignment) * alignment;
+    // A chunk that is no longer than a tile is one, its tail, too.
+    if (may_split && elements < chunk.size()) {
+      step = std::max<std::uint64_t>(1, elements / alignment) * alignment;
     }
     for (std::uint64_t begin = chunk.begin; begin < chunk.end; begin += step) {
       tiles.push_back({i, {begin, std::min(chunk.end, begin + step)}});
@@ -597,12 +655,7 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
     options.state = &state;
   }
   const ExecutionPlan plan = make_execution_plan(schedule, codecs, options.sum);
-  const bool adds_codes =
-      std::ranges::any_of(plan.sums_of_codes, &std::optional<CodecRole>::has_value);
-  if (adds_codes && !options.sum.is_of_payload_values()) {
-    fail("codec {} adds codes, so its sums are none of numbers: allowed is the sum native, not {}",
-         codecs.outer().name(), name_of(options.sum));
-  }
+  require_effect(schedule, plan, codecs, options.sum);
   const std::vector<Tile> tiles =
       make_tiles(schedule, codecs,
                  std::max({options.tile_elements, codecs.outer().info().least_call_elements,

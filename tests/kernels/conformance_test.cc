@@ -401,7 +401,7 @@ TEST(Fp32Sums, LargeTensors) {
                       .group = {.blocks = 1}});
 }
 
-/// Where decoded values are of the dtype before they are rounded to it, decode=fp32 is nothing else.
+/// Where decoded values are of the dtype before anything is rounded, decode=fp32 is nothing else; elsewhere kernels do not decode so.
 TEST(Fp32Sums, AndWhatElseKernelsCanAndCannot) {
   emulator::configure({});
   const auto request = [](const char* codec, const char* sum) {
@@ -411,13 +411,19 @@ TEST(Fp32Sums, AndWhatElseKernelsCanAndCannot) {
                               .ranks = {3},
                               .lengths = {3001}};
   };
-  for (const char* codec : {"fp16", "bf16", "qr-q4", "int2-g32-sr"}) {
+  for (const char* codec : {"fp16", "bf16", "qr-q4"}) {
     expect_conformance(request(codec, "decode=fp32,add=fp32"));
   }
   expect_conformance(request("qr-q4", "decode=fp32"));
-  EXPECT_EQ(refusal(request("int4-g32", "decode=fp32,add=fp32")),
-            "sum decode=fp32,add=fp32: kernels make no such sums with codec int4-g32: allowed are "
-            "native and fp32");
+  for (const char* codec : {"int4-g32", "int2-g32-sr", "int2-g32-sr-is", "logfmt4-g32", "nvfp4",
+                            "nvfp4-te", "mxfp4", "nf4-g64"}) {
+    EXPECT_EQ(refusal(request(codec, "decode=fp32,add=fp32")),
+              fmt::format("sum decode=fp32,add=fp32: kernels make no such sums with codec {}: "
+                          "allowed are native and fp32",
+                          codec));
+  }
+  EXPECT_EQ(refusal(request("shared-int8-g32", "fp32")),
+            "sum fp32: kernels make no such sums with codec shared-int8-g32: allowed is native");
   for (const char* sum : {"add=fma", "add=fp32,order=own", "add=fp32,round=none", "result=sum"}) {
     EXPECT_EQ(refusal(request("mxfp8-e4m3", sum)),
               fmt::format("sum {}: kernels make no such sums with codec mxfp8-e4m3: allowed are "

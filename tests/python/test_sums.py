@@ -1,7 +1,10 @@
 """How sums are made: every record beside a model in NumPy, and all-reduces of other people beside what they gave on an H200."""
 
 import csv
+import dataclasses
+import fnmatch
 import hashlib
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +16,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "experiments/measured/foreign_all_reduce_h200.csv"
 
-sys.path.insert(0, str(ROOT / "experiments/gpu"))
+sys.path += [str(ROOT / "experiments/gpu"), str(ROOT / "tests/codecs")]
+import anybit_oracle  # noqa: E402
 import foreign_all_reduce  # noqa: E402
 
 GROUP = 64
@@ -110,6 +114,145 @@ def test_every_record_gives_other_bits():
     assert len(results) == len(SUMS)
 
 
+# Beside the listed codecs one of every other kind.
+KINDS = arlab.codecs() + [
+    "fp8-e4m3-g256-flashinfer", "fp8-e4m3-g64-torchft", "fp8-e4m3-g256-vllm", "int8-g256-vllm", "fp8-e4m3-g64-torch", "fp8-e4m3-g64-stoch", "int5-g128-sym",
+    "int4-g32-sym-sr", "int4-g32-stoch", "had-int4-g32-sym", "int8-gtensor-static0.05:-3", "int8-gtensor-sym-static0.05", "mxfp4-rceil", "mxfp8-e5m2-ceil",
+    "logfmt8-g64", "nvfp4-vllm", "nvfp4-te", "nvfp4-te-4over6", "nvfp4-ts448", "nf4-g64", "e4m3b15-g32", "shared-int8-g32", "lossless-e3-g32",
+    "rans-int4-g32", "rans-logfmt4-g32", "rans-int4-g32-sr", "rans-qr-q4", "rans-mxfp4", "rans-nf4-g64", "ef-logfmt4-g32", "ef-nvfp4", "ef-int2-g32-sr-is", "ef-fp8-e4m3-g128",
+]  # fmt: skip
+# Each with what it is compared with: the sum that differs from it in that field alone.
+CHANGES = {
+    "decode": (arlab.Sum(decode="fp32"), arlab.Sum()),
+    "add": (arlab.Sum(add="fp32"), arlab.Sum()),
+    "add=fma": (arlab.Sum(add="fma"), arlab.Sum()),
+    "order": (arlab.Sum(order="own"), arlab.Sum()),
+    "round": (arlab.Sum(add="fp32", round="none"), arlab.Sum(add="fp32")),
+    "own": (arlab.Sum(own="exact"), arlab.Sum(own="encoded")),
+    "result": (arlab.Sum(result="sum"), arlab.Sum()),
+    "cast": (arlab.Sum(cast="fp16"), arlab.Sum()),
+}
+
+
+def pairs_that_cannot_differ():
+    """(entry, pattern of codecs, whether of fp16 alone) of SPEC.md's table."""
+    text = (ROOT / "reference/codecs/SPEC.md").read_text()
+    rows = text.split("| field | codecs | why |\n| --- | --- | --- |\n")[1].split("\n\n")[0].splitlines()
+    cells = [row.strip("|").split("|")[:2] for row in rows]
+    return [(field.strip().strip("`"), pattern, " in fp16 " in codecs) for field, codecs in cells for pattern in re.findall("`([^`]+)`", codecs)]
+
+
+def gaussian(ranks, dtype, elements=10240, spread=False):
+    """Normal numbers; with `spread`, each 64 of them of a magnitude of their own, so that sums of values of a few bits are rounded."""
+    random = np.random.default_rng(ranks)
+    values = random.standard_normal((ranks, elements))
+    if spread:
+        values *= np.exp2(-random.integers(0, 12, (ranks, elements // 64))).repeat(64, axis=1)
+    return values.astype(ml_dtypes.bfloat16 if dtype == "bf16" else np.float16)
+
+
+def outputs_of(x, codec, how, algorithm):
+    """Bits, or None and why not."""
+    try:
+        return arlab.all_reduce(x, codec=codec, sum=how, algorithm=algorithm, count=False).outputs.view(np.uint16), ""
+    except ValueError as error:
+        return None, str(error)
+
+
+@pytest.mark.parametrize("codec", KINDS)
+def test_every_field_changes_bits_is_refused_or_is_in_the_table(codec):
+    assert {name.partition("=")[0] for name in CHANGES} == {field.name for field in dataclasses.fields(arlab.Sum)}
+    pairs = [(field, fp16) for field, pattern, fp16 in pairs_that_cannot_differ() if fnmatch.fnmatchcase(codec, pattern)]
+    never = {field for field, fp16 in pairs if not fp16}
+    for dtype in arlab.codec_info(codec)["dtypes"]:
+        if dtype == "fp32":
+            continue
+        for ranks in (3, 5):
+            inputs = [gaussian(ranks, dtype), gaussian(ranks, dtype, spread=True)]
+            for name, (how, without) in CHANGES.items():
+                entry = f"{name}={getattr(how, name)}" if name in vars(how) else name
+                results = []  # of every algorithm and input, whether bits are the same; None: refused
+                for algorithm in ("one_shot", "two_shot"):
+                    for x in inputs:
+                        got, refusal = outputs_of(x, codec, how, algorithm)
+                        assert got is not None or ("\n" not in refusal and ("sum" in refusal or codec.split("-", 1)[-1] in refusal)), refusal
+                        results.append(None if got is None else np.array_equal(got, outputs_of(x, codec, without, algorithm)[0]))
+                what = f"{codec} {dtype}, {ranks} ranks: {entry}"
+                if entry in never:
+                    assert False not in results and True in results, f"{what} changes bits, and is in the table"
+                elif not ((entry, True) in pairs and dtype == "fp16"):
+                    assert False in results or True not in results, f"{what} changes nothing"
+
+
+def test_the_table_is_of_codecs_that_there_are():
+    for field, pattern, _ in pairs_that_cannot_differ():
+        assert field in ("decode=fp32", "own=exact") and (pattern.startswith(("rans-", "ef-")) or fnmatch.filter(KINDS, pattern)), (field, pattern)
+
+
+def spiked_values(codec, dtype, wire, elements):
+    """Of int<b>-g<G>-sr and -sr-is, before a rounding to the dtype: by SPEC.md, from the wire's arrays."""
+    oracle = anybit_oracle.find(codec)
+    kind = np.float16 if dtype == "fp16" else ml_dtypes.bfloat16
+    codes, metadata = oracle.layout(dtype, elements).split(np.asarray(wire))
+    codes = codes.reshape(-1, oracle.group).astype(np.float32)
+    if oracle.integer_scale:
+        scale = anybit_oracle.integer_scales()[metadata[0].view(np.int8)[:, 0].astype(int) + 128]
+        x = (codes - metadata[1].view(np.int8).astype(np.float32)) * scale[:, None]
+    else:
+        scale, zero = (array.view(ml_dtypes.bfloat16).astype(np.float32) for array in metadata[:2])
+        x = zero + codes * scale
+    for spike, place in ((-4, -2), (-3, -1)):
+        rows = np.arange(len(x))
+        x[rows, metadata[place].view(f"u{metadata[place].shape[1]}")[:, 0]] = metadata[spike].view(kind)[:, 0].astype(np.float32)
+    return x.reshape(-1)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize(
+    "codec",
+    ["int4-g32-sr", "int2-g32-sr", "int2-g32-sr-is", "logfmt4-g32", "logfmt8-g64", "nvfp4", "nvfp4-te", "nvfp4-te-4over6", "int4-g32", "fp8-e4m3-g128", "nf4-g64", "qr-q4", "rans-logfmt3-g32", "rans-int4-g32-sr", "ef-nvfp4-vllm"],
+)  # fmt: skip
+def test_addends_are_fp32_numbers_before_any_rounding(codec, dtype):
+    """one_shot by hand: what the codec decodes to in an fp32 payload, and of spikes what the wire's arrays say, is added in fp32."""
+    ranks, elements = 3, 4096
+    x = gaussian(ranks, dtype, elements) * np.array(100, gaussian(1, dtype, 1).dtype) ** np.arange(2)[np.arange(elements) % 7 // 6]
+    kind = x.dtype
+    inner = codec.removeprefix("rans-").removeprefix("ef-")
+    parts = []
+    for row in x:
+        wire = arlab.encode(row, inner)
+        if "-sr" in codec:
+            parts.append(spiked_values(inner, dtype, wire, elements))
+        elif codec.startswith("qr-"):
+            parts.append(arlab.decode(wire, inner, dtype, elements).astype(np.float32))
+        else:
+            parts.append(arlab.decode(wire, inner, "fp32", elements))
+    for add in ("native", "fp32"):
+        total = np.zeros(elements, np.float32)
+        for part in parts:
+            total = total + part
+            total = total.astype(kind).astype(np.float32) if add == "native" else total
+        got = arlab.all_reduce(x, codec=codec, algorithm="one_shot", sum=arlab.Sum(decode="fp32", add=add)).outputs
+        expected = total.astype(kind).view(np.uint16)
+        assert (got.view(np.uint16) == expected).all(), f"{(got.view(np.uint16) != expected).sum()} of {got.size} differ"
+
+
+def test_a_codec_of_python_says_that_it_has_no_fp32_values():
+    @arlab.codec("halves-python", block=64, encode_ops=1, decode_ops=1)
+    class Halves:
+        def encode(self, chunks):
+            return (chunks.astype(np.float32) / 2).astype(np.float16).view(np.uint8)
+
+        def decode(self, wire):
+            return wire.copy().view(np.float16).astype(np.float32) * 2
+
+    x = payloads()
+    for sum, says in (("decode=fp32", "says nothing of values before that rounding"), ("add=fp32,round=none", "it says only what a wire is of bf16"), ("add=fma", "a code times a scale")):
+        with pytest.raises(arlab.ArgumentError, match=says):
+            arlab.all_reduce(x, codec="halves-python", sum=sum)
+    arlab.all_reduce(x, codec="halves-python", sum="fp32")
+
+
 def test_a_cast_goes_by_fp16():
     x = payloads()
     x[0, :3] = [1e6, -1e6, np.inf]
@@ -193,6 +336,12 @@ def test_no_variant_has_the_bits_of_another(like, codec, sum, stripe):
         ({"sum": "own=exact", "own": "encoded"}, "the algorithm's own is encoded"),
         ({"sum": "fp32", "accumulate": "fp32"}, "one of them says how sums are made"),
         ({"sum": "order=own", "codec": "shared-int8-g128"}, "adds codes"),
+        ({"sum": "fp32", "codec": "shared-int8-g128"}, "allowed is the sum native, not fp32"),
+        ({"sum": "result=sum"}, "codec bf16 decodes to what was encoded, so result=sum changes nothing: leave it out"),
+        ({"sum": "result=sum", "codec": "nf4-g64", "algorithm": "one_shot"}, "in one_shot no rank encodes a sum that it ends with"),
+        ({"sum": "order=own", "codec": "nf4-g64", "algorithm": "ring"}, "in ring a rank begins with its own contribution in any case"),
+        ({"sum": "add=fp32,round=none", "codec": "nf4-g64", "algorithm": "one_shot"}, "one_shot encodes no sum, so round=none changes nothing"),
+        ({"sum": "add=fp32,round=none", "codec": "int4-g32-sr"}, "its wire holds numbers of bf16, so round=none is not possible"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_one_line(arguments, says):

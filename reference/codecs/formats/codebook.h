@@ -59,6 +59,9 @@ struct Codebook {
   constexpr float dequantize(std::uint32_t code, Scale scale) const {
     return levels.level[code < levels.count ? code : levels.count - 1] * scale;
   }
+  constexpr ScaledProduct product_of(std::uint32_t code, Scale scale) const {
+    return {levels.level[code < levels.count ? code : levels.count - 1], scale};
+  }
 
   static CodecInfo info(const std::string& name) {
     const CodebookLevels levels = parse(name)->levels;

@@ -33,6 +33,10 @@ struct MxInt8 {
     const int value = static_cast<int>(code) - (code >= 128 ? 256 : 0);
     return static_cast<float>(value) / 64 * e8m0_to_float(scale);
   }
+  constexpr ScaledProduct product_of(std::uint32_t code, Scale scale) const {
+    const int value = static_cast<int>(code) - (code >= 128 ? 256 : 0);
+    return {static_cast<float>(value) / 64, e8m0_to_float(scale)};
+  }
 
   static CodecInfo info(const std::string& name) {
     return {.name = name,

@@ -63,6 +63,10 @@ struct NvFp4Blocks {
     return minifloat_to_float(element(), code) *
            whole_scale(minifloat_to_float(scale_format(), scale));
   }
+  constexpr ScaledProduct product_of(std::uint32_t code, Scale scale) const {
+    return {minifloat_to_float(element(), code),
+            whole_scale(minifloat_to_float(scale_format(), scale))};
+  }
   /// What elements are multiplied by, of the value of the block's scale.
   constexpr float whole_scale(float scale) const {
     return is_te() ? scale * number * (1.0f / (6.0f * most_of_scale())) : scale / number;

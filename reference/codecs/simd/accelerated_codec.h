@@ -74,6 +74,17 @@ class AcceleratedCodec final : public VectorCodec {
                         : function(format_, *scalar_, dtype, wire, sum);
   }
 
+  // Vectors decode to fp32 where that is a payload like others.
+  void do_decode_fp32(DType dtype, std::span<const std::byte> wire,
+                      std::span<float> values) const override {
+    info().is_same_in_fp32 ? Codec::do_decode_fp32(dtype, wire, values)
+                           : scalar_->decode_fp32(dtype, wire, values);
+  }
+  void do_decode_fma(DType dtype, std::span<const std::byte> wire,
+                     std::span<float> sum) const override {
+    scalar_->decode_fma(dtype, wire, sum);
+  }
+
   CodecPtr scalar_;
   Format format_;
   CodecFunctions<Format> (*functions_)();  // asked at each call: tests change the target

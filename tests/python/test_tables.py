@@ -164,7 +164,7 @@ def test_words_that_are_wrong(words):
 
 def test_a_file_that_is_not_there(monkeypatch):
     monkeypatch.setenv("ARLAB_TABLE", "nowhere.toml")
-    with pytest.raises(ValueError, match="ARLAB_TABLE: 'nowhere.toml': the table cannot be read"):
+    with pytest.raises(ValueError, match="ARLAB_TABLE: the table 'nowhere.toml' cannot be read: No such file"):
         arlab.Group([0, 1])
 
 

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from arlab._files import read_whole
 from arlab.figures.style import write_whole
 from arlab.figures.tables import InputError, plural, read_table, read_text
 
@@ -167,9 +168,7 @@ def html_figure(key: str, path: Path, of: str) -> str:
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file."""
     try:
-        if (size := path.stat().st_size) > MOST_BYTES:
-            raise InputError(f"{path} has {size} bytes: allowed for a figure or a table are {MOST_BYTES}")
-        return path.read_bytes()
+        return read_whole(path, MOST_BYTES)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
 

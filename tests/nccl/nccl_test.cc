@@ -1137,6 +1137,7 @@ std::pair<std::vector<std::string>, std::string> recorded_calls(
   const auto said = in_processes(all_of(2), [&](int rank) {
     return said_by([&] {
       if (std::freopen(printed.c_str(), "a", stderr) == nullptr) throw Wrong{"freopen"};
+      (void)std::setvbuf(stderr, nullptr, _IONBF, 0);  // as it was
       ncclComm_t comm = nullptr;
       REQUIRE(ncclCommInitRank(&comm, 2, id, rank));
       body(rank, comm);

@@ -171,6 +171,7 @@ const Platform& find_platform() {
   RealLibrary::set_name(name == "cuda"   ? "libnccl.so.2"
                         : name == "rocm" ? "librccl.so.1"
                                          : nullptr);
+  RealLibrary::require_named();
   return *found.value();
 }
 

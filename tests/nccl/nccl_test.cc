@@ -1000,17 +1000,31 @@ TEST(Nccl, AnIdOfTheRealLibraryIsForTheRealLibrary) {
   EXPECT_EQ(said, all_right(1));
 }
 
-TEST(Nccl, ThisLibraryIsNotTheRealOne) {
-  const Environment environment{{"ARLAB_NCCL_LIBRARY", NCCL_LIBRARY}};
-  const auto said = as_processes(2, [](int, ncclComm_t comm) {
-    int value = 1;
-    (void)ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr);
-    throw Wrong{ncclGetLastError(comm)};
-  });
-  for (const std::string& line : said) {
-    EXPECT_NE(line.find("is this library itself; name the real one in ARLAB_NCCL_LIBRARY"),
-              std::string::npos)
-        << line;
+TEST(Nccl, ALibraryThatIsNamedIsLoadedOrAnError) {
+  const kernels::Meeting folder;
+  const std::string text = folder.folder() + "/text.so";
+  const std::string pipe = folder.folder() + "/pipe.so";
+  std::ofstream(text) << "no library";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::pair<std::string, const char*> kWrong[] = {
+      {NCCL_LIBRARY, "is this library itself; name the real one in ARLAB_NCCL_LIBRARY"},
+      {"/nowhere/libnccl.so", "/nowhere/libnccl.so cannot be loaded ("},
+      {"libc.so.6", "libc.so.6 is no such library"},
+      {text, "text.so cannot be loaded ("},
+      {pipe, "pipe.so cannot be loaded (not a regular file)"},
+      {folder.folder(), "cannot be loaded (not a regular file)"},
+  };
+  for (const auto& [file, why] : kWrong) {
+    const Environment environment{{"ARLAB_NCCL_LIBRARY", file}};
+    const auto said = in_processes({0}, [](int) {
+      ncclUniqueId id = {};
+      ncclComm_t comm = nullptr;
+      if (ncclCommInitRank(&comm, 1, id, 0) != ncclInvalidArgument) return std::string("went on");
+      return ncclGetUniqueId(&id) == ncclInvalidArgument ? std::string(ncclGetLastError(nullptr))
+                                                         : "went on";
+    });
+    EXPECT_EQ(said[0].find("ncclGetUniqueId: ARLAB_NCCL_LIBRARY: "), 0U) << said[0];
+    EXPECT_NE(said[0].find(why), std::string::npos) << said[0];
   }
 }
 

@@ -533,7 +533,9 @@ class Check {
           std::ranges::fill(given.subspan(used), filling);
       }
       Bytes memory(elements * size() + 2 * kGuard, kGuardByte);
-      refused[turn] = is_refused(given, std::span(memory).subspan(kGuard, elements * size()));
+      const auto payload = std::span(memory).subspan(kGuard, elements * size());
+      std::ranges::fill(payload, filling);
+      refused[turn] = is_refused(given, payload);
       require_guards(memory, "decode", elements);
       results[turn].assign(memory.begin() + kGuard, memory.end() - kGuard);
     }

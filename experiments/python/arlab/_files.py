@@ -23,11 +23,9 @@ __all__ = ["guarded", "parsed_json", "read_whole", "temporary_folder", "unguarde
 
 _numbers = itertools.count()
 
-_MOST_BYTES = 1 << 30
-
-
-def read_whole(path: str | os.PathLike[str], most: int = _MOST_BYTES) -> bytes:
-    """The bytes of a regular file, which has at most `most`. Raises OSError, also for what is no such file: no pipe is waited for.
+def read_whole(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """The bytes of a regular file, which has at most `most`. Raises OSError, also for what is no such file: no pipe is waited for;
+    and MemoryError.
 
     All of arlab reads files of others by it, as all C++ does by InputFile (tests/experiments/test_readers.py).
     """
@@ -40,12 +38,12 @@ def read_whole(path: str | os.PathLike[str], most: int = _MOST_BYTES) -> bytes:
     def require_regular(there: os.stat_result) -> None:
         if not stat.S_ISREG(there.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
-        if there.st_size > most:
+        if most is not None and there.st_size > most:
             raise OSError(errno.EFBIG, f"it has {there.st_size} bytes: allowed are {most}", os.fspath(path))
 
     with open(path, "rb", opener=opener) as file:
         require_regular(os.fstat(file.fileno()))
-        return file.read(most)
+        return file.read(-1 if most is None else most)
 
 
 def parsed_json(text: str | bytes) -> Any:

@@ -168,7 +168,9 @@ def html_figure(key: str, path: Path, of: str) -> str:
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file."""
     try:
-        return read_whole(path, MOST_BYTES)
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise InputError(f"{path} has {size} bytes: allowed for a figure or a table are {MOST_BYTES}")
+        return read_whole(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
 

@@ -316,6 +316,11 @@ std::string to_toml(const CallTable& table) {
   const auto quoted = [](const std::string& text) {
     std::string escaped;
     for (const char c : text) {
+      const auto code = static_cast<unsigned char>(c);
+      if (code < 0x20 || code == 0x7F) {
+        escaped += fmt::format("\\u{:04X}", code);
+        continue;
+      }
       if (c == '"' || c == '\\') escaped += '\\';
       escaped += c;
     }

@@ -23,6 +23,7 @@ __all__ = ["guarded", "parsed_json", "read_whole", "temporary_folder", "unguarde
 
 _numbers = itertools.count()
 
+
 def read_whole(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     """The bytes of a regular file, which has at most `most`. Raises OSError, also for what is no such file: no pipe is waited for;
     and MemoryError.

@@ -136,6 +136,33 @@ def test_words_of_an_earlier_meeting_are_none_in_the_next():
         meeting(repeated, 0).gather(b"new")
 
 
+def test_who_gave_up_in_an_earlier_meeting_ends_none():
+    store = Store()
+    first, second = meeting(store, 0, timeout_s=5), meeting(store, 1, timeout_s=5)
+    assert all_say([first, second], [b"a", b"b"]) == [[b"a", b"b"]] * 2
+    second._round = 1  # as one that has failed after its random bytes
+    second._say(b"!no memory")
+    failed = store.places["arlab/0/1/1"]
+    again = Store()
+    first, second = meeting(again, 0, timeout_s=5), meeting(again, 1, timeout_s=5)
+    second._say(b"=" + second._nonce)
+    again.places["arlab/0/1/1"] = failed
+    with pytest.raises(arlab.Error, match=STRANGER):
+        first.gather(b"a")
+    again.places["arlab/0/0/1"] = failed  # nor before anybody has said anything
+    with pytest.raises(arlab.Error, match=STRANGER):
+        meeting(again, 0).gather(b"a")
+
+
+def test_who_gives_up_in_the_first_round_says_why():
+    store = Store()
+    first, second = meeting(store, 0, timeout_s=5), meeting(store, 1)
+    second._say(b"=" + second._nonce)
+    second.give_up("no memory")
+    with pytest.raises(arlab.Error, match="^no memory$"):
+        first.gather(b"a")
+
+
 @pytest.mark.parametrize("other", [{"group": "1"}, {"ranks": 3}, {"store": Store(29501)}], ids=str)
 def test_another_group_size_or_store_is_another_meeting(other):
     store = Store()

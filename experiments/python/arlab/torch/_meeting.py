@@ -71,21 +71,22 @@ class Meeting:
         self._round, self._key = 0, key()
         self._about = (group, str(ranks), str(_port(store)))
         self._nonce = secrets.token_bytes(_NONCE_BYTES)
-        self._nonces = b""  # of all ranks
+        self._nonces: list[bytes] = []  # of all ranks, once they are known
 
     def _place(self, rank: int) -> str:
         return f"{self._name}/{self._round}/{rank}"
 
-    def _signature(self, place: str, said: bytes) -> bytes:
-        # Who gives up may not have heard all others. That it is of another meeting can only end this one, as silence would.
-        nonces = b"" if said[:1] == _FAILED else self._nonces
-        parts = [*(each.encode() for each in (*self._about, place)), nonces, said]
+    def _signature(self, rank: int, place: str, said: bytes) -> bytes:
+        nonces = self._nonces
+        if said[:1] == _FAILED:  # whoever gives up may not have heard all others
+            nonces = [self._nonce] if rank == self._rank else nonces[rank : rank + 1] or [secrets.token_bytes(_NONCE_BYTES)]
+        parts = [*(each.encode() for each in (*self._about, place)), *nonces, said]
         # With its length before each, no two lists of parts are the same text.
         return hmac.digest(self._key, b"".join(len(part).to_bytes(8, "little") + part for part in parts), hashlib.sha256)
 
     def _say(self, said: bytes) -> None:
         place = self._place(self._rank)
-        self._store.set(place, self._signature(place, said) + said)
+        self._store.set(place, self._signature(self._rank, place, said) + said)
 
     def _hear(self, rank: int, until: float) -> bytes:
         place = self._place(rank)
@@ -95,7 +96,7 @@ class Meeting:
         except RuntimeError as error:  # of the store, whose server may be gone with its rank
             raise Error(f"rank {rank} did not come within {self._timeout_s:g} s") from error
         signature, said = heard[: hashlib.sha256().digest_size], heard[hashlib.sha256().digest_size :]
-        if not hmac.compare_digest(signature, self._signature(place, said)):
+        if not hmac.compare_digest(signature, self._signature(rank, place, said)):
             raise Error(f"rank {rank}: what the store has from it was not written by this user on this host for this meeting")
         if said[:1] == _FAILED:
             raise Error(said[1:].decode(errors="replace"))
@@ -119,7 +120,7 @@ class Meeting:
             if nonces[self._rank] != self._nonce:
                 self.give_up(f"rank {self._rank} is there twice")
                 raise Error(f"rank {self._rank} is there twice, or somebody has repeated what it said once")
-            self._nonces = b"".join(len(each).to_bytes(8, "little") + each for each in nonces)
+            self._nonces = nonces
         return self._exchange(mine, until)
 
     def give_up(self, why: str) -> None:

@@ -10,6 +10,7 @@
 #include "experiments/lab/hashes.h"
 #include "experiments/lab/results_file.h"
 #include "reference/error.h"
+#include "reference/json.h"
 
 namespace arlab::lab {
 
@@ -30,7 +31,7 @@ std::string Run::losses() const {
 }
 
 std::vector<Outcome> values_of(const std::string& task) {
-  const Json json = Json::parse(task);
+  const Json json = parse_json<Json>(task);
   return json.at("kind") == "study" ? study_values_of(json) : sweep_values_of(json);
 }
 

@@ -18,6 +18,7 @@
 #include "experiments/lab/results_file.h"
 #include "reference/codecs/abstract.h"
 #include "reference/csv.h"
+#include "reference/json.h"
 #include "reference/tensors/file.h"
 
 namespace arlab::lab {
@@ -179,7 +180,7 @@ struct PerplexityRequest {
   static std::optional<std::vector<Figure>> read_cached(const fs::path& path, const Json& request) {
     std::error_code error;
     if (fs::status(path, error).type() == fs::file_type::not_found) return std::nullopt;
-    const Json json = Json::parse(InputFile(path).read_rest(), nullptr, /*allow_exceptions=*/false);
+    const Json json = parse_json<Json>(InputFile(path).read_rest());
     std::vector<Figure> fields;
     std::string differing;
     try {

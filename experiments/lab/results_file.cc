@@ -18,6 +18,7 @@
 #include "experiments/lab/result.h"
 #include "reference/csv.h"
 #include "reference/error.h"
+#include "reference/json.h"
 #include "reference/memory.h"
 #include "reference/tensors/file.h"
 
@@ -87,8 +88,8 @@ bool holds(const fs::path& path, const std::string& text) {
 
 std::string differences(const std::string& a, const std::string& b) {
   using Json = nlohmann::json;  // without an order of its own
-  const Json first = Json::parse(a, nullptr, false);
-  const Json second = Json::parse(b, nullptr, false);
+  const Json first = parse_json<Json>(a);
+  const Json second = parse_json<Json>(b);
   if (!first.is_object() || !second.is_object()) return "everything";
   Json all = first;
   all.update(second);

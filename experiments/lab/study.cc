@@ -20,6 +20,7 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
 #include "reference/csv.h"
+#include "reference/json.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
@@ -658,7 +659,7 @@ std::vector<Outcome> study_values_of(const Json& task) {
   });
   // A file that is gone is the matter of these points. Other points need not have it.
   if (!defined.error.empty()) return std::vector<Outcome>(points.size(), defined);
-  require_same_definition(task.at("definition"), Json::parse(defined.values, nullptr, false));
+  require_same_definition(task.at("definition"), parse_json<Json>(defined.values));
   LatencyTable latencies(study);
   std::vector<Outcome> outcomes;
   const Outcome loaded = outcome_of([&] {

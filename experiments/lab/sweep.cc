@@ -14,6 +14,7 @@
 #include "reference/codecs/abstract.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
+#include "reference/json.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
 #include "sim/flows.h"
@@ -191,7 +192,7 @@ class SweepRun final : public Run {
     for (std::size_t i = 0; i < points.size(); ++i) {
       refused_[points[i]] = outcomes[i].error;  // what cannot be simulated is left out
       if (outcomes[i].error.empty()) {
-        const Json values = Json::parse(outcomes[i].values);
+        const Json values = parse_json<Json>(outcomes[i].values);
         rows_[points[i]].assign(values.begin(), values.end());
       }
     }

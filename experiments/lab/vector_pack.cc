@@ -16,6 +16,7 @@
 #include "reference/collectives/executor.h"
 #include "reference/collectives/sum.h"
 #include "reference/error.h"
+#include "reference/json.h"
 #include "reference/signals.h"
 #include "reference/tensors/file.h"
 #include "reference/tensors/synthetic.h"
@@ -459,7 +460,7 @@ std::string difference_of_vector_pack(const std::string& folder) {
   if (text_of(root / kSumFile) != sha256(std::as_bytes(std::span(text))) + "  manifest.json\n") {
     return fmt::format("manifest.json is not what {} says", kSumFile);
   }
-  const Json manifest = Json::parse(text, nullptr, false);
+  const Json manifest = parse_json<Json>(text);
   if (!manifest.is_object() || manifest.value("schema", Json()) != kSchema) {
     fail("{}: not a vector pack, whose manifest.json says {}", folder, kSchema);
   }

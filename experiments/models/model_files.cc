@@ -10,6 +10,7 @@
 
 #include "experiments/models/gguf.h"
 #include "reference/error.h"
+#include "reference/json.h"
 #include "reference/memory.h"
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
@@ -315,14 +316,8 @@ LoadedModel load_gguf(const std::string& name, const fs::path& path) {
 
 Json read_json(const fs::path& path) {
   InputFile file(path);
-  int most = 0;
-  const auto check = [&](int depth, Json::parse_event_t, const Json&) {
-    most = std::max(most, depth);
-    if (most > 64) fail("{}: its JSON nests too deep", path.string());
-    return true;
-  };
-  Json json = Json::parse(file.read_rest(), check, /*allow_exceptions=*/false);
-  if (!json.is_object()) fail("{}: it is not a JSON object", path.string());
+  Json json = parse_json<Json>(file.read_rest());
+  if (!json.is_object()) fail("{}: it is not a JSON object of at most 64 levels", path.string());
   return json;
 }
 

@@ -171,6 +171,7 @@ const Platform& find_platform() {
   RealLibrary::set_name(name == "cuda"   ? "libnccl.so.2"
                         : name == "rocm" ? "librccl.so.1"
                                          : nullptr);
+  RealLibrary::require_named();
   return *found.value();
 }
 
@@ -245,8 +246,11 @@ Communicator::Communicator(int ranks, const UniqueId& id, int rank, int device, 
   }
   const std::string folder(variable("ARLAB_NCCL_RECORD"));
   if (!folder.empty()) {
-    recorder_ = std::make_unique<Recorder>(folder, name_.empty() ? "library" : name_.substr(0, 8),
-                                           rank_, ranks_);
+    // All ranks have the same id, and no other communicator has it.
+    const std::string name =
+        !name_.empty() ? name_.substr(0, 8)
+                       : fmt::format("library-{:016x}", hash_of({id.bytes, sizeof(id.bytes)}));
+    recorder_ = std::make_unique<Recorder>(folder, name, rank_, ranks_);
   }
 }
 
@@ -546,16 +550,15 @@ Work Communicator::work_of(const Call& call, const TableRule* rule) {
   // What only moves may be anything: words of 4 bytes or of 2, where it is none of our dtypes.
   DType dtype = DType::fp32;
   std::size_t slot = bytes;
-  bool is_staged = false;
   if (has_dtype(call.type)) {
     dtype = dtype_of(call.type);
   } else if (element_bytes(call.type) == 1) {
     dtype = DType::fp16;
     slot = (bytes + 1) / 2 * 2;
-    const auto places =
-        reinterpret_cast<std::uintptr_t>(call.send) | reinterpret_cast<std::uintptr_t>(call.recv);
-    is_staged = slot != bytes || places % 2 != 0;
   }
+  const auto places =
+      reinterpret_cast<std::uintptr_t>(call.send) | reinterpret_cast<std::uintptr_t>(call.recv);
+  const bool is_staged = slot != bytes || places % size_of(dtype) != 0;
 
   Work work;
   work.stream = call.stream;
@@ -623,6 +626,15 @@ Work Communicator::work_of(const Call& call, const TableRule* rule) {
 }
 
 std::string Communicator::sample(const Call& call) {
+  try {
+    return sample_or_throw(call);
+  } catch (const std::exception& why) {  // which is no reason not to make the call
+    recorder_->stop(why);
+    return {};
+  }
+}
+
+std::string Communicator::sample_or_throw(const Call& call) {
   if (call.kind != Kind::all_reduce || !has_dtype(call.type)) return {};
   require(calls_.use_device(device_), kDeviceError);
   Result<bool> captured = calls_.is_captured(call.stream);
@@ -633,7 +645,7 @@ std::string Communicator::sample(const Call& call) {
   std::string payload(elements * size_of(dtype), '\0');
   require(calls_.copy(payload.data(), call.send, payload.size(), call.stream), kDeviceError);
   require(calls_.wait(call.stream), kDeviceError);
-  return recorder_->keep(dtype, payload);
+  return recorder_->keep(dtype, payload, started_.size());
 }
 
 void Communicator::start(std::span<const Call> calls) {
@@ -774,7 +786,9 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, void* conf
     std::int32_t key;
     UniqueId id;
   };
+  std::unique_lock lock(split_mutex_);
   const auto all = exchange(*bootstrap_, Message{color, key, make_own_id()});
+  lock.unlock();
   if (color < 0) return nullptr;
   std::vector<int> together;
   for (int rank = 0; rank < ranks_; ++rank) {

@@ -113,7 +113,9 @@ class Communicator {
   Member& pair_with(int peer);
   /// Of a rank to itself.
   void copy(void* to, const void* from, std::size_t bytes, void* stream);
+  /// Keeps the payload of some all-reduces; the name of its file.
   std::string sample(const Call& call);
+  std::string sample_or_throw(const Call& call);
   void* scratch(void* stream, std::size_t bytes);
 
   int rank_;
@@ -126,6 +128,7 @@ class Communicator {
   bool says_counts_ = false;
   kernels::CallTable table_;
   std::unique_ptr<kernels::Bootstrap> bootstrap_;
+  std::mutex split_mutex_;  // of the bootstrap, which has one conversation at a time
   Handle real_ = nullptr;
   std::unique_ptr<Member> team_;
   std::shared_ptr<void> shared_;  // by the ranks of this process

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -130,6 +131,7 @@ struct Join {
   Handle* to;
   int device;
   std::function<CommunicatorPtr()> make;
+  const Communicator* parent = nullptr;  // that is split: its ranks meet for one after the other
 };
 
 struct Group {
@@ -140,7 +142,8 @@ struct Group {
 };
 thread_local Group group;
 
-/// Ranks of one thread wait for each other, so each has a thread for that.
+/// Ranks of one thread wait for each other, so each has a thread for that. What is split twice is split in the order of the calls,
+/// which is the same on all its ranks.
 void run_joins(std::vector<Join>& joins) {
   std::vector<CommunicatorPtr> made(joins.size());
   std::vector<std::optional<Failure>> failures(joins.size());
@@ -154,8 +157,28 @@ void run_joins(std::vector<Join>& joins) {
       failures[i].emplace(kInternalError, exception.what());
     }
   };
+  std::map<const Communicator*, std::vector<std::size_t>> of_parent;
+  std::vector<std::vector<std::size_t>> orders;
+  for (std::size_t i = 0; i < joins.size(); ++i) {
+    if (joins[i].parent == nullptr) {
+      orders.push_back({i});
+    } else {
+      of_parent[joins[i].parent].push_back(i);
+    }
+  }
+  for (auto& [parent, order] : of_parent) orders.push_back(std::move(order));
+  const auto join_each = [&](const std::vector<std::size_t>& order) {
+    for (std::size_t at = 0; at < order.size(); ++at) {
+      join(order[at]);
+      // Whoever did not come to this one comes to none behind it.
+      for (std::size_t rest = at + 1; failures[order[at]] && rest < order.size(); ++rest) {
+        failures[order[rest]] = failures[order[at]];
+      }
+      if (failures[order[at]]) return;
+    }
+  };
   std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < joins.size(); ++i) threads.emplace_back(join, i);
+  for (const auto& order : orders) threads.emplace_back(join_each, std::cref(order));
   for (std::thread& thread : threads) thread.join();
   for (std::size_t i = 0; i < joins.size(); ++i) {
     if (made[i] != nullptr) {
@@ -315,7 +338,7 @@ int ncclCommSplit(Handle comm, int color, int key, Handle* made, void* config) {
     require_pointer(made, "newcomm");
     CommunicatorPtr from = find(comm);
     const int device = from->device();
-    return join({made, device, [=] { return from->split(color, key, config); }});
+    return join({made, device, [=] { return from->split(color, key, config); }, from.get()});
   });
 }
 

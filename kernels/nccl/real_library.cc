@@ -2,9 +2,11 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 
 extern "C" int ncclGetVersion(int* version);
@@ -30,6 +32,13 @@ void* open_library() {
   const char* const file = is_named ? named : usual_name;
   if (file == nullptr) {
     why_missing = "emulated GPUs have none";
+    return nullptr;
+  }
+  // The loader would wait for the other end of a pipe.
+  struct stat status = {};
+  if (is_named && std::strchr(named, '/') != nullptr && stat(named, &status) == 0 &&
+      !S_ISREG(status.st_mode)) {
+    why_missing = fmt::format("{} cannot be loaded (not a regular file)", file);
     return nullptr;
   }
   void* const library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -75,6 +84,12 @@ const RealLibrary* RealLibrary::find() {
 }
 
 const RealLibrary* RealLibrary::found() { return the_library; }
+
+void RealLibrary::require_named() {
+  const char* const named = std::getenv("ARLAB_NCCL_LIBRARY");  // NOLINT(concurrency-mt-unsafe)
+  if (named == nullptr || *named == 0 || find() != nullptr) return;
+  throw Failure(kInvalidArgument, fmt::format("ARLAB_NCCL_LIBRARY: {}", why_missing));
+}
 
 const std::string& RealLibrary::missing() {
   (void)find();

@@ -53,9 +53,11 @@ class RealFunction<int(Arguments...)> {
 
 class RealLibrary {
  public:
-  /// Where none is found: null, and missing() says why. ARLAB_NCCL_LIBRARY names a file; otherwise it is libnccl.so.2, or
-  /// librccl.so.1, unless `emulated`: those know nothing of emulated GPUs.
+  /// Where none is found: null, and missing() says why. ARLAB_NCCL_LIBRARY names a file; otherwise it is the usual name, which
+  /// emulated GPUs do not have: no other library knows them.
   static const RealLibrary* find();
+  /// Throws a Failure where ARLAB_NCCL_LIBRARY names something that is no such library, rather than go on without.
+  static void require_named();
   /// The same, if somebody has looked for it already.
   static const RealLibrary* found();
   static const std::string& missing();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 namespace arlab::nccl {
@@ -23,8 +24,19 @@ void copy_all(const DeviceCalls& calls, const std::vector<Copy>& copies, void* s
   }
 }
 
+/// Kernels load and store whole elements.
+void require_aligned(const Work& work) {
+  const std::size_t size = size_of(work.request.dtype);
+  const auto places =
+      reinterpret_cast<std::uintptr_t>(work.input) | reinterpret_cast<std::uintptr_t>(work.output);
+  if (places % size == 0) return;
+  throw Failure(kInvalidArgument, fmt::format("a buffer of {} is not at a multiple of {} bytes",
+                                              name_of(work.request.dtype), size));
+}
+
 /// Up to the kernels; finish() is the rest.
 void begin(const DeviceCalls& calls, RankCommunicator& rank, const Work& work) {
+  require_aligned(work);
   if (!work.before.empty()) {
     require(calls.use_device(rank.device()), kDeviceError);
     copy_all(calls, work.before, work.stream);

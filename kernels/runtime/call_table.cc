@@ -2,24 +2,25 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "reference/codecs/registry.h"
 #include "reference/error.h"
+#include "reference/tensors/file.h"
+#include "reference/toml.h"
 #include "reference/words.h"
 
 namespace arlab::kernels {
 namespace {
 
 constexpr std::uint64_t kNoEnd = UINT64_MAX;
-constexpr std::uintmax_t kMostFileBytes = std::uintmax_t{1} << 20;
+constexpr std::size_t kMostFileBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostRules = 4096;
 
 std::string range_words(const TableRule& rule) {
@@ -213,13 +214,7 @@ CallTable::CallTable(std::vector<TableRule> rules) : rules_(std::move(rules)) {
 }
 
 CallTable CallTable::parse(std::string_view text, std::string_view origin) {
-  toml::table file;
-  try {
-    file = toml::parse(text);
-  } catch (const toml::parse_error& wrong) {
-    const toml::source_position at = wrong.source().begin;
-    fail("{}, line {}, column {}: {}", origin, at.line, at.column, wrong.description());
-  }
+  const toml::table file = parse_toml(text, origin);
   std::vector<TableRule> rules;
   for (const auto& [key, node] : file) {
     const toml::array* const array = node.as_array();
@@ -256,13 +251,10 @@ CallTable CallTable::parse_words(std::string_view words, std::string_view origin
 }
 
 CallTable CallTable::read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostFileBytes + 1, '\0');
-  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) fail("{}: the table cannot be read", quote(path));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMostFileBytes) fail("{}: allowed is a table of up to 1 MiB", quote(path));
-  return parse(text, path);
+  if (std::error_code error; std::filesystem::file_size(path, error) > kMostFileBytes && !error) {
+    fail("{}: allowed is a table of up to 1 MiB", quote(path));
+  }
+  return parse(read_text_file(path, "the table"), path);
 }
 
 CallTable CallTable::from_environment() {
@@ -324,6 +316,11 @@ std::string to_toml(const CallTable& table) {
   const auto quoted = [](const std::string& text) {
     std::string escaped;
     for (const char c : text) {
+      const auto code = static_cast<unsigned char>(c);
+      if (code < 0x20 || code == 0x7F) {
+        escaped += fmt::format("\\u{:04X}", code);
+        continue;
+      }
       if (c == '"' || c == '\\') escaped += '\\';
       escaped += c;
     }

@@ -2,22 +2,27 @@
 
 #include <fmt/format.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
+#include <sstream>
 #include <system_error>
 #include <utility>
+
+#include "reference/error.h"
+#include "reference/tensors/file.h"
 
 namespace arlab::kernels {
 namespace {
 
 namespace fs = std::filesystem;
 
+/// Throws InvalidInput where there is something else than a file of lines.
 std::set<std::string> lines_of(const fs::path& path) {
   std::set<std::string> lines;
-  std::ifstream file(path);
+  std::error_code error;
+  if (fs::status(path, error).type() == fs::file_type::not_found) return lines;
+  std::istringstream file(read_text_file(path, "the record of conform"));
   for (std::string line; std::getline(file, line);) lines.insert(line);
   return lines;
 }
@@ -51,14 +56,23 @@ Result<fs::path> ConformanceRecord::file() const {
 bool ConformanceRecord::has(int ranks) const {
   const auto path = file();
   if (!path.ok()) return false;
-  const std::set<std::string> lines = lines_of(path.value());
-  return lines.contains(line("one_shot", ranks)) && lines.contains(line("two_shot", ranks));
+  try {
+    const std::set<std::string> lines = lines_of(path.value());
+    return lines.contains(line("one_shot", ranks)) && lines.contains(line("two_shot", ranks));
+  } catch (const InvalidInput&) {
+    return false;
+  }
 }
 
 Status ConformanceRecord::set(const std::set<std::string>& algorithms, const std::set<int>& ranks,
                               bool passed) const {
   ARLAB_ASSIGN_OR_RETURN(const fs::path path, file());
-  std::set<std::string> lines = lines_of(path);
+  std::set<std::string> lines;
+  try {
+    lines = lines_of(path);
+  } catch (const InvalidInput& wrong) {
+    return Status::error(wrong.what());
+  }
   for (const std::string& algorithm : algorithms) {
     for (const int count : ranks) {
       if (passed) {
@@ -68,17 +82,14 @@ Status ConformanceRecord::set(const std::set<std::string>& algorithms, const std
       }
     }
   }
-  // Whole, or not at all.
+  std::string text;
+  for (const std::string& each : lines) text += each + '\n';
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
-  const fs::path part = fmt::format("{}.{}", path.string(), getpid());
-  std::ofstream out(part);
-  for (const std::string& each : lines) out << each << '\n';
-  out.close();
-  if (out) fs::rename(part, path, error);
-  if (!out || error) {
-    fs::remove(part, error);
-    return Status::error(fmt::format("{} cannot be written", path.string()));
+  try {
+    write_file(path, text);
+  } catch (const InvalidInput& wrong) {
+    return Status::error(wrong.what());
   }
   return {};
 }

@@ -294,12 +294,51 @@ class Check {
         }
         const std::string of =
             filling < 0 ? " of random bytes" : fmt::format(" of bytes 0x{:02x}", filling);
-        Bytes memory(elements * size() + 2 * kGuard, kGuardByte);
-        if (!is_refused(wire, std::span(memory).subspan(kGuard, elements * size()))) {
-          require_decoded_again(wire, elements, of);
+        require_foreign(wire, elements, of);
+        if (!codec_.info().has_variable_wire) continue;
+        // That has hardly ever a length that is allowed.
+        for (const std::size_t length : foreign_lengths(wire.size(), random.word(elements))) {
+          set_length(wire, length);
+          require_foreign(wire, elements, fmt::format("{}, {} in use", of, length));
         }
-        require_guards(memory, "decode", elements);
-        ++cases_;
+      }
+      if (codec_.info().has_variable_wire) damaged_wires(elements);
+    }
+  }
+
+  /// Right wires of which a little is not: most of what decoders look at is behind what random bytes get to.
+  void damaged_wires(std::size_t elements) {
+    constexpr std::uint64_t kTimes = 24;
+    const RandomStream random(1, 3);
+    for (const char* input : {"gaussian", "adversarial:non_finite=0.05", "constant:value=0"}) {
+      const Bytes right = encoded(payload(elements, input));
+      const std::size_t used = length_of(right);
+      if (used < kWireLengthBytes || used > right.size()) {
+        violated("{} elements: a wire of {} bytes that says it has {}", elements, right.size(),
+                 used);
+      }
+      for (std::uint64_t i = 0; i < kTimes; ++i) {
+        Bytes wire = right;
+        const std::size_t at = std::min(kWireLengthBytes + i / 4, used - 1);  // of headers, first
+        std::size_t length = used;
+        switch (i % 4) {
+          case 0:  // cut
+            length = kWireLengthBytes + random.word(i) % (used - kWireLengthBytes + 1);
+            break;
+          case 1:
+            wire[at] = static_cast<std::byte>(random.word(i));
+            break;
+          case 2:
+            wire[std::min(kWireLengthBytes + random.word(i) % (used - kWireLengthBytes + 1),
+                          used - 1)] ^= std::byte{0x80};
+            break;
+          default:  // longer, by what was not in use
+            length = used + random.word(i) % (wire.size() - used + 1);
+            break;
+        }
+        set_length(wire, length);
+        require_foreign(wire, elements,
+                        fmt::format(", damaged, {} of {} bytes in use", length, used));
       }
     }
   }
@@ -450,7 +489,7 @@ class Check {
   }
 
   /// Decodes. Wires of variable length may be refused: not any bytes are one.
-  bool is_refused(const Bytes& wire, std::span<std::byte> payload) const {
+  bool is_refused(std::span<const std::byte> wire, std::span<std::byte> payload) const {
     if (!codec_.info().has_variable_wire) {
       codec_.decode(dtype_, wire, payload);
       return false;
@@ -461,6 +500,53 @@ class Check {
       return true;
     }
     return false;
+  }
+
+  static void set_length(std::span<std::byte> wire, std::uint64_t length) {
+    std::memcpy(wire.data(), &length, std::min(sizeof(length), wire.size()));
+  }
+  static std::uint64_t length_of(std::span<const std::byte> wire) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, wire.data(), std::min(sizeof(length), wire.size()));
+    return length;
+  }
+  /// The least, the largest, one between, and ones that are not allowed.
+  static std::vector<std::size_t> foreign_lengths(std::size_t most, std::uint64_t random) {
+    if (most < kWireLengthBytes) return {};
+    const std::size_t between = kWireLengthBytes + random % (most - kWireLengthBytes + 1);
+    return {kWireLengthBytes, most, between, kWireLengthBytes - 1, most + 1, most + 8, SIZE_MAX};
+  }
+
+  /// That bytes of somebody else's are refused, where wires have no fixed length, or decode; and that what lies in memory around
+  /// them, or in the wire behind its length, has no part in that.
+  void require_foreign(const Bytes& wire, std::size_t elements, const std::string& of) {
+    Bytes results[2];
+    bool refused[2] = {};
+    for (const std::size_t turn : {std::size_t{0}, std::size_t{1}}) {
+      const std::byte filling = turn == 0 ? kOneFilling : kOtherFilling;
+      Bytes around(wire.size() + 2 * kGuard, filling);
+      const auto given = std::span(around).subspan(kGuard, wire.size());
+      std::ranges::copy(wire, given.begin());
+      if (codec_.info().has_variable_wire) {
+        const std::uint64_t used = length_of(wire);
+        if (used >= kWireLengthBytes && used < wire.size())
+          std::ranges::fill(given.subspan(used), filling);
+      }
+      Bytes memory(elements * size() + 2 * kGuard, kGuardByte);
+      const auto payload = std::span(memory).subspan(kGuard, elements * size());
+      std::ranges::fill(payload, filling);
+      refused[turn] = is_refused(given, payload);
+      require_guards(memory, "decode", elements);
+      results[turn].assign(memory.begin() + kGuard, memory.end() - kGuard);
+    }
+    if (refused[0] != refused[1]) {
+      violated("{} elements{}: refused once and decoded once, over other memory", elements, of);
+    }
+    if (!refused[0] && results[0] != results[1]) {
+      violated("{} elements{}: element {} is another when decoded again over other memory",
+               elements, of, first_difference(results[0], results[1]) / size());
+    }
+    ++cases_;
   }
 
   void require_decoded_again(const Bytes& wire, std::size_t elements, const std::string& of) const {

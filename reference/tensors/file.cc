@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "reference/error.h"
+#include "reference/memory.h"
 #include "reference/signals.h"
 
 namespace arlab {
@@ -147,6 +148,7 @@ void InputFile::read(std::span<std::byte> into) {
 }
 
 std::string InputFile::read_rest() {
+  require_memory(remaining_, name());
   std::string text(remaining_, '\0');
   read(std::span<char>(text));
   return text;

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <set>
+#include <sstream>
 #include <tuple>
 #include <utility>
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/csv.h"
+#include "reference/tensors/file.h"
 #include "sim/topology/toml_section.h"
 
 namespace arlab {
@@ -381,7 +382,7 @@ std::vector<ListedMachine> listed_machines() {
 
 std::map<std::string, std::string> header_of(const fs::path& file) {
   std::map<std::string, std::string> header;
-  std::ifstream in(file);
+  std::istringstream in(read_text_file(file, "table"));
   for (std::string line; std::getline(in, line) && line.starts_with("# ");) {
     const std::size_t colon = line.find(": ");
     if (colon != std::string::npos)

@@ -14,6 +14,7 @@
 
 #include "reference/field.h"
 #include "reference/tensors/file.h"
+#include "reference/toml.h"
 #include "reference/words.h"
 #include "sim/topology/topology.h"
 
@@ -26,9 +27,6 @@ std::string_view type_name(const toml::node& node);
 
 /// a, b, c
 std::string join(const std::vector<std::string>& names);
-
-/// Throws InvalidInput with line and column. `origin` names the text in messages.
-toml::table parse_toml(std::string_view text, std::string_view origin);
 
 /// One table of the file. It remembers what was asked for; reject_other_keys() refuses the rest.
 class Section {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "reference/json.h"
 #include "sim/topology/toml_section.h"
 
 namespace arlab {
@@ -254,7 +255,7 @@ ModelShape parse_model(std::string_view text, bool toml, std::string_view origin
   if (toml) {
     json = json_of(parse_toml(text, origin), origin);
   } else {
-    json = Json::parse(text, nullptr, false);
+    json = parse_json<Json>(text);
     if (json.is_discarded()) fail("{}: it is not JSON", origin);
   }
   const Config config(json, origin);

@@ -202,4 +202,4 @@ def test_a_record_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("ARLAB_CACHE", str(tmp_path / "file"))
     conform = "conform --platform host --ranks 2 --elements 8 --algorithm one_shot --protocol sentinels"
-    refused(conform, tmp_path, "the record of what has passed", "file/sentinels.tsv cannot be written")
+    refused(conform, tmp_path, "the record of what has passed", "cannot write", "file/sentinels.tsv: Not a directory")

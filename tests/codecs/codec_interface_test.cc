@@ -2,6 +2,7 @@
 #include <array>
 #include <thread>
 
+#include "reference/codecs/payload_values.h"
 #include "tests/codecs/round_trip.h"
 #include "tests/refusal.h"
 
@@ -305,6 +306,142 @@ TEST(Registry, CanBeUsedFromManyThreads) {
       }
     });
   }
+}
+
+// Wires of variable length: what is refused, by what it says of itself.
+
+Bytes encoded(const Codec& codec, DType dtype, const Tensor& x) {
+  return encode(codec, dtype, x.data);
+}
+std::uint64_t length_of(const Bytes& wire) {
+  std::uint64_t length = 0;
+  std::memcpy(&length, wire.data(), sizeof(length));
+  return length;
+}
+void set_length(Bytes& wire, std::uint64_t length) {
+  std::memcpy(wire.data(), &length, sizeof(length));
+}
+std::string refusal_to_decode(const Codec& codec, DType dtype, const Bytes& wire,
+                              std::size_t elements) {
+  // With room behind it, so that a check that is missing reads what is there, and shows.
+  Bytes memory = wire;
+  memory.resize(wire.size() + 64, std::byte{1});
+  Bytes payload(elements * size_of(dtype));
+  return refusal_of([&] { codec.decode(dtype, std::span(memory).first(wire.size()), payload); });
+}
+
+constexpr std::size_t kElements = 1000;
+
+TEST(VariableWires, LengthsAreThoseOfTheWire) {
+  for (const char* name : {"lossless-e3-g64", "rans-bf16", "rans-int4-g32"}) {
+    const CodecPtr codec = find_codec(name);
+    Bytes wire =
+        encoded(*codec, DType::bf16, make_synthetic("gaussian", DType::bf16, 1, kElements));
+    EXPECT_EQ(refusal_to_decode(*codec, DType::bf16, wire, kElements), "accepted") << name;
+    for (const std::uint64_t length :
+         {std::uint64_t{0}, std::uint64_t{7}, std::uint64_t{wire.size() + 1},
+          std::uint64_t{wire.size() + 8}, UINT64_MAX}) {
+      set_length(wire, length);
+      EXPECT_EQ(refusal_to_decode(*codec, DType::bf16, wire, kElements),
+                fmt::format("codec {}: a wire that says it has {} bytes; allowed are 8 to {}", name,
+                            length, wire.size()));
+    }
+  }
+}
+
+TEST(VariableWires, ExponentsThatEndEarlyAreRefused) {
+  const CodecPtr codec = find_codec("lossless-e2-g64");
+  // Every element of a block but its largest is an escape.
+  Tensor x = make_synthetic("constant:value=0", DType::bf16, 1, kElements);
+  for (std::size_t i = 0; i < kElements; i += 64) store_value(DType::bf16, 1.0F, x.bytes(), i);
+  const Bytes right = encoded(*codec, DType::bf16, x);
+  const std::uint64_t used = length_of(right);
+  const std::uint64_t escapes = kElements - (kElements + 63) / 64;
+  EXPECT_EQ(refusal_to_decode(*codec, DType::bf16, right, kElements), "accepted");
+  // One escape is missing; all are; a base is; nearly all is.
+  for (const std::uint64_t length :
+       {used - 1, used - escapes, used - escapes - 1, std::uint64_t{8}}) {
+    Bytes wire = right;
+    set_length(wire, length);
+    EXPECT_EQ(refusal_to_decode(*codec, DType::bf16, wire, kElements),
+              fmt::format("codec lossless-e2-g64: a wire of {} bytes ends early, or late", length));
+  }
+}
+
+TEST(VariableWires, EntropyCodedOnesSayWhatIsInThem) {
+  constexpr std::size_t kMode = 8;
+  constexpr std::size_t kBody = 9;
+  const CodecPtr codec = find_codec("rans-bf16");
+  const auto refusal = [&](const Bytes& wire) {
+    return refusal_to_decode(*codec, DType::bf16, wire, kElements);
+  };
+  const Bytes plain =
+      encoded(*codec, DType::bf16, make_synthetic("uniform", DType::bf16, 1, kElements));
+  const Bytes coded =
+      encoded(*codec, DType::bf16, make_synthetic("constant:value=1", DType::bf16, 1, kElements));
+  Bytes as_it_is =
+      coded;  // random bits have hardly a shorter wire, but this one is not left to chance
+  as_it_is[kMode] = std::byte{0};
+  set_length(as_it_is, as_it_is.size());
+  EXPECT_EQ(coded[kMode], std::byte{1});
+  for (const Bytes& right : {plain, coded, as_it_is}) EXPECT_EQ(refusal(right), "accepted");
+  for (const unsigned mode : {2U, 7U, 255U}) {
+    for (Bytes wire : {coded, as_it_is}) {
+      wire[kMode] = static_cast<std::byte>(mode);
+      EXPECT_EQ(refusal(wire),
+                fmt::format("codec rans-bf16: mode {} in a wire; allowed are 0 and 1", mode));
+    }
+  }
+  const auto ends_at = [&](Bytes wire, std::uint64_t length) {
+    set_length(wire, length);
+    EXPECT_EQ(refusal(wire),
+              fmt::format("codec rans-bf16: a wire of {} bytes ends early, or late", length));
+  };
+  ends_at(as_it_is, as_it_is.size() - 1);
+  ends_at(as_it_is, kBody);
+  ends_at(as_it_is, kMode);
+  ends_at(coded, kBody + 512 + 3);  // in the state
+  ends_at(coded, kBody);
+  // What has to be taken in turn is not all there.
+  const Bytes long_one =
+      encoded(*codec, DType::bf16, make_synthetic("gaussian", DType::bf16, 1, kElements));
+  if (long_one[kMode] == std::byte{1}) ends_at(long_one, length_of(long_one) - 16);
+  for (const unsigned more :
+       {1U, 0xFFFFU}) {  // too many, and, as all together, too few or far too many
+    Bytes wire = coded;
+    std::uint16_t frequency = 0;
+    std::memcpy(&frequency, &wire[kBody], sizeof(frequency));
+    frequency = static_cast<std::uint16_t>(frequency + more);
+    std::memcpy(&wire[kBody], &frequency, sizeof(frequency));
+    EXPECT_EQ(refusal(wire), "codec rans-bf16: frequencies in a wire do not add up to 4096");
+  }
+}
+
+// Scales that all ranks share.
+
+TEST(SharedScales, SumsOfCodesAreOfTheSameScalesAndClampedAlike) {
+  const CodecPtr codec = find_codec("shared-int4-g8");
+  constexpr std::size_t kFew = 16;
+  const auto wire_of = [&](float value) {
+    return encoded(*codec, DType::fp16,
+                   make_synthetic(fmt::format("constant:value={}", value), DType::fp16, 1, kFew));
+  };
+  for (const float value : {1.0F, -1.0F}) {
+    const Bytes one = wire_of(value);
+    Bytes sum = one;
+    codec->add_codes(DType::fp16, kFew, one, sum);
+    // The largest code of both signs is the same, 7, which the value has alone.
+    EXPECT_EQ(sum, one) << value;
+  }
+  const Bytes ones = wire_of(1);
+  const Bytes twos = wire_of(2);
+  Bytes sum = ones;
+  EXPECT_EQ(refusal_of([&] { codec->add_codes(DType::fp16, kFew, twos, sum); }),
+            "codec shared-int4-g8: wires whose scales differ cannot be added");
+  EXPECT_EQ(sum, ones);
+  sum.back() ^= std::byte{1};  // of the last block alone
+  EXPECT_EQ(refusal_of([&] { codec->add_codes(DType::fp16, kFew, ones, sum); }),
+            "codec shared-int4-g8: wires whose scales differ cannot be added");
 }
 
 }  // namespace

@@ -278,6 +278,38 @@ std::vector<Mistake> mistakes() {
         if (wire[0] != std::byte{0xFF} || wire.back() != std::byte{0xFF}) return;
         x.data()[x.size() + 3] = std::byte{1};
       }));
+  // Where a right wire is damaged, a little behind its beginning.
+  add("foreign-wires", "what is damaged decodes to other numbers each time",
+      {.decode =
+           [calls](const Codec& right, DType dtype, Payload wire, Wire x) {
+             try {
+               right.decode(dtype, wire, x);
+             } catch (const InvalidInput&) {
+               store_value(dtype, static_cast<float>(++*calls % 100), x, 0);
+             }
+           }},
+      "rans-int4-g32");
+  add("foreign-wires", "a wire that is cut takes what lies behind it",
+      {.decode =
+           [](const Codec& right, DType dtype, Payload wire, Wire x) {
+             right.decode(dtype, wire, x);
+             std::uint64_t used = 0;
+             std::memcpy(&used, wire.data(), sizeof(used));
+             if (used < wire.size()) x[0] ^= wire[used];
+           }},
+      "rans-int4-g32");
+  add("foreign-wires", "a length is believed",
+      {.decode =
+           [](const Codec& right, DType dtype, Payload wire, Wire x) {
+             std::uint64_t used = 0;
+             std::memcpy(&used, wire.data(), sizeof(used));
+             if (used == wire.size() + 8) {
+               store_value(dtype, static_cast<float>(wire.data()[used - 1]), x, 0);
+             } else {
+               right.decode(dtype, wire, x);
+             }
+           }},
+      "rans-int4-g32");
   add("decode-add", "sums are clamped",
       {.decode_add = [](const Codec& right, DType dtype, Payload wire, Wire sum) {
         Bytes values(sum.size());

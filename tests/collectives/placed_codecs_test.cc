@@ -125,6 +125,33 @@ TEST_F(PlacedCodecs, BitsAreTheMeanOfWhatIsSent) {
   EXPECT_EQ(volume.bits_per_element, (16 + 8.25) / 2);
 }
 
+TEST_F(PlacedCodecs, ChunksAreCutWhereBothMayBe) {
+  const auto alignment = [](const char* outer, const char* inner) {
+    return Codecs(*find_codec(outer), *find_codec(inner)).alignment();
+  };
+  EXPECT_EQ(alignment("int8-g24", "int8-g32"), 96U);
+  EXPECT_EQ(alignment("int8-g32", "int4-g40"), 160U);
+  EXPECT_EQ(alignment("qr-q4", "int8-g128"), 2048U);
+  EXPECT_EQ(alignment("fp16", "int8-gtensor"), alignment("int8-gtensor", "fp16"));
+}
+
+TEST_F(PlacedCodecs, BothAgreeOnTheScalesThatTheyShare) {
+  const auto numbers = [](const char* outer, const char* inner) -> std::uint64_t {
+    const CodecPtr first = find_codec(outer);
+    const CodecPtr second = find_codec(inner);
+    const Codecs codecs(*first, *second);
+    const Schedule schedule = make_schedule(
+        "two_shot", {.world_size = 4, .elements = 4096, .alignment = codecs.alignment()});
+    const auto agreement = agreement_of(schedule, codecs);
+    return agreement ? agreement->elements : 0;
+  };
+  EXPECT_EQ(numbers("bf16", "bf16"), 0U);
+  EXPECT_EQ(numbers("shared-int8-g32", "shared-int8-g32"), 4096U / 32);
+  EXPECT_EQ(numbers("shared-int8-g32", "bf16"), 4096U / 32);
+  EXPECT_EQ(numbers("bf16", "shared-int8-g64"), 4096U / 64);
+  EXPECT_EQ(numbers("shared-int8-g32", "shared-int8-g64"), 4096U / 32 + 4096U / 64);
+}
+
 TEST_F(PlacedCodecs, NamesWithAColonAreNoPlaces) {
   const AlgorithmOptions options = {{"inner_codec", "int8-gtensor-static0.05:-1.25"}};
   EXPECT_FALSE(options.inner_place());

@@ -24,6 +24,7 @@
 
 #include "experiments/lab/study_file.h"
 #include "experiments/models/model_files.h"
+#include "kernels/runtime/call_table.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/collectives/algorithm.h"
@@ -447,6 +448,36 @@ void read_damaged_study(const std::string& bytes, const Files& files, Random&) {
   require(!study.inputs.empty() && !study.ranks.empty() && !study.codecs.empty(), "an empty study");
 }
 
+constexpr const char* kCalls = R"(
+[[rule]]
+collective = "all_reduce"
+dtype = "bf16"
+to_bytes = "4K"
+algorithm = "one_shot"
+note = "a \"note\" \\ with \n all \u0007 of it"
+
+[[rule]]
+collective = "all_reduce"
+dtype = "bf16"
+from_bytes = 4096
+algorithm = "hierarchical"
+group_size = 2
+inner_codec = "bf16"
+codec = "qr-q4"
+
+[[rule]]
+collective = "all_gather"
+algorithm = "all_gather"
+codec = "qr-q8"
+)";
+
+void read_damaged_calls(const std::string& bytes, const Files& files, Random&) {
+  const auto table = kernels::CallTable::read(files.write("in.toml", bytes));
+  const std::string text = kernels::to_toml(table);
+  require(kernels::to_toml(kernels::CallTable::parse(text, "itself")) == text,
+          "a table that is written is another one");
+}
+
 Texts topology_seeds(const Files&) {
   Texts seeds;
   for (const fs::directory_entry& file :
@@ -688,6 +719,7 @@ std::vector<Format> all_formats() {
       {"tokenizer", 2'000, only(kTokenizer), folder_reader("tokenizer.json")},
       {"schedule", 20'000, schedule_seeds, read_damaged_schedule},
       {"study", 5'000, only(kStudy), read_damaged_study},
+      {"calls", 5'000, only(kCalls), read_damaged_calls},
       {"topology", 10'000, topology_seeds, read_damaged_topology, std::size_t{256} << 20},
       {"import", 10'000, [](const Files&) { return seeds_in("tests/sim/imports"); },
        import_damaged},

@@ -6,8 +6,15 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <random>
@@ -21,6 +28,24 @@
 #include "reference/tensors/synthetic.h"
 #include "tests/kernels/in_processes.h"
 #include "tests/nccl/nccl_prototypes.h"
+
+namespace {
+/// Bytes that the recorder, whose calls come here, finds on the disk.
+std::int64_t room_on_disk = INT64_MAX;
+}  // namespace
+
+extern "C" ssize_t pwrite(int file, const void* bytes, std::size_t count, off_t at) {
+  using Function = ssize_t (*)(int, const void*, std::size_t, off_t);
+  static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "pwrite"));
+  if (room_on_disk <= 0) {
+    errno = ENOSPC;
+    return -1;
+  }
+  const ssize_t written =
+      real(file, bytes, std::min(count, static_cast<std::size_t>(room_on_disk)), at);
+  if (written > 0) room_on_disk -= written;
+  return written;
+}
 
 namespace arlab {
 namespace {
@@ -544,14 +569,77 @@ TEST(Nccl, SplitsMeet) {
   EXPECT_EQ(as_threads(4, 2, body), all_right(4));
 }
 
+TEST(Nccl, TwoSplitsInAGroupComeInTheirOrder) {
+  const Environment environment{{"ARLAB_NCCL_TIMEOUT_S", "10"}};
+  const Body body = [](int rank, ncclComm_t comm) {
+    for (int turn = 0; turn < 3; ++turn) {
+      ncclComm_t parts[3] = {};
+      REQUIRE(ncclGroupStart());
+      REQUIRE(ncclCommSplit(comm, 0, -rank, &parts[0], nullptr));        // all, the other way round
+      REQUIRE(ncclCommSplit(comm, rank % 2, rank, &parts[1], nullptr));  // every second
+      REQUIRE(ncclCommSplit(comm, rank == 0 ? -1 : 7, rank, &parts[2], nullptr));  // all but one
+      REQUIRE(ncclGroupEnd());
+      if ((parts[2] == nullptr) != (rank == 0))
+        throw Wrong{"a part without a color, or none with one"};
+      int all = 0;
+      REQUIRE(ncclCommCount(comm, &all));
+      const auto of_parts = [&](int odd) { return (all + 1 - odd) / 2; };
+      const int wanted[] = {all, of_parts(rank % 2), all - 1};
+      for (int part = 0; part < 3; ++part) {
+        if (parts[part] == nullptr) continue;
+        int ranks = 0;
+        REQUIRE(ncclCommCount(parts[part], &ranks));
+        if (ranks != wanted[part]) throw Wrong{fmt::format("part {} has {} ranks", part, ranks)};
+      }
+      int place = -1;
+      REQUIRE(ncclCommUserRank(parts[0], &place));
+      if (place != all - 1 - rank) throw Wrong{"another place"};
+      float value = 1;
+      REQUIRE(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, parts[0], nullptr));
+      if (value != static_cast<float>(all)) throw Wrong{"another sum"};
+      for (ncclComm_t part : parts) {
+        if (part != nullptr) REQUIRE(ncclCommDestroy(part));
+      }
+    }
+  };
+  EXPECT_EQ(as_processes(2, body), all_right(2));
+  EXPECT_EQ(as_threads(3, 2, body), all_right(3));
+}
+
 // ---------------------------------------------------------------- what goes wrong
+
+TEST(Nccl, AnAbortIsFeltAtOnce) {
+  const Environment environment{{"ARLAB_NCCL_TIMEOUT_S", "30"}};
+  const auto begin = std::chrono::steady_clock::now();
+  const auto said = as_threads(2, 2, [](int rank, ncclComm_t comm) {
+    float value = 1;
+    if (rank == 1) {
+      std::this_thread::sleep_for(300ms);  // until the other one waits
+      throw Wrong{"gone"};
+    }
+    (void)ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr);
+    throw Wrong{ncclGetLastError(comm)};
+  });
+  EXPECT_EQ(said, (std::vector<std::string>{"ncclAllReduce: rank 1 has given up", "gone"}));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+}
+
+TEST(Nccl, SumsAreOfWholeElementsInMemory) {
+  const Environment environment{};
+  const auto said = as_processes(1 + 1, [](int, ncclComm_t comm) {
+    alignas(4) std::byte memory[64] = {};
+    (void)ncclAllReduce(memory + 1, memory + 1, 8, ncclFloat16, ncclSum, comm, nullptr);
+    throw Wrong{ncclGetLastError(comm)};
+  });
+  EXPECT_EQ(said, std::vector<std::string>(
+                      2, "ncclAllReduce: a buffer of fp16 is not at a multiple of 2 bytes"));
+}
 
 TEST(Nccl, ATableThatCannotBeReadIsOneLine) {
   const std::pair<const char*, const char*> kWrong[] = {
       {"ARLAB_ALL_REDUCE", "16K-:no_shot/bf16"},
       {"ARLAB_TABLE", "/nowhere/table.toml"},
       {"ARLAB_NCCL_TIMEOUT_S", "soon"},
-      {"ARLAB_NCCL_RECORD", "/nowhere/recorded"},
   };
   for (const auto& [name, value] : kWrong) {
     const Environment environment{{name, value}};
@@ -912,18 +1000,39 @@ TEST(Nccl, AnIdOfTheRealLibraryIsForTheRealLibrary) {
   EXPECT_EQ(said, all_right(1));
 }
 
-TEST(Nccl, ThisLibraryIsNotTheRealOne) {
-  const Environment environment{{"ARLAB_NCCL_LIBRARY", NCCL_LIBRARY}};
-  const auto said = as_processes(2, [](int, ncclComm_t comm) {
-    int value = 1;
-    (void)ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr);
-    throw Wrong{ncclGetLastError(comm)};
-  });
-  for (const std::string& line : said) {
-    EXPECT_NE(line.find("is this library itself; name the real one in ARLAB_NCCL_LIBRARY"),
-              std::string::npos)
-        << line;
+TEST(Nccl, ALibraryThatIsNamedIsLoadedOrAnError) {
+  const kernels::Meeting folder;
+  const std::string text = folder.folder() + "/text.so";
+  const std::string pipe = folder.folder() + "/pipe.so";
+  std::ofstream(text) << "no library";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::pair<std::string, const char*> kWrong[] = {
+      {NCCL_LIBRARY, "is this library itself; name the real one in ARLAB_NCCL_LIBRARY"},
+      {"/nowhere/libnccl.so", "/nowhere/libnccl.so cannot be loaded ("},
+      {"libc.so.6", "libc.so.6 is no such library"},
+      {text, "text.so cannot be loaded ("},
+      {pipe, "pipe.so cannot be loaded (not a regular file)"},
+      {folder.folder(), "cannot be loaded (not a regular file)"},
+  };
+  for (const auto& [file, why] : kWrong) {
+    const Environment environment{{"ARLAB_NCCL_LIBRARY", file}};
+    const auto said = in_processes({0}, [](int) {
+      ncclUniqueId id = {};
+      ncclComm_t comm = nullptr;
+      if (ncclCommInitRank(&comm, 1, id, 0) != ncclInvalidArgument) return std::string("went on");
+      return ncclGetUniqueId(&id) == ncclInvalidArgument ? std::string(ncclGetLastError(nullptr))
+                                                         : "went on";
+    });
+    EXPECT_EQ(said[0].find("ncclGetUniqueId: ARLAB_NCCL_LIBRARY: "), 0U) << said[0];
+    EXPECT_NE(said[0].find(why), std::string::npos) << said[0];
   }
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
 }
 
 TEST(Nccl, RecordsWhatIsCalled) {
@@ -944,9 +1053,7 @@ TEST(Nccl, RecordsWhatIsCalled) {
             REQUIRE(ncclAllGather(mine, out.data(), 1000, ncclInt8, comm, nullptr));
           }),
       all_right(2));
-  std::ifstream file(recorded + "/calls.csv");
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  const std::vector<std::string> lines = lines_of(recorded + "/calls.csv");
   ASSERT_EQ(lines.size(), 5U);
   EXPECT_EQ(lines[0],
             "communicator,ranks,call,collective,dtype,elements,bytes,took,host_us,payload");
@@ -963,6 +1070,244 @@ TEST(Nccl, RecordsWhatIsCalled) {
   EXPECT_EQ(read.shape, (std::vector<std::size_t>{2, 1001}));
   EXPECT_EQ(read.dtype, DType::bf16);
   EXPECT_EQ(read.data, inputs.data);
+}
+
+TEST(Nccl, CallsOfAGroupAreRecordedApart) {
+  const kernels::Meeting folder;
+  const std::string recorded = folder.folder() + "/recorded";
+  const Environment environment{{"ARLAB_NCCL_RECORD", recorded}};
+  EXPECT_EQ(
+      as_processes(2,
+                   [&](int rank, ncclComm_t comm) {
+                     float first[2] = {static_cast<float>(rank), 1};
+                     float second[3] = {static_cast<float>(rank), 2, 3};
+                     REQUIRE(ncclGroupStart());
+                     REQUIRE(ncclAllReduce(first, first, 2, ncclFloat32, ncclSum, comm, nullptr));
+                     REQUIRE(ncclAllReduce(second, second, 3, ncclFloat32, ncclSum, comm, nullptr));
+                     REQUIRE(ncclGroupEnd());
+                   }),
+      all_right(2));
+  const std::vector<std::string> lines = lines_of(recorded + "/calls.csv");
+  ASSERT_EQ(lines.size(), 3U);
+  for (const std::size_t call : {std::size_t{1}, std::size_t{2}}) {
+    const std::string payload = lines[call].substr(lines[call].rfind(',') + 1);
+    EXPECT_TRUE(payload.ends_with(fmt::format("-{}.safetensors", call))) << payload;
+    EXPECT_EQ(read_safetensors(recorded + "/" + payload, "").shape,
+              (std::vector<std::size_t>{2, call + 1}));
+  }
+}
+
+/// Names of the files in a folder, those that begin with a dot, too.
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& each : std::filesystem::directory_iterator(folder)) {
+    names.push_back(each.path().filename());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(Nccl, RecordingEndsWhereItsRoomDoes) {
+  const kernels::Meeting folder;
+  const std::string recorded = folder.folder() + "/recorded";
+  const Environment environment{{"ARLAB_NCCL_RECORD", recorded}};
+  constexpr std::size_t kCount = std::size_t{3} << 20;  // 12 MiB
+  EXPECT_EQ(as_processes(1,
+                         [&](int, ncclComm_t comm) {
+                           std::vector<float> values(kCount, 1.0F);
+                           for (int call = 0; call < 64; ++call) {
+                             REQUIRE(ncclAllReduce(values.data(), values.data(), kCount,
+                                                   ncclFloat32, ncclSum, comm, nullptr));
+                           }
+                         }),
+            all_right(1));
+  // The 1st, 2nd, 4th, 8th and 16th whole, of the 32nd what has room, of the 64th nothing.
+  std::vector<std::uintmax_t> mebibytes;
+  for (const std::string& name : files_in(recorded)) {
+    if (name == "calls.csv") continue;
+    mebibytes.push_back(std::filesystem::file_size(recorded + "/" + name) >> 20);
+  }
+  std::ranges::sort(mebibytes);
+  EXPECT_EQ(mebibytes, (std::vector<std::uintmax_t>{4, 12, 12, 12, 12, 12}));
+  EXPECT_EQ(lines_of(recorded + "/calls.csv").size(), 65U);
+}
+
+void four_all_reduces(int rank, ncclComm_t comm) {
+  for (int call = 0; call < 4; ++call) {
+    std::vector<float> values(1000, static_cast<float>(rank) + 1);
+    REQUIRE(ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat32, ncclSum, comm,
+                          nullptr));
+    if (values != std::vector<float>(1000, 3.0F)) throw Wrong{"another sum"};
+  }
+}
+
+/// What two ranks say of calls that are recorded, and all that they print.
+std::pair<std::vector<std::string>, std::string> recorded_calls(
+    const std::string& recorded, const Body& body = four_all_reduces) {
+  const kernels::Meeting folder;
+  const std::string printed = folder.folder() + "/printed";
+  const Environment environment{{"ARLAB_NCCL_RECORD", recorded}, {"ARLAB_NCCL_TIMEOUT_S", "10"}};
+  const ncclUniqueId id = new_id();
+  const auto said = in_processes(all_of(2), [&](int rank) {
+    return said_by([&] {
+      if (std::freopen(printed.c_str(), "a", stderr) == nullptr) throw Wrong{"freopen"};
+      (void)std::setvbuf(stderr, nullptr, _IONBF, 0);  // as it was
+      ncclComm_t comm = nullptr;
+      REQUIRE(ncclCommInitRank(&comm, 2, id, rank));
+      body(rank, comm);
+      REQUIRE(ncclCommDestroy(comm));
+    });
+  });
+  std::string text;
+  for (const std::string& line : lines_of(printed)) text += line + "\n";
+  return {said, text};
+}
+
+TEST(Nccl, RecordsAreForThisUserOnly) {
+  namespace fs = std::filesystem;
+  const auto mode_of = [](const std::string& path) {
+    return static_cast<unsigned>(fs::symlink_status(path).permissions());
+  };
+  const kernels::Meeting around;
+  const std::string recorded = around.folder() + "/recorded";
+  umask(0);
+  EXPECT_EQ(recorded_calls(recorded), std::pair(all_right(2), std::string()));
+  EXPECT_EQ(mode_of(recorded), 0700U);
+  const std::vector<std::string> names = files_in(recorded);
+  EXPECT_EQ(names.size(), 4U);  // and the payloads of three calls
+  for (const std::string& name : names) EXPECT_EQ(mode_of(recorded + "/" + name), 0600U) << name;
+
+  // What others could write, read, or lead elsewhere is refused, and nothing is written.
+  const std::string target = around.folder() + "/target";
+  std::ofstream(target) << "untouched";
+  const std::string calls = recorded + "/calls.csv";
+  struct Refused {
+    const char* what;
+    std::function<void()> make;
+    const char* said;
+  };
+  const Refused all[] = {
+      {"mode 755", [&] { fs::permissions(recorded, fs::perms(0755)); },
+       "others can come to it (mode 755)"},
+      {"mode 720", [&] { fs::permissions(recorded, fs::perms(0720)); },
+       "others can come to it (mode 720)"},
+      {"a link to a folder",
+       [&] {
+         fs::create_directory(around.folder() + "/elsewhere");
+         fs::permissions(around.folder() + "/elsewhere", fs::perms(0700));
+         fs::remove(recorded);
+         fs::create_directory_symlink(around.folder() + "/elsewhere", recorded);
+       },
+       "it cannot be written"},
+      {"a file", [&] { fs::remove(recorded), std::ofstream(recorded) << "file"; },
+       "it cannot be written"},
+      {"calls for all",
+       [&] {
+         std::ofstream(calls) << "x";
+         fs::permissions(calls, fs::perms(0666));
+       },
+       "calls.csv: others can come to it (mode 666)"},
+      {"a link to a file",
+       [&] {
+         fs::permissions(target, fs::perms(0600));
+         fs::create_symlink(target, calls);
+       },
+       "calls.csv: it cannot be written"},
+      {"a pipe", [&] { ASSERT_EQ(mkfifo(calls.c_str(), 0600), 0); },
+       "calls.csv: it cannot be written"},
+  };
+  for (const Refused& refused : all) {
+    fs::remove_all(recorded);
+    fs::create_directory(recorded);
+    fs::permissions(recorded, fs::perms(0700));
+    refused.make();
+    const auto [said, printed] = recorded_calls(recorded);
+    EXPECT_EQ(said, all_right(2)) << refused.what;
+    for (const char* part :
+         {"arlab: ARLAB_NCCL_RECORD: ", refused.said, "; nothing more is recorded\n"}) {
+      EXPECT_NE(printed.find(part), std::string::npos) << refused.what << ": " << printed;
+    }
+    EXPECT_EQ(std::ranges::count(printed, '\n'), 2) << printed;  // of both ranks
+  }
+  EXPECT_EQ(lines_of(target), std::vector<std::string>{"untouched"});
+  EXPECT_TRUE(files_in(around.folder() + "/elsewhere").empty());
+  if (geteuid() != 0) return;  // only root makes folders of others
+  fs::remove_all(recorded);
+  fs::create_directory(recorded);
+  fs::permissions(recorded, fs::perms(0700));
+  ASSERT_EQ(chown(recorded.c_str(), 65534, 65534), 0);
+  const auto [said, printed] = recorded_calls(recorded);
+  EXPECT_EQ(said, all_right(2));
+  EXPECT_NE(printed.find("it belongs to user 65534"), std::string::npos) << printed;
+  EXPECT_TRUE(files_in(recorded).empty());
+}
+
+TEST(Nccl, RecordingFailsNoCall) {
+  const kernels::Meeting around;
+  int number = 0;
+  // Whatever goes wrong, calls are made, and files are whole.
+  const auto printed_by = [&](const Body& body) {
+    const std::string recorded = fmt::format("{}/recorded{}", around.folder(), number++);
+    const auto [said, printed] = recorded_calls(recorded, body);
+    EXPECT_EQ(said, all_right(2));
+    for (const std::string& name : files_in(recorded)) {
+      if (name == "calls.csv") {
+        std::ifstream file(recorded + "/calls.csv");
+        const std::string text{std::istreambuf_iterator<char>(file), {}};
+        EXPECT_TRUE(text.ends_with('\n')) << text;
+        for (const std::string& line : lines_of(recorded + "/calls.csv")) {
+          EXPECT_EQ(std::ranges::count(line, ','), 9) << line;
+        }
+      } else {
+        EXPECT_FALSE(name.ends_with(".part")) << name;
+        EXPECT_EQ(read_safetensors(recorded + "/" + name, "").shape,
+                  (std::vector<std::size_t>{2, 1000}));
+      }
+    }
+    return printed;
+  };
+  const auto many_calls = [](ncclComm_t comm) {
+    for (int call = 0; call < 100; ++call) {
+      std::byte in{1};
+      std::byte out[2];
+      REQUIRE(ncclAllGather(&in, out, 1, ncclInt8, comm, nullptr));
+    }
+  };
+  EXPECT_EQ(printed_by([&](int rank, ncclComm_t comm) {
+              many_calls(comm);
+              four_all_reduces(rank, comm);
+            }),
+            "");
+  constexpr int kBoth = -1;
+  for (const int of_rank : {kBoth, 0, 1}) {
+    const auto with = [&](const std::function<void()>& before, bool has_payloads) {
+      return printed_by([&, before, has_payloads](int rank, ncclComm_t comm) {
+        if (of_rank == kBoth || of_rank == rank) before();
+        has_payloads ? four_all_reduces(rank, comm) : many_calls(comm);
+      });
+    };
+    const auto expect_said = [&](const std::string& printed, const char* reason) {
+      EXPECT_NE(printed.find(fmt::format("{}; nothing more is recorded\n", reason)),
+                std::string::npos)
+          << printed;
+      EXPECT_EQ(std::ranges::count(printed, '\n'), of_rank == kBoth ? 2 : 1) << printed;
+    };
+    for (const std::int64_t room : {0, 50, 1000, 4000, 5000}) {
+      expect_said(with([=] { room_on_disk = room; }, true), "No space left on device");
+    }
+    const rlimit of_files = {5000, 5000};
+    expect_said(with([=] { (void)setrlimit(RLIMIT_FSIZE, &of_files); }, true), "File too large");
+    const rlimit descriptors = {3, 3};
+    expect_said(with([=] { (void)setrlimit(RLIMIT_NOFILE, &descriptors); }, true),
+                "Too many open files");
+    if (of_rank == 1) continue;  // rank 0 writes the lines
+    for (const std::int64_t room : {0, 50, 1000}) {
+      const std::string printed = with([=] { room_on_disk = room; }, false);
+      EXPECT_NE(printed.find("calls.csv: it cannot be written: No space left on device; nothing"),
+                std::string::npos)
+          << printed;
+    }
+  }
 }
 
 }  // namespace

@@ -866,6 +866,43 @@ def test_fetch_says_what_it_cannot(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "model.safetensors").read_bytes() == b"other", "nothing was written"
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_fetch_waits_for_nothing_that_lies_in_the_cache(tmp_path, kind):
+    place = tmp_path / "models" / "minilm" / "model.safetensors"
+    place.parent.mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "folder":
+        place.mkdir()
+    else:
+        place.symlink_to("/dev/zero")
+    done = fetched(["minilm"], {"ARLAB_CACHE": str(tmp_path), "HOME": "/"})
+    assert done.returncode == 2 and done.stderr == f"arlab.fetch: {place}: not a regular file\n", done
+
+
+def fetched(words, environment):
+    """By a user whom no database knows, where that is all that says who it is."""
+    stranger = {"user": 54321, "group": 54321, "extra_groups": []} if os.geteuid() == 0 and "HOME" not in environment else {}
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "ARLAB_EXTENSION") if name in os.environ}
+    return subprocess.run(
+        [sys.executable, "-m", "arlab.fetch", *words], env={**kept, **environment}, capture_output=True, text=True, timeout=60, cwd="/", **stranger
+    )
+
+
+def test_fetch_without_a_home_is_one_line():
+    def refused(words, environment):
+        done = fetched(words, environment)
+        expected = "arlab.fetch: there is no place for a cache: set ARLAB_CACHE, XDG_CACHE_HOME or HOME to a folder\n"
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", expected), done
+
+    refused(["smollm2"], {"HOME": ""})
+    assert fetched(["--help"], {"HOME": ""}).stdout.startswith("usage: python -m arlab.fetch")
+    if subprocess.run([sys.executable, "-c", ""], user=54321 if os.geteuid() == 0 else None).returncode == 0:
+        refused(["smollm2"], {})
+        help_ = fetched(["--help"], {})
+        assert (help_.returncode, help_.stderr) == (0, "") and "FOLDER" in help_.stdout
+
+
 # ---------------------------------------------------------------- SmolLM2
 
 here = pytest.mark.skipif(

@@ -162,6 +162,12 @@ def told_otherwise(rank, handles):
     return [*handles[:2], handles[2] if rank != 1 else handles[2] + b" "]
 
 
+def of_another_process(rank, handles):
+    """Rank 0 is told of a rank 0 that another process is."""
+    stranger = json.dumps({**json.loads(handles[0]), "meeting": "0" * 32}).encode()
+    return [stranger, handles[1]] if rank == 0 else handles
+
+
 def nothing(rank):
     return "met"
 
@@ -174,12 +180,54 @@ def nothing(rank):
         (2, damaged, "ArgumentError: the handle at place 0 is none"),
         (2, of_another_machine, "ArgumentError: the handle at place 1 is of another machine|ArgumentError: the handle of rank 1 is not"),
         (2, of_a_stranger, "Error: rank [01] did not arrive"),
+        (2, of_another_process, "ArgumentError: the handle of rank 0 is not the one that this process has|Error: rank 0 did not arrive"),
         (3, told_otherwise, "Error: rank 1 was given other handles than rank 0"),
     ],
 )
 def test_handles_that_do_not_fit(ranks, change, said):
     for result in run(ranks, nothing, change, meeting_timeout_s=1):
         assert re.match(said, result) and "\n" not in result
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        b"[" * 1000, b"[" * 100000, b'{"a":' * 150, b"", b"null", b"[]", b"1", b"9" * 5000, b"\xff" * 40, "text", None, 3, [1, 2], [[1], [2, 3]], {},
+        object(), np.zeros((2, 2), np.uint8), np.zeros(4, np.int8), np.float16(1),
+    ],
+    ids=lambda handle: str(handle)[:20],
+)  # fmt: skip
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_is_no_handle_is_one_line(handle, place):
+    reduce = qr.QuickReduce(0, 2, meeting_timeout_s=0.1)
+    handles = [reduce.handle, qr.QuickReduce(1, 2).handle]
+    handles[place] = handle
+    with pytest.raises(ValueError, match=f"(the handle at place {place} is none|the handle of rank {place} is .*): allowed ") as error:
+        reduce.open(handles)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"meeting": ["0"] * 32}, {"meeting": {str(i): 0 for i in range(32)}}, {"meeting": "0" * 31}, {"meeting": "G" * 32}, {"meeting": 5},
+        {"arlab": 2}, {"arlab": True}, {"arlab": [1]}, {"rank": True}, {"rank": 0.0}, {"rank": []}, {"ranks": None}, {"ranks": 10**400}, {"boot": 7},
+        {"boot": None}, {"more": "x" * 1000},
+    ],
+    ids=lambda change: str(change)[:30],
+)  # fmt: skip
+def test_a_handle_with_something_else_in_it_is_one_line(change):
+    reduce = qr.QuickReduce(1, 2, meeting_timeout_s=0.1)
+    other = json.dumps({**json.loads(qr.QuickReduce(0, 2).handle), **change}).encode()
+    with pytest.raises(ValueError, match="the handle at place 0 is (none|of rank)") as error:
+        reduce.open([other, reduce.handle])
+    assert "\n" not in str(error.value) and len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("handles", [None, 5, [], "ab", (x for x in "abc"), iter([b""] * 10**6)], ids=lambda handles: str(handles)[:12])
+def test_what_are_no_handles_is_one_line(handles):
+    with pytest.raises(ValueError, match="handle"):
+        qr.QuickReduce(0, 2).open(handles)
 
 
 def test_a_rank_that_is_gone_is_named():
@@ -203,8 +251,27 @@ def test_what_is_wrong_is_said_before_anything_runs(monkeypatch):
     for level in (-1, 4):
         with pytest.raises(ValueError, match="quant_level"):
             qr.qr_all_reduce(1, None, None, level)
-    with pytest.raises(ValueError, match="qr_max_size 0"):
-        qr.init_custom_qr(0, 2, 0)
+    for size in (0, -1, 1.5, "8", True, 2**31 + 1, [8], 10**5000):
+        with pytest.raises(ValueError, match="qr_max_size .*: allowed are 1 to 2147483648 bytes"):
+            qr.init_custom_qr(0, 2, size)
+    for wrong in ([1], "1", None, 1.0, True, 99, {}, 10**5000):
+        for call in (qr.qr_destroy, qr.qr_get_handle, lambda fa: qr.qr_open_handles(fa, []), lambda fa: qr.qr_all_reduce(fa, None, None, 0)):
+            with pytest.raises(ValueError, match="is no communicator"):
+                call(wrong)
+        with pytest.raises(ValueError, match="profile"):
+            qr.allreduce([5] if wrong == 1 else wrong, np.ones(8, np.float16))
+        for call in (lambda: qr.init(2, wrong), lambda: qr.init(wrong if wrong != 1 else [], 0)):
+            with pytest.raises(ValueError, match="allowed are 2 to 8 ranks"):
+                call()
+    for options, said in (
+        ({"device": 99}, "device 99: allowed are 0 to"), ({"device": "0"}, "device"), ({"platform": "x"}, "platform 'x': allowed are"),
+        ({"platform": ["host"]}, "platform"), ({"timeout_s": -1}, "timeout_s -1: allowed"), ({"timeout_s": "5"}, "timeout_s"),
+        ({"timeout_s": float("nan")}, "timeout_s nan"), ({"meeting_timeout_s": float("inf")}, "meeting_timeout_s inf"), ({"max_bytes": 0}, "max_bytes"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=said):
+            qr.init_custom_qr(0, 2, **options)
+    with pytest.raises(ValueError, match="cast_bf2half 'no'"):
+        qr.qr_all_reduce(1, None, None, 0, "no")
 
 
 def test_the_variables_of_vllm():
@@ -212,9 +279,61 @@ def test_the_variables_of_vllm():
     assert qr.settings({}) == (None, True, 2**31)
     said = {f"{name}QUANTIZATION": "INT6", f"{name}CAST_BF16_TO_FP16": "0", f"{name}MAX_SIZE_BYTES_MB": "64"}
     assert qr.settings(said) == ("INT6", False, 64 << 20)
-    for key, value in (("QUANTIZATION", "int4"), ("CAST_BF16_TO_FP16", "2"), ("MAX_SIZE_BYTES_MB", "4096"), ("MAX_SIZE_BYTES_MB", "-1")):
-        with pytest.raises(ValueError, match=f"{name}{key} is '{value}': allowed are"):
+    for key, value in (("QUANTIZATION", "int4"), ("CAST_BF16_TO_FP16", "2"), ("MAX_SIZE_BYTES_MB", "4096"), ("MAX_SIZE_BYTES_MB", "-1"),
+                       ("MAX_SIZE_BYTES_MB", "0"), ("MAX_SIZE_BYTES_MB", "00"), ("MAX_SIZE_BYTES_MB", "1e3"), ("MAX_SIZE_BYTES_MB", "²"),
+                       ("MAX_SIZE_BYTES_MB", "9" * 5000), ("MAX_SIZE_BYTES_MB", "0" * 5000 + "9999")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"{name}{key} is {re.escape(ascii(value)[:40])}.*: allowed are"):
             qr.settings({f"{name}{key}": value})
+
+
+def refused_outputs(rank):
+    """What a tensor that is cast would have been written to; nobody waits for the others."""
+    small = qr.init_custom_qr(rank, 2, 4096)
+    qr.qr_open_handles(small, exchanged(rank)(qr.qr_get_handle(small).tobytes()))
+    tensor = np.ones((2, 1024), BF16)
+    out = np.zeros_like(tensor)
+    said = []
+    read_only = np.zeros_like(tensor)
+    read_only.flags.writeable = False
+    for tensor_, output in (
+        (tensor, out.astype(np.float32)), (tensor, np.zeros(1024, BF16)), (tensor, np.zeros((2, 2, 1024), BF16)), (tensor, np.zeros(2047, BF16)),
+        (tensor, np.zeros((2, 2048), BF16)[:, ::2]), (tensor, read_only), (tensor, [0]), ([0], out), (np.ones(2049, BF16), np.ones(2049, BF16)),
+    ):  # fmt: skip
+        for cast in (True, False):
+            try:
+                qr.qr_all_reduce(small, tensor_, output, 0, cast)
+                said.append("nothing")
+            except ValueError as error:
+                said.append(str(error))
+    qr.qr_all_reduce(small, tensor, out, 0, True)
+    return said, out.tolist() == [[2.0] * 1024] * 2
+
+
+def test_an_output_that_does_not_fit_is_refused_before_the_call(tmp_path, monkeypatch):
+    monkeypatch.setenv("HANDLES", str(tmp_path))
+    for said, right in run(2, refused_outputs):
+        assert right, "ranks that were refused alike can go on"
+        assert "nothing" not in said[:2] + said[4:], said
+        assert said[0] == "the output is fp32 of shape [2, 1024] on host: needed is bf16 of shape [2, 1024] on host, as the tensor is"
+        assert "shape [1024]" in said[2] and said[-2:] == ["the tensor has 4098 bytes: allowed are 4096"] * 2, said
+        assert not [each for each in said if "\n" in each]
+
+
+def infinities(rank):
+    tensor = np.array([np.inf, -np.inf, np.nan, 1e5, -1e5, 65504] * 8, BF16)
+    half = qr._as_fp16(tensor)
+    number = qr.init_custom_qr(rank, 2)
+    qr.qr_open_handles(number, exchanged(rank)(qr.qr_get_handle(number).tobytes()))
+    out = np.zeros_like(tensor)
+    qr.qr_all_reduce(number, tensor if rank == 0 else np.zeros_like(tensor), out, 0, True)
+    return half[:6].tolist(), out[:5].astype(np.float32).tolist()
+
+
+def test_what_is_cast_is_the_largest_number_but_infinities_stay(tmp_path, monkeypatch):
+    monkeypatch.setenv("HANDLES", str(tmp_path))
+    for half, sums in run(2, infinities):
+        assert half[:2] == [np.inf, -np.inf] and np.isnan(half[2]) and half[3:] == [65504, -65504, 65504]
+        assert sums[:2] == [np.inf, -np.inf] and np.isnan(sums[2]) and sums[3:] == [65536, -65536]
 
 
 def chosen(rank):
@@ -224,6 +343,10 @@ def chosen(rank):
         tensor = np.ones((mib << 20) // np.dtype(dtype).itemsize, dtype)
         pieces[f"{np.dtype(dtype).name} {mib}"] = reduce.should_quick_allreduce(tensor)
     pieces["odd"] = reduce.should_quick_allreduce(np.ones((1 << 20) + 1, np.float16))
+    pieces["8 bytes more"] = reduce.should_quick_allreduce(np.ones((1 << 20) + 4, np.float16))
+    pieces["16 bytes more"] = reduce.should_quick_allreduce(np.ones((1 << 20) + 8, np.float16))
+    pieces["largest"] = reduce.should_quick_allreduce(np.ones(1 << 21, np.float16))
+    pieces["16 bytes above it"] = reduce.should_quick_allreduce(np.ones((1 << 21) + 8, np.float16))
     pieces["large"] = reduce.should_quick_allreduce(np.ones(3 << 19, np.float16)[: 3 << 19].repeat(2))
     result = reduce.quick_all_reduce(values(rank, BF16))
     return pieces, result.tobytes()
@@ -235,7 +358,9 @@ def test_vllms_choice(tmp_path, monkeypatch):
     monkeypatch.setenv("VLLM_ROCM_QUICK_REDUCE_MAX_SIZE_BYTES_MB", "4")
     expected = arlab.all_reduce(np.stack([values(rank, BF16) for rank in range(2)]), like="quickreduce-vllm", codec="qr-q8")
     for pieces, result in run(2, chosen):
-        assert pieces == {"float16 1": False, "float16 2": True, "bfloat16 2": True, "float32 2": False, "odd": False, "large": False}
+        yes = ["float16 2", "bfloat16 2", "16 bytes more", "largest"]
+        no = ["float16 1", "float32 2", "odd", "8 bytes more", "16 bytes above it", "large"]
+        assert pieces == {**dict.fromkeys(yes, True), **dict.fromkeys(no, False)}
         assert result == expected.outputs[0].tobytes()
 
 
@@ -252,6 +377,12 @@ def test_the_lines_of_the_page(tmp_path, monkeypatch):
     monkeypatch.setenv("HANDLES", str(tmp_path))
     inputs = np.stack([values(rank, np.dtype(np.float16)) for rank in range(2)])
     assert run(2, lines_of_the_page) == [arlab.all_reduce(inputs, like="quickreduce", codec="qr-q4").outputs[0].tobytes()] * 2
+
+
+@pytest.mark.parametrize("words", [["1"], ["9"], ["x"], ["9" * 5000], ["2", "3"], ["²"]], ids=str)
+def test_the_demonstration_of_other_ranks_is_one_line(words):
+    done = subprocess.run([sys.executable, "-m", "arlab.quickreduce", *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1 and "RANKS" in done.stderr
 
 
 def test_the_demonstration():

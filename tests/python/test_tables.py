@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import ml_dtypes
@@ -164,8 +165,58 @@ def test_words_that_are_wrong(words):
 
 def test_a_file_that_is_not_there(monkeypatch):
     monkeypatch.setenv("ARLAB_TABLE", "nowhere.toml")
-    with pytest.raises(ValueError, match="ARLAB_TABLE: 'nowhere.toml': the table cannot be read"):
+    with pytest.raises(ValueError, match="ARLAB_TABLE: the table 'nowhere.toml' cannot be read: No such file"):
         arlab.Group([0, 1])
+
+
+def test_a_rule_for_all_dtypes_takes_those_that_both_its_codecs_take():
+    rule = RULE.replace("two_shot", "hierarchical") + 'group_size = 2\ncodec = "{}"\ninner_codec = "{}"\n'
+    for codecs in (("int8-g32", "qr-q4"), ("qr-q4", "int8-g32")):  # of which qr-q4 does not take fp32
+        table = arlab._arlab.CallTable.parse(rule.format(*codecs), "t.toml")
+        chosen = {dtype: table.choice("all_reduce", dtype, 1024) for dtype in ("fp16", "bf16", "fp32")}
+        assert chosen["fp16"] == chosen["bf16"] and chosen["fp16"][:2] == ("hierarchical", codecs[0]), chosen
+        assert chosen["fp32"] != chosen["fp16"] and (chosen["fp32"] is None or chosen["fp32"][0] == "two_shot"), chosen
+
+
+def test_select_keeps_what_notes_say(tmp_path):
+    """Its own rules replace those of their dtype; all others stay as they were, whatever is in their texts."""
+    note = "back\\slash \\n \\\\ \"quoted\" tab\t line\nnext \u007f \u00e9 #[x]"
+    quoted = note.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t").replace("\n", "\\n").replace("\x7f", "\\u007F")
+    (tmp_path / "t.toml").write_text(RULE + f'dtype = "bf16"\nnote = "{quoted}"\n')
+    command = "select --topology h200-2 --no-budget --dtype fp16 --table t.toml"
+    for _ in range(2):
+        subprocess.run([PROGRAM, *command.split()], cwd=tmp_path, check=True, stdout=subprocess.PIPE)
+        rules = tomllib.loads((tmp_path / "t.toml").read_text())["rule"]
+        assert note in [rule.get("note") for rule in rules] and {rule["dtype"] for rule in rules} == {"fp16", "bf16"}
+        arlab.Group([0, 1], table=tmp_path / "t.toml")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "link to nothing"])
+@pytest.mark.parametrize("by", ["argument", "variable"])
+def test_what_is_no_file_is_one_line(tmp_path, monkeypatch, kind, by):
+    place = tmp_path / "t.toml"
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "folder":
+        place.mkdir()
+    else:
+        place.symlink_to("/dev/zero" if kind == "device" else "nowhere")
+    if by == "variable":
+        monkeypatch.setenv("ARLAB_TABLE", str(place))
+    reason = "No such file" if kind == "link to nothing" else "not a regular file"
+    with pytest.raises(ValueError, match=f"^({'ARLAB_TABLE: ' if by == 'variable' else ''}the table '{place}' cannot be read: {reason})") as error:
+        arlab.Group([0, 1], table=str(place) if by == "argument" else None)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", [".".join(["a"] * 50000) + " = 1", "[" + ".".join(["a"] * 50000) + "]", "rule = " + "[" * 50000, "rule = " + "{a=" * 50000])
+def test_a_table_that_would_end_the_program_is_one_line(tmp_path, text):
+    (tmp_path / "t.toml").write_text(text)
+    with pytest.raises(ValueError, match="t.toml: line 1: (a key of too many parts: allowed are 17|brackets in too many others: allowed are 32)"):
+        arlab.Group([0, 1], table=tmp_path / "t.toml")
+    (tmp_path / "t.toml").write_bytes(b"#" * ((1 << 20) + 1))
+    with pytest.raises(ValueError, match="allowed is a table of up to 1 MiB"):
+        arlab.Group([0, 1], table=tmp_path / "t.toml")
 
 
 def test_select_writes_one(tmp_path):

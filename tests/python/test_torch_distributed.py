@@ -620,74 +620,8 @@ def test_a_mistake_of_the_error_is_seen(run, name):
 # ---------------------------------------------------------------- who must not come in, and who does not come
 
 
-@pytest.fixture
-def private(tmp_path, monkeypatch):
-    folder = tmp_path / "private"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    monkeypatch.setenv("ARLAB_BOOTSTRAP_DIR", str(folder))
-    return folder
-
-
-def meet(store, rank, name="arlab/0", ranks=2, timeout_s=0.3):
-    return _teams._Meeting(store, name, rank, ranks, timeout_s)
-
-
-def test_ranks_hear_each_other_and_why_one_gave_up(private):
-    there = distributed.HashStore()
-    first, second = meet(there, 0), meet(there, 1)
-    second._say(b"=of 1")
-    assert first.gather(b"of 0") == [b"of 0", b"of 1"]
-    second._round += 1
-    second.give_up("no memory")
-    second._round = 1
-    there.set("arlab/0/1/1", there.get("arlab/0/2/1"))
-    with pytest.raises(arlab.Error, match="rank 1: what the store has from it was not written by this user on this host"):
-        first.gather(b"again")  # what is signed for one round is nothing in another
-    third = meet(there, 0, name="other")
-    other = meet(there, 1, name="other")
-    other._round = -1
-    other.give_up("no memory")
-    with pytest.raises(arlab.Error, match="^no memory$"):
-        third.gather(b"of 0")
-
-
-@pytest.mark.parametrize("said", [b"", b"=", b"x" * 31, b"x" * 4096, "another key", "another rank", "other ranks", "changed"], ids=str)
-def test_what_a_stranger_says_is_not_taken(private, said):
-    there = distributed.HashStore()
-    place = "arlab/0/0/1"
-    if said == "another key":
-        stranger = meet(there, 1)
-        stranger._key = bytes(32)
-        stranger._say(b"=of 1")
-    elif said == "another rank":
-        meet(there, 0)._say(b"=of 0")
-        there.set(place, there.get("arlab/0/0/0"))
-    elif said == "other ranks":
-        meet(there, 1, ranks=3)._say(b"=of 1")
-    elif said == "changed":
-        meet(there, 1)._say(b"=of 1")
-        there.set(place, there.get(place)[:-1] + b"2")
-    else:
-        there.set(place, said)
-    with pytest.raises(arlab.Error, match="^rank 1: what the store has from it was not written by this user on this host$"):
-        meet(there, 0).gather(b"of 0")
-
-
-def test_the_key_is_only_this_users(private):
-    key = _teams._key()
-    assert len(key) == 32 and key == _teams._key() and key != bytes(32)
-    assert [each.name for each in private.iterdir()] == ["key"] and (private / "key").stat().st_mode & 0o777 == 0o600
-    private.chmod(0o755)
-    with pytest.raises(arlab.Error, match="needed is a folder of this user's with mode 700"):
-        _teams._key()
-    private.chmod(0o700)
-    (private / "key").write_bytes(b"short")
-    with pytest.raises(arlab.Error, match="key: needed are 32 bytes; remove it"):
-        _teams._key()
-
-
 def with_a_stranger(rank, ranks):
-    """Rank 1 does not come; somebody else has written what it would have said."""
+    """Rank 1 does not come; somebody else has written what it would have said (more of it in test_meeting.py)."""
     if rank == 1:
         distributed.group.WORLD.team._store.set("arlab/0/0/1", b"=of a stranger" * 300)
         time.sleep(3)

@@ -47,6 +47,23 @@ TEST(Serving, ThreeRequestsByHand) {
   EXPECT_EQ(times.most_waiting, 1U);
 }
 
+TEST(Serving, WhoComesAtTheVeryEndOfAStepIsInTheNext) {
+  std::vector<Phase> steps;
+  const auto serve_two = [&](double second_us) {
+    steps.clear();
+    serve(std::vector<ServedRequest>{{0, 50, 3}, {second_us, 10, 1}},
+          {.sequences = 2, .tokens = 100}, [&](Phase phase, const Lengths&) {
+            steps.push_back(phase);
+            return 50.0;
+          });
+    return steps;
+  };
+  constexpr Phase kPrefill = Phase::prefill;
+  constexpr Phase kDecode = Phase::decode;
+  EXPECT_EQ(serve_two(50), (std::vector{kPrefill, kPrefill, kDecode, kDecode}));
+  EXPECT_EQ(serve_two(50.001), (std::vector{kPrefill, kDecode, kPrefill, kDecode}));
+}
+
 TEST(Serving, PromptsShareAPrefillAsFarAsTheyFit) {
   const std::vector<ServedRequest> requests = {{0, 40, 1}, {0, 60, 1}, {0, 1, 1}};
   std::vector<std::size_t> together;

@@ -1,4 +1,4 @@
-"""Temporary folders, files that are there whole or not at all, and cells of CSV.
+"""Files that are read whole, files that are there whole or not at all, temporary folders, and cells of CSV.
 
 Folders and files are locked for as long as their process lives. So what a killed process has left can be told, and goes with the
 next one.
@@ -6,8 +6,10 @@ next one.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
+import json
 import os
 import re
 import shutil
@@ -17,9 +19,40 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Iterator
 
-__all__ = ["guarded", "temporary_folder", "unguarded", "write_whole"]
+__all__ = ["guarded", "parsed_json", "read_whole", "temporary_folder", "unguarded", "write_whole"]
 
 _numbers = itertools.count()
+
+
+def read_whole(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """The bytes of a regular file, which has at most `most`. Raises OSError, also for what is no such file: no pipe is waited for;
+    and MemoryError.
+
+    All of arlab reads files of others by it, as all C++ does by InputFile (tests/experiments/test_readers.py).
+    """
+
+    def opener(name: str, flags: int) -> int:
+        # Looked at before it is opened, since opening a device may do something; and after, since a pipe may have taken the name.
+        require_regular(os.stat(name))
+        return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+    def require_regular(there: os.stat_result) -> None:
+        if not stat.S_ISREG(there.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        if most is not None and there.st_size > most:
+            raise OSError(errno.EFBIG, f"it has {there.st_size} bytes: allowed are {most}", os.fspath(path))
+
+    with open(path, "rb", opener=opener) as file:
+        require_regular(os.fstat(file.fileno()))
+        return file.read(-1 if most is None else most)
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """JSON of others. Raises ValueError, also for what nests deeper, or has longer numbers, than Python's parser goes."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
 
 
 @contextmanager

@@ -22,6 +22,7 @@ A codec in NumPy, PyTorch or Triton against the reference's:
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from functools import partial
@@ -33,7 +34,7 @@ import numpy as np
 from arlab import _arlab
 from arlab._deprecated import renamed
 from arlab._errors import Error
-from arlab._files import temporary_folder
+from arlab._files import parsed_json, read_whole, temporary_folder
 from arlab._tables import Result
 
 __all__ = ["check", "check_codec", "Report", "CodecReport", "Tensors", "NumpyTensors", "TorchTensors", "CheckError"]
@@ -429,14 +430,19 @@ class _Functions:
 
 
 def _compare_codec(functions: _Functions, folder: Path, dtypes: list[str] | None) -> CodecReport:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    report = CodecReport({"codec": manifest["codec"], "cases": [], "findings": []})
-    for case in manifest["cases"]:
-        dtype, elements = case["dtype"], case["elements"]
+    try:
+        manifest = parsed_json(read_whole(folder / "manifest.json"))
+        report = CodecReport({"codec": manifest["codec"], "cases": [], "findings": []})
+        cases = [(case, case["dtype"], case["elements"], case["name"]) for case in manifest["cases"]]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise CheckError(f"{folder}: not a folder of vectors as arlab writes it ({_line(error)})") from error
+    for case, dtype, elements, _ in cases:
         if dtypes is not None and dtype not in dtypes:
             continue
-        payload, decoded = (_file(folder, case, part) for part in ("payload", "decoded"))
-        wire = _file(folder, case, "wire")
+        try:
+            payload, decoded, wire = (_file(folder, case, part) for part in ("payload", "decoded", "wire"))
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise CheckError(f"{folder}: not a folder of vectors as arlab writes it ({_line(error)})") from error
         row = {"name": case["name"], "dtype": dtype, "elements": 0, "wire_bytes": 0, "wire_differs": 0, "elements_differ": 0}
         whole = functions.block is None or elements % functions.block == 0
         own = functions.encoded(payload, dtype, elements) if functions.encode else None
@@ -466,8 +472,8 @@ def _compare_codec(functions: _Functions, folder: Path, dtypes: list[str] | None
 def _file(folder: Path, case: dict[str, Any], part: str) -> np.ndarray:
     path = folder / case["files"][part]["file"]
     if path.suffix == ".npy":
-        return np.load(path).reshape(-1).view(np.uint8)
-    return np.fromfile(path, np.uint8)
+        return np.load(io.BytesIO(read_whole(path))).reshape(-1).view(np.uint8)
+    return np.frombuffer(read_whole(path), np.uint8)
 
 
 def _differing(

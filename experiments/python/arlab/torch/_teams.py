@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import hmac
 import os
-import secrets
-import stat
-import time
 import weakref
 from collections import Counter
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 
-from arlab._errors import ArgumentError, Error
+from arlab._errors import ArgumentError
+from arlab.torch._meeting import Meeting as _Meeting
 
 if TYPE_CHECKING:
     from arlab.collectives import Sum
@@ -30,8 +25,6 @@ if TYPE_CHECKING:
 MOST_RANKS = 8
 LEAVE_S = 5
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
-_KEY_BYTES = 32
-_FAILED, _FINE = b"!", b"="
 
 
 @dataclass(frozen=True)
@@ -80,96 +73,16 @@ def _dtypes_of(codec: str) -> frozenset[str]:
     return frozenset(codec_info(codec)["dtypes"])
 
 
-# ---------------------------------------------------------------- how ranks meet
-
-
-def _key() -> bytes:
-    """What only processes of this user on this host can read; the first of them makes it.
-
-    The store of a process group takes whatever anybody sends who reaches its port, so what ranks tell each other there is signed.
-    """
-    named = os.environ.get("ARLAB_BOOTSTRAP_DIR")
-    folder = Path(named or f"/tmp/arlab-{os.geteuid()}")
-    if named is None:
-        folder.mkdir(mode=0o700, exist_ok=True)
-    there = folder.lstat()
-    if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.geteuid() or there.st_mode & 0o077:
-        raise Error(f"{folder}: needed is a folder of this user's with mode 700; ARLAB_BOOTSTRAP_DIR names another one")
-    path = folder / "key"
-    if not path.exists():
-        own = folder / f"key-{secrets.token_hex(8)}"
-        own.touch(mode=0o600)
-        own.write_bytes(secrets.token_bytes(_KEY_BYTES))
-        try:
-            os.link(own, path)  # whole, and only if nobody was faster
-        except FileExistsError:
-            pass
-        own.unlink()
-    key = path.read_bytes()
-    if len(key) != _KEY_BYTES:
-        raise Error(f"{path}: needed are {_KEY_BYTES} bytes; remove it")
-    return key
-
-
-class _Meeting:
-    """All-gathers by a store of PyTorch. What a rank has to say is a place there, signed together with the place's name."""
-
-    def __init__(self, store: Any, name: str, rank: int, ranks: int, timeout_s: float):
-        self._store, self._name, self._rank, self._ranks, self._timeout_s = store, name, rank, ranks, timeout_s
-        self._round, self._key = 0, _key()
-
-    def _place(self, rank: int) -> str:
-        return f"{self._name}/{self._round}/{rank}"
-
-    def _signature(self, place: str, said: bytes) -> bytes:
-        # The number of ranks is signed, too: a stranger's rank 0 of another group is then none of this one.
-        return hmac.digest(self._key, f"{self._ranks} {place} ".encode() + said, hashlib.sha256)
-
-    def _say(self, said: bytes) -> None:
-        place = self._place(self._rank)
-        self._store.set(place, self._signature(place, said) + said)
-
-    def _hear(self, rank: int, until: float) -> bytes:
-        place = self._place(rank)
-        try:
-            self._store.wait([place], timedelta(seconds=max(until - time.monotonic(), 0.001)))
-            heard = bytes(self._store.get(place))
-        except RuntimeError as error:  # of the store, whose server may be gone with its rank
-            raise Error(f"rank {rank} did not come within {self._timeout_s:g} s") from error
-        signature, said = heard[: hashlib.sha256().digest_size], heard[hashlib.sha256().digest_size :]
-        if not hmac.compare_digest(signature, self._signature(place, said)):
-            raise Error(f"rank {rank}: what the store has from it was not written by this user on this host")
-        if said[:1] == _FAILED:
-            raise Error(said[1:].decode(errors="replace"))
-        return said[1:]
-
-    def gather(self, mine: bytes) -> Sequence[bytes]:
-        until = time.monotonic() + self._timeout_s
-        self._say(_FINE + mine)
-        try:
-            said = [self._hear(rank, until) for rank in range(self._ranks)]
-        except Error as error:
-            self.give_up(str(error))
-            raise
-        self._round += 1
-        return said
-
-    def give_up(self, why: str) -> None:
-        """Those who wait for this rank's next word hear why there is none."""
-        self._round += 1
-        try:
-            self._say(_FAILED + why.encode())
-        except RuntimeError:  # nobody is there any more
-            pass
+# ---------------------------------------------------------------- the ranks of a group
 
 
 class Team:
     """The communicators of a process group, one per device, made by the first calls that need them, and what went where."""
 
-    def __init__(self, store: Any, rank: int, ranks: int, timeout_s: float, options: Options):
+    def __init__(self, store: Any, rank: int, ranks: int, timeout_s: float, options: Options, group: str = ""):
         self.rank, self.ranks, self.options = rank, ranks, options
         self.counts: Counter[str] = Counter()
-        self._store = store
+        self._store, self._group = store, group
         self._timeout_s = timeout_s if options.timeout_s is None else options.timeout_s
         self._communicators: dict[torch.device, Communicator] = {}
         self._meetings = 0
@@ -190,7 +103,7 @@ class Team:
         platform = platform_of(device)
         place = self.rank % devices(platform) if platform == "host" else device.index
         # What was said at one that failed is not to be heard again.
-        meeting = _Meeting(self._store, f"arlab/{self._meetings}", self.rank, self.ranks, self._timeout_s)
+        meeting = _Meeting(self._store, f"arlab/{self._meetings}", self.rank, self.ranks, self._timeout_s, self._group)
         self._meetings += 1
         return Communicator.from_gather(
             meeting.gather, self.rank, self.ranks, place, platform=platform, timeout_s=self._timeout_s,
@@ -244,7 +157,7 @@ def team_of(group: Any = None) -> Team:
     team = getattr(group, "team", None) or _foreign.get(group)
     if team is None:
         store, timeout = c10d._get_process_group_store(group), c10d.default_pg_timeout.total_seconds()
-        team = _foreign[group] = Team(store, group.rank(), group.size(), timeout, Options())
+        team = _foreign[group] = Team(store, group.rank(), group.size(), timeout, Options(), group.group_name)
         weakref.finalize(group, team.leave).atexit = False
     return team
 

@@ -179,11 +179,7 @@ void make_graph(const Host& host, Topology& t) {
                         "between root complexes of a NUMA node: no bound in published tables"),
                  assumed_us(0.1, "a processor"));
       } else {
-        add_type(t, "socket",
-                 number(16, Source::assumed,
-                        fmt::format("between NUMA nodes, as NCCL takes for AMD; {} does not say",
-                                    host.tool)),
-                 assumed_us(1, "a way from socket to socket"));
+        add_type(t, "socket", host.socket, assumed_us(1, "a way from socket to socket"));
       }
       edge({true, first_complex + a}, {true, first_complex + b}, same_cpu ? "fabric" : "socket");
     }

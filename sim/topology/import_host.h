@@ -67,6 +67,7 @@ struct Host {
   Quantity nvlink;                 ///< of one link and direction
   std::vector<PcieLink> pcie;      ///< of each GPU
   std::vector<PcieLink> upstream;  ///< of each PCIe switch
+  Quantity socket;                 ///< between NUMA nodes
   /// Why it cannot be known whether GPUs have NVLink; empty where the text says it.
   std::string unknown_nvlink;
   /// What the text has and the topology has not.

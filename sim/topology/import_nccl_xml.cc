@@ -24,6 +24,32 @@ double giga_transfers_of(const pugi::xml_node& pci) {
 /// GPUs lower the speed of their link while they have nothing to do.
 constexpr double kAsleep = 2.5;  // GT/s
 
+/// Between NUMA nodes, as NCCL's topo.h has it by the processor.
+Quantity socket_of(const pugi::xml_node& cpu) {
+  const std::string vendor = text_of(cpu, "vendor");
+  const unsigned model = cpu.attribute("modelid").as_uint();
+  // With the extended family above it: 0xaf is 25.
+  unsigned family = cpu.attribute("familyid").as_uint();
+  if (family > 0x1f && (family & 0xf) == 0xf) family = 0xf + (family >> 4);
+  const bool arm = text_of(cpu, "arch") == "arm64";
+  const bool intel = vendor == "GenuineIntel" && family == 6;
+  const bool amd = vendor == "AuthenticAMD";
+  if (!arm && !intel && !amd) {
+    return number(
+        16, Source::assumed,
+        "between NUMA nodes, as NCCL takes for AMD; the file does not say which processor");
+  }
+  const double of_intel = model >= 207 ? 40 : model >= 143 ? 22 : model >= 85 ? 10 : 6;
+  const double of_amd = family >= 26 ? 32 : family == 25 ? 24 : 16;
+  const std::string which =
+      arm ? "ARM" : fmt::format("{}, family {}, model {}", vendor, family, model);
+  return number(arm     ? 6
+                : intel ? of_intel
+                        : of_amd,
+                Source::assumed,
+                fmt::format("between NUMA nodes, NCCL's topo.h has this for {}", which));
+}
+
 class NcclTopology {
  public:
   explicit NcclTopology(std::string_view origin) : origin_(origin) { host_.tool = "NCCL"; }
@@ -35,6 +61,7 @@ class NcclTopology {
     if (!parsed) fail("{}: not XML, at byte {}: {}", origin_, parsed.offset, parsed.description());
     const pugi::xml_node system = document.child("system");
     if (!system) fail("{}: there is no <system>", origin_);
+    first_cpu_ = system.child("cpu");
     for (const pugi::xml_node& cpu : system.children("cpu")) {
       const auto host = hosts_.try_emplace(cpu.attribute("host_hash").value(), hosts_.size()).first;
       visit(cpu, {.host = static_cast<Rank>(host->second), .cpu = host_.cpus}, 0);
@@ -264,6 +291,7 @@ class NcclTopology {
 
   void rate_links() {
     host_.nvlink = rate_of_a_link();
+    host_.socket = socket_of(first_cpu_);
     double awake = kAsleep;
     for (const Gpu& gpu : gpus_) awake = std::max(awake, giga_transfers_of(gpu.pci));
     if (!(awake > kAsleep && awake <= 1000)) awake = 16;  // PCIe 4.0
@@ -331,6 +359,7 @@ class NcclTopology {
   std::string_view origin_;
   Host host_;
   std::map<std::string, std::size_t> hosts_;
+  pugi::xml_node first_cpu_;
   std::vector<Gpu> gpus_;
   std::vector<Card> cards_;
   std::vector<pugi::xml_node> bridges_;    ///< the outermost ones

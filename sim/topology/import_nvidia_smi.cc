@@ -406,6 +406,8 @@ Host read_nvidia_smi(std::string_view text, std::string_view origin) {
   take_pcie(matrix, host);
   host.nvlink = number(20.6, Source::assumed,
                        "one NVLink of A100 to H200, as NCCL counts it; the matrix has no rates");
+  host.socket = number(16, Source::assumed,
+                       "between NUMA nodes, as NCCL takes for AMD; the matrix does not say");
   host.pcie = pcie_of_gpus(std::string(text), host.gpus);
   PcieLink uplink = *std::max_element(
       host.pcie.begin(), host.pcie.end(),

@@ -418,6 +418,37 @@ TEST(Nccl, ALinkAsleepIsNoPublishedRate) {
   }
 }
 
+/// The way between sockets is as fast as NCCL takes it for the processor, whose family is written in two
+/// ways: 25, and 0xaf with the extended family above it.
+TEST(Nccl, TheProcessorSaysHowFastSocketsAreLinked) {
+  const auto socket = [](const std::string& processor) {
+    const std::string cpus =
+        fmt::format("<cpu {0}>{1}</cpu><cpu {0}>{2}</cpu>", processor,
+                    pci_gpu(1, pcie("16 GT/s", 16), "<gpu dev=\"0\" sm=\"89\"/>"),
+                    pci_gpu(2, pcie("16 GT/s", 16), "<gpu dev=\"1\" sm=\"89\"/>"));
+    const Topology t = import_topology("<system>" + cpus + "</system>", "it", {});
+    EXPECT_EQ(t.link_type("socket").bandwidth_gb_per_s.source, Source::assumed);
+    return t.link_type("socket").bandwidth_gb_per_s.value;
+  };
+  const auto intel = [](int model) {
+    return fmt::format("vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"{}\"", model);
+  };
+  const auto amd = [](int family) {
+    return fmt::format("vendor=\"AuthenticAMD\" familyid=\"{}\" modelid=\"1\"", family);
+  };
+  EXPECT_DOUBLE_EQ(socket(intel(79)), 6);
+  EXPECT_DOUBLE_EQ(socket(intel(106)), 10);
+  EXPECT_DOUBLE_EQ(socket(intel(143)), 22);
+  EXPECT_DOUBLE_EQ(socket(intel(207)), 40);
+  EXPECT_DOUBLE_EQ(socket(amd(23)), 16);
+  EXPECT_DOUBLE_EQ(socket(amd(0x8f)), 16);
+  EXPECT_DOUBLE_EQ(socket(amd(25)), 24);
+  EXPECT_DOUBLE_EQ(socket(amd(0xaf)), 24);
+  EXPECT_DOUBLE_EQ(socket(amd(0xbf)), 32);
+  EXPECT_DOUBLE_EQ(socket("arch=\"arm64\""), 6);
+  EXPECT_DOUBLE_EQ(socket(""), 16);
+}
+
 /// Cards have a speed each; one that is on no PCIe carries nothing.
 TEST(Nccl, ServersHaveTheCardsOnPcieOfGpus) {
   const std::string link = pcie("32.0 GT/s PCIe", 16);

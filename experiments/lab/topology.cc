@@ -262,18 +262,42 @@ std::vector<Cell> compared(const std::string& what, const Json& a, const Json& b
   return {what, a, b, ratio};
 }
 
-/// The fastest of the plain algorithms in us, with its name in front of it.
+/// All-reduces that this many ranks can run: halving_doubling, say, takes powers of two only.
+std::vector<std::reference_wrapper<const Algorithm>> all_reduces(Rank ranks) {
+  std::vector<std::reference_wrapper<const Algorithm>> algorithms;
+  for (const Algorithm& each : all_algorithms()) {
+    if (each.collective != Collective::all_reduce) continue;
+    try {
+      each.write({.world_size = ranks, .elements = ranks, .only_rank = 0});
+      algorithms.emplace_back(each);
+    } catch (const InvalidInput&) {
+      continue;
+    }
+  }
+  return algorithms;
+}
+
+/// The fastest algorithm in us, with its name in front of it. Where PCIe collapses (sim/flows.h) its
+/// time is not reached: such an algorithm is taken only where there is no other.
 std::pair<std::string, double> fastest(const Topology& t, const CodecPtr& codec,
                                        std::uint64_t bytes) {
   std::pair<std::string, double> best{"", 0};
-  for (const char* name : {"one_shot", "two_shot", "ring"}) {
-    const ScheduleRequest request{.world_size = t.ranks.value,
-                                  .elements = bytes / size_of(DType::fp16),
-                                  .alignment = codec->info().alignment};
-    const double us =
-        arlab::simulate({find_algorithm(name), request, {*codec, *codec}, DType::fp16, t, {}})
-            .latency_us;
-    if (best.first.empty() || us < best.second) best = {name, us};
+  bool best_collapses = false;
+  for (const Algorithm& algorithm : all_reduces(t.ranks.value)) {
+    ScheduleRequest request{.world_size = t.ranks.value,
+                            .elements = bytes / size_of(DType::fp16),
+                            .alignment = codec->info().alignment};
+    if (algorithm.option("group_size") != nullptr) {
+      request.options.set("group_size", default_group_size(t, t.ranks.value));
+    }
+    const SimulationResult result =
+        arlab::simulate({algorithm, request, {*codec, *codec}, DType::fp16, t, {}});
+    const bool collapses = !result.collapses.empty();
+    const bool faster =
+        collapses == best_collapses ? result.latency_us < best.second : best_collapses;
+    if (!best.first.empty() && !faster) continue;
+    best = {algorithm.name, result.latency_us};
+    best_collapses = collapses;
   }
   return best;
 }
@@ -294,9 +318,22 @@ Table compared_times(const Topology& a, const Topology& b) {
   return table;
 }
 
+/// "one_shot, two_shot, ..."
+std::string names_of_all_reduces(Rank ranks) {
+  std::vector<std::string> names;
+  for (const Algorithm& each : all_reduces(ranks)) names.push_back(each.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// For people.
+std::string listed(const std::vector<std::string>& words) {
+  return words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
+}
+
 Result figures_of(const Topology& t, const Fabric& fabric, const Pairs& pairs) {
   const Rank ranks = t.ranks.value;
   const Bisection bisection = bisection_of(fabric, ranks);
+  const std::vector<std::string> narrow = oversubscribed_leaves(t, fabric);
   const std::string halves =
       ranks < 2 ? "there are no two halves"
                 : fmt::format("10^9 bytes/s, one direction, ranks below {} and the others{}",
@@ -323,7 +360,9 @@ Result figures_of(const Topology& t, const Fabric& fabric, const Pairs& pairs) {
        range_of("pair_latency_us", pairs.summary(latency_of), "us",
                 "latencies of the links of the way"),
        {"unreachable_pairs", pairs.unreachable(),
-        pairs.unreachable() > 0 ? "there is no way from one to the other" : ""}},
+        pairs.unreachable() > 0 ? "there is no way from one to the other" : ""},
+       {"oversubscribed", Json(narrow),
+        narrow.empty() ? "" : "leaves whose cards exceed the uplink", listed(narrow)}},
       "link_classes",
       link_classes(t, fabric)};
 }
@@ -504,11 +543,14 @@ Result compare_topologies(const CompareRequest& request) {
   const std::string provenance =
       fmt::format("simulated: model {}, topologies {} and {}", kSimulatorModel, name_with_caveat(a),
                   name_with_caveat(b));
-  report.appendix = {{"times", to_json(times)}, {"times_provenance", provenance}};
+  const std::string of_first = names_of_all_reduces(a.ranks.value);
+  const std::string of_second = names_of_all_reduces(b.ranks.value);
+  const std::string tried =
+      of_first == of_second ? of_first : fmt::format("{} on a, {} on b", of_first, of_second);
+  report.appendix = {
+      {"times", to_json(times)}, {"times_provenance", provenance}, {"times_of", tried}};
   report.sections = {
-      {fmt::format("all-reduce of all ranks, fp16 tensors, fastest of one_shot, two_shot and ring "
-                   "({}):",
-                   provenance),
+      {fmt::format("all-reduce of all ranks, fp16 tensors, fastest of {} ({}):", tried, provenance),
        times,
        {},
        true}};
@@ -523,39 +565,50 @@ struct ImportRequest {
   std::string from;
   std::string base;
   std::optional<std::uint32_t> servers;
+  bool no_nvlink = false;
 };
 
 std::vector<BoundField> fields(ImportRequest& r) {
-  return {field("file", &r.file, "The file to read").by_place("FILE"),
-          field("out", &r.out, "Write this .toml", "standard output"),
-          field("from", &r.from,
-                "What has written the file, nvidia-smi (topo -m), nccl-xml (NCCL_TOPO_DUMP_FILE) "
-                "or astra-sim (network file)",
-                "as the file looks"),
-          field("base", &r.base, "The topology whose device and software it has", "round numbers"),
-          field("servers", &r.servers, "So many of these servers behind their network cards", "one")
-              .from(1, kMaxTopologyRanks)};
+  return {
+      field("file", &r.file, "The file to read").by_place("FILE"),
+      field("out", &r.out, "Write this .toml", "standard output"),
+      field("from", &r.from,
+            "What has written the file, nvidia-smi (topo -m), nccl-xml (NCCL_TOPO_DUMP_FILE) "
+            "or astra-sim (network file)",
+            "as the file looks"),
+      field("base", &r.base,
+            "The topology whose device and software it has, and whose links, where it is of the "
+            "same kind or the file says nothing of NVLink",
+            "round numbers"),
+      field("no_nvlink", &r.no_nvlink, "GPUs that the file lists by PCI class only have no NVLink"),
+      field("servers", &r.servers, "So many of these servers behind their network cards", "one")
+          .from(1, kMaxTopologyRanks)};
 }
 
 /// What the machine file has from the text, and what is assumed; of the device nothing.
 Result what_was_read(const Topology& t, const std::string& out) {
-  Result result{"arlab.topology.import/1",
-                {{"out", out}, {"topology", t.name, t.summary}, {"kind", name_of(t.kind)}},
-                "numbers",
-                {{"quantity", "value", "source", "note"}, {}}};
+  Table numbers{{"quantity", "value", "source", "note"}, {}};
+  std::vector<std::string> assumed;
   for (const NamedQuantity& each : quantities_of(t)) {
     if (each.key.starts_with("overhead.")) break;  // the device begins
-    result.rows.rows.push_back(
+    numbers.rows.push_back(
         {each.key, each.quantity.value, name_of(each.quantity.source), each.quantity.note});
+    if (each.quantity.source == Source::assumed) assumed.push_back(each.key);
   }
-  return result;
+  return {"arlab.topology.import/1",
+          {{"out", out},
+           {"topology", t.name, t.summary},
+           {"kind", name_of(t.kind)},
+           {"assumed", Json(assumed), "what the file does not state", listed(assumed)}},
+          "numbers",
+          std::move(numbers)};
 }
 
 /// A machine file; where that is written to a file, what it has from where.
 Result import_machine(const ImportRequest& r) {
   if (!r.out.empty()) require_output_name("--out", r.out, {".toml"});
   const std::filesystem::path path(r.file);
-  ImportOptions options{.servers = r.servers};
+  ImportOptions options{.servers = r.servers, .no_nvlink = r.no_nvlink};
   if (!r.from.empty()) {
     options.format = member_named(r.from, "--from", std::span<const ImportFormat>(kImportFormats));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <vector>
 
 namespace arlab {
@@ -201,6 +202,58 @@ Bisection bisection_of(const Fabric& fabric, Rank ranks) {
   bisection.upwards_gb_per_s = halves.max_flow(true, bisection.exact);
   bisection.downwards_gb_per_s = halves.max_flow(false, bisection.exact);
   return bisection;
+}
+
+std::vector<std::string> oversubscribed_leaves(const Topology& topology, const Fabric& fabric) {
+  if (topology.kind != TopologyKind::fat_tree) return {};
+  struct Leaf {
+    Rank cards = 0;
+    double cards_gb_per_s = 0;
+    double uplink_gb_per_s = 0;
+    bool operator==(const Leaf&) const = default;
+  };
+  const Network& network = fabric.network();
+  const Server server = server_of(topology);
+  std::map<NodeId, Leaf> leaves;  // in the order of their numbers
+  network.for_each_single_link([&](LinkId link) {
+    const double gb_per_s = network.properties(link).bandwidth_gb_per_s;
+    if (fabric.class_of(link) == "nic_out") {
+      Leaf& leaf = leaves[network.ends(link).to];
+      leaf.cards += server.cards_per_rail;
+      leaf.cards_gb_per_s += gb_per_s;
+    } else if (fabric.class_of(link) == "uplink") {
+      leaves[network.ends(link).from].uplink_gb_per_s = gb_per_s;
+    }
+  });
+  std::vector<std::string> words;
+  if (leaves.size() < 2) return words;
+  std::size_t number = 0;
+  std::size_t alike = 0;
+  const auto finish = [&] {
+    if (alike > 0) {
+      words.back() += fmt::format("; {} more after it are alike", alike);
+    }
+    alike = 0;
+  };
+  const Leaf* last = nullptr;
+  for (const auto& [node, leaf] : leaves) {
+    // Sums of rates that are no binary fractions are a little off.
+    if (leaf.cards_gb_per_s <= leaf.uplink_gb_per_s * (1 + 1e-9)) {
+      finish();
+      last = nullptr;
+    } else if (last != nullptr && leaf == *last) {
+      ++alike;
+    } else {
+      finish();
+      words.push_back(fmt::format("leaf {}: {} cards of {:.4g} GB/s on an uplink of {:.4g} GB/s",
+                                  number, leaf.cards, leaf.cards_gb_per_s / leaf.cards,
+                                  leaf.uplink_gb_per_s));
+      last = &leaf;
+    }
+    ++number;
+  }
+  finish();
+  return words;
 }
 
 }  // namespace arlab

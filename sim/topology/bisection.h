@@ -1,8 +1,11 @@
-// The bandwidth between the two halves of a machine.
+// Where a machine is narrow: the bandwidth between its two halves, and uplinks with more cards than
+// they carry.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/topology/fabric.h"
 
@@ -30,5 +33,10 @@ std::string_view words_for(Bisection::Method method);
 /// Over the halving of the ranks by number, whatever ways messages take. `ranks` are those of the
 /// topology; 0 for less than two.
 Bisection bisection_of(const Fabric& fabric, Rank ranks);
+
+/// Of a fat tree, the leaves whose cards bring more than the uplink carries, in words: "leaf 4: 4 cards
+/// of 46 GB/s on an uplink of 46 GB/s", and how many follow that are alike. A single leaf has no use for
+/// its uplink.
+std::vector<std::string> oversubscribed_leaves(const Topology& topology, const Fabric& fabric);
 
 }  // namespace arlab

@@ -4,57 +4,59 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <map>
-#include <numeric>
-#include <pugixml.hpp>
 #include <set>
-#include <sstream>
 #include <utility>
 
+#include "sim/topology/import_host.h"
 #include "sim/topology/toml_section.h"
 
 namespace arlab {
-namespace {
-
-constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // of a text
-constexpr Rank kMostGpus = 64;                            // of a server
-constexpr std::uint32_t kMostLinksOfAGpu = 18;  // NVLinks: more pairs than that need a switch
-constexpr std::uint64_t kMostEdges = 1 << 16;   // of an imported graph
 
 Quantity number(double value, Source source, std::string note) {
   return {value, source, std::move(note)};
 }
 
-// ---------------------------------------------------------------- a server
+std::string_view name_of(Distance distance) {
+  constexpr std::string_view kNames[] = {"X",   "NV",   "PIX", "PXB",
+                                         "PHB", "NODE", "SYS", "on no PCIe"};
+  return kNames[static_cast<std::size_t>(distance)];
+}
 
-/// What a text says of a server, whichever text it is.
-struct Host {
-  std::string tool;
-  Rank gpus = 0;
-  std::vector<std::vector<std::uint32_t>> direct;  ///< NVLinks between two GPUs
-  std::vector<std::uint32_t> to_switch;            ///< NVLinks of a GPU to NVSwitches
-  std::vector<Rank> hub;                           ///< of a GPU: PCIe switch, or kNone
-  std::vector<Rank> cpu;                           ///< of a GPU: NUMA node
-  Rank hubs = 0;
-  Rank cpus = 0;
-  std::vector<Rank> cpu_of_hub;
-  std::vector<Rank> complex;         ///< of a GPU: root complex
-  std::vector<Rank> complex_of_hub;  ///< root complex
-  std::vector<Rank> cpu_of_complex;
-  Rank cards = 0;     ///< network cards
-  Quantity nvlink;    ///< of one link and direction
-  Quantity pcie;      ///< of a GPU
-  Quantity upstream;  ///< of a PCIe switch
-  Quantity card;
+std::optional<PcieLink> pcie_link(double giga_transfers, unsigned lanes, const std::string& of) {
+  constexpr unsigned kMostLanes = 64;
+  if (!(giga_transfers >= 1 && giga_transfers <= 1000) || lanes < 1 || lanes > kMostLanes)
+    return {};
+  constexpr double kGenerations[] = {2.5, 5, 8, 16, 32, 64};
+  const auto* const generation =
+      std::find(std::begin(kGenerations), std::end(kGenerations), giga_transfers);
+  const std::string speed = generation == std::end(kGenerations)
+                                ? fmt::format("{:.0f}gt", giga_transfers)
+                                : fmt::format("gen{}", generation - std::begin(kGenerations) + 1);
+  return PcieLink{number(giga_transfers * lanes / 8 * 0.75, Source::published,
+                         fmt::format("{:g} GT/s x {} {}; three quarters of it, as NCCL counts",
+                                     giga_transfers, lanes, of)),
+                  fmt::format("{}_x{}", speed, lanes)};
+}
 
-  static constexpr Rank kNone = UINT32_MAX;
+PcieLink assumed_pcie(const std::string& why) {
+  return {number(24, Source::assumed, fmt::format("PCIe 4.0 x16 as NCCL counts it; {}", why))};
+}
 
-  bool has_nvlink(Rank a, Rank b) const {
-    return direct[a][b] > 0 || (to_switch[a] > 0 && to_switch[b] > 0);
+bool Host::has_any_nvlink() const {
+  for (Rank a = 0; a < gpus; ++a) {
+    for (Rank b = 0; b < gpus; ++b) {
+      if (a != b && has_nvlink(a, b)) return true;
+    }
   }
-};
+  return false;
+}
+
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // of a text
+constexpr std::uint64_t kMostEdges = 1 << 16;             // of an imported graph
 
 Quantity times(std::uint32_t count, const Quantity& one) {
   return number(count * one.value, one.source, fmt::format("{} x {}", count, one.note));
@@ -97,6 +99,41 @@ bool in_equal_runs(const std::vector<Rank>& of, Rank count) {
   return true;
 }
 
+/// What a list has, each once, in its order.
+template <class Values, class Same>
+auto distinct(const Values& values, Same same) {
+  Values kept;
+  for (const auto& value : values) {
+    const bool known =
+        std::any_of(kept.begin(), kept.end(), [&](const auto& each) { return same(each, value); });
+    if (!known) kept.push_back(value);
+  }
+  return kept;
+}
+
+/// The types of links of PCIe, one where all are alike: the type of each of them.
+std::vector<std::string> add_pcie_types(const std::vector<PcieLink>& links, const std::string& name,
+                                        const Quantity& latency_us, Topology& t) {
+  const auto same = [](const PcieLink& a, const PcieLink& b) {
+    return a.name == b.name && a.gb_per_s == b.gb_per_s;
+  };
+  const std::vector<PcieLink> kinds = distinct(links, same);
+  std::vector<std::string> names;
+  for (const PcieLink& kind : kinds) {
+    std::string type = kinds.size() == 1 ? name : fmt::format("{}_{}", name, kind.name);
+    while (t.has_link_type(type)) type += "_b";  // alike, but from elsewhere
+    add_type(t, type, kind.gb_per_s, latency_us);
+    names.push_back(type);
+  }
+  std::vector<std::string> of_links;
+  for (const PcieLink& link : links) {
+    const auto kind = std::find_if(kinds.begin(), kinds.end(),
+                                   [&](const PcieLink& each) { return same(each, link); });
+    of_links.push_back(names[static_cast<std::size_t>(kind - kinds.begin())]);
+  }
+  return of_links;
+}
+
 /// NVLink and PCIe, edge by edge: GPU - PCIe switch - root complex - root complex.
 void make_graph(const Host& host, Topology& t) {
   t.kind = TopologyKind::graph;
@@ -109,8 +146,8 @@ void make_graph(const Host& host, Topology& t) {
     t.edges.push_back({from, to, type, "", true});
   };
   const auto nvlinks = [&](std::uint32_t count) {
-    std::string type = fmt::format("nvlink{}", count);
-    add_type(t, type, times(count, host.nvlink), assumed_us(0.7, "NVLink"));
+    std::string type = fmt::format("{}{}", host.link == "xGMI" ? "xgmi" : "nvlink", count);
+    add_type(t, type, times(count, host.nvlink), assumed_us(0.7, host.link.c_str()));
     return type;
   };
   for (Rank a = 0; a < host.gpus; ++a) {
@@ -121,17 +158,17 @@ void make_graph(const Host& host, Topology& t) {
       if (host.direct[a][b] > 0) edge({false, a}, {false, b}, nvlinks(host.direct[a][b]));
     }
   }
-  add_type(t, "pcie", host.pcie, assumed_us(1, "PCIe"));
+  const std::vector<std::string> lanes =
+      add_pcie_types(host.pcie, "pcie", assumed_us(1, "PCIe"), t);
   for (Rank a = 0; a < host.gpus; ++a) {
     const bool has_hub = host.hub[a] != Host::kNone;
-    edge({false, a}, {true, has_hub ? host.hub[a] : first_complex + host.complex[a]}, "pcie");
+    edge({false, a}, {true, has_hub ? host.hub[a] : first_complex + host.complex[a]}, lanes[a]);
   }
-  if (host.hubs > 0) {
-    add_type(t, "upstream", host.upstream, assumed_us(0.5, "a PCIe switch"));
-    t.link_type("upstream").root_port = true;
-  }
+  const std::vector<std::string> upstream =
+      add_pcie_types(host.upstream, "upstream", assumed_us(0.5, "a PCIe switch"), t);
   for (Rank h = 0; h < host.hubs; ++h) {
-    edge({true, h}, {true, first_complex + host.complex_of_hub[h]}, "upstream");
+    edge({true, h}, {true, first_complex + host.complex_of_hub[h]}, upstream[h]);
+    t.link_type(upstream[h]).root_port = true;
   }
   for (Rank a = 0; a < complexes; ++a) {
     for (Rank b = a + 1; b < complexes; ++b) {
@@ -142,11 +179,7 @@ void make_graph(const Host& host, Topology& t) {
                         "between root complexes of a NUMA node: no bound in published tables"),
                  assumed_us(0.1, "a processor"));
       } else {
-        add_type(t, "socket",
-                 number(16, Source::assumed,
-                        fmt::format("between NUMA nodes, as NCCL takes for AMD; {} does not say",
-                                    host.tool)),
-                 assumed_us(1, "a way from socket to socket"));
+        add_type(t, "socket", host.socket, assumed_us(1, "a way from socket to socket"));
       }
       edge({true, first_complex + a}, {true, first_complex + b}, same_cpu ? "fabric" : "socket");
     }
@@ -160,19 +193,104 @@ Count counted(Rank value, const std::string& tool) {
   return {value, Source::published, fmt::format("counted in the output of {}", tool)};
 }
 
+// ---------------------------------------------------------------- several servers
+
+/// The slowest, where links of a server are taken as alike.
+Quantity slowest_of(const std::vector<PcieLink>& links) {
+  const auto [least, most] = std::minmax_element(
+      links.begin(), links.end(),
+      [](const PcieLink& a, const PcieLink& b) { return a.gb_per_s.value < b.gb_per_s.value; });
+  Quantity slowest = least->gb_per_s;
+  if (most->gb_per_s.value > slowest.value) {
+    slowest.source = Source::assumed;
+    slowest.note +=
+        fmt::format("; taken for all, of which others have up to {:g}", most->gb_per_s.value);
+  }
+  return slowest;
+}
+
+struct CardsOfAServer {
+  Count count;
+  Quantity gb_per_s;
+};
+
+/// The cards that carry what the GPUs send: those nearest to GPUs, and of these the fast ones. Most
+/// servers have others for their own network and storage.
+CardsOfAServer cards_of(const Host& host, std::string_view origin) {
+  if (host.cards.empty()) fail("{}: it lists no network card, which --servers needs", origin);
+  const auto in_words = [](const std::vector<NetworkCard>& cards) {
+    constexpr std::size_t kMostNamed = 8;
+    std::vector<std::string> words;
+    for (const NetworkCard& card : cards) {
+      if (words.size() == kMostNamed) break;
+      words.push_back(fmt::format("{} ({})", card.name, name_of(card.distance)));
+    }
+    return fmt::format(
+        "{}{}", fmt::join(words, ", "),
+        cards.size() > kMostNamed ? fmt::format(" and {} more", cards.size() - kMostNamed) : "");
+  };
+  const auto kept = [](const std::vector<NetworkCard>& cards, auto wanted) {
+    std::vector<NetworkCard> those;
+    std::copy_if(cards.begin(), cards.end(), std::back_inserter(those), wanted);
+    return those;
+  };
+  const auto fits = [&](const std::vector<NetworkCard>& cards) {
+    const auto count = static_cast<Rank>(cards.size());
+    return count > 0 && (host.gpus % count == 0 || count % host.gpus == 0);
+  };
+  const auto within = [&](Distance distance) {
+    return kept(host.cards, [&](const NetworkCard& card) { return card.distance <= distance; });
+  };
+  std::vector<NetworkCard> cards;
+  for (const Distance distance :
+       {Distance::bridges, Distance::host_bridge, Distance::node, Distance::system}) {
+    if (cards.empty()) cards = within(distance);
+  }
+  if (cards.empty()) {
+    fail("{}: none of its network cards is on PCIe, which --servers needs: {}", origin,
+         in_words(host.cards));
+  }
+  const std::vector<NetworkCard> nearest = within(Distance::one_bridge);
+  if (fits(nearest) && (cards.size() > host.gpus || !fits(cards))) cards = nearest;
+  const auto rate = [](const NetworkCard& a, const NetworkCard& b) {
+    return a.gb_per_s.value < b.gb_per_s.value;
+  };
+  const double fastest = std::max_element(cards.begin(), cards.end(), rate)->gb_per_s.value;
+  const std::vector<NetworkCard> fast =
+      kept(cards, [&](const NetworkCard& card) { return card.gb_per_s.value == fastest; });
+  if (fits(fast)) cards = fast;
+  if (!fits(cards)) {
+    fail(
+        "{}: {} network cards are no whole number for each of {} GPUs, nor the other way round: {}",
+        origin, cards.size(), host.gpus, in_words(cards));
+  }
+  Quantity gb_per_s = std::min_element(cards.begin(), cards.end(), rate)->gb_per_s;
+  if (gb_per_s.value < fastest) {
+    gb_per_s.source = Source::assumed;
+    gb_per_s.note += fmt::format("; taken for all, of which others have up to {:g}", fastest);
+  }
+  Count count = counted(static_cast<Rank>(cards.size()), host.tool);
+  const std::vector<NetworkCard> others = kept(host.cards, [&](const NetworkCard& card) {
+    return std::none_of(cards.begin(), cards.end(), [&](const NetworkCard& each) {
+      return each.name == card.name && each.distance == card.distance;
+    });
+  });
+  if (!others.empty()) {
+    count.note +=
+        fmt::format(", those closest to GPUs: {}; without {}", in_words(cards), in_words(others));
+  }
+  return {count, gb_per_s};
+}
+
 /// So many of the servers behind one switch per rail.
 void make_fat_tree(const Host& host, Rank servers, std::string_view origin, Topology& t) {
-  const bool has_nvlink = t.kind != TopologyKind::graph;
-  if (!has_nvlink) {
-    for (Rank a = 0; a < host.gpus; ++a) {
-      for (Rank b = 0; b < host.gpus; ++b) {
-        if (a == b || !host.has_nvlink(a, b)) continue;
-        fail("{}: --servers is for servers whose GPUs are all linked by NVLink, or by PCIe alone",
-             origin);
-      }
-    }
+  const bool is_mesh = t.kind == TopologyKind::full_mesh;
+  const bool has_nvlink = is_mesh || t.kind == TopologyKind::switched;
+  if (!has_nvlink && (host.has_any_nvlink() || t.kind != TopologyKind::graph)) {
+    fail("{}: --servers is for servers whose GPUs are all linked by NVLink, or by PCIe alone",
+         origin);
   }
-  if (host.cards == 0) fail("{}: it lists no network card, which --servers needs", origin);
+  const CardsOfAServer cards = cards_of(host, origin);
   const bool by_hub = in_equal_runs(host.hub, host.hubs);
   const Rank hubs = by_hub ? host.hubs : host.cpus;
   if (!by_hub && !in_equal_runs(host.cpu, host.cpus)) {
@@ -181,9 +299,9 @@ void make_fat_tree(const Host& host, Rank servers, std::string_view origin, Topo
         "--servers",
         origin);
   }
-  t.inside = t.kind == TopologyKind::switched    ? ServerInside::switched
-             : t.kind == TopologyKind::full_mesh ? ServerInside::mesh
-                                                 : ServerInside::pcie;
+  t.inside = is_mesh      ? ServerInside::mesh
+             : has_nvlink ? ServerInside::switched
+                          : ServerInside::pcie;
   std::vector<LinkType> link;
   if (has_nvlink) link.push_back(t.link_type("link"));
   t.kind = TopologyKind::fat_tree;
@@ -194,36 +312,97 @@ void make_fat_tree(const Host& host, Rank servers, std::string_view origin, Topo
   t.ranks = {host.gpus * servers, Source::assumed,
              fmt::format("{} servers, as asked for", servers)};
   t.leaf_servers = {servers, Source::assumed, "all on the same leaves"};
-  t.nics = counted(host.cards, host.tool);
+  t.nics = cards.count;
   if (t.inside == ServerInside::pcie) t.pcie_switches = counted(hubs, host.tool);
-  add_type(t, "pcie", host.pcie, assumed_us(1, "PCIe"));
+  add_type(t, "pcie", slowest_of(host.pcie), assumed_us(1, "PCIe"));
   if (server_of(t).has_root) {
-    add_type(t, "root", host.upstream, assumed_us(0.5, "a root complex"));
+    add_type(t, "root", host.upstream.empty() ? slowest_of(host.pcie) : slowest_of(host.upstream),
+             assumed_us(0.5, "a root complex"));
   }
-  add_type(t, "nic", host.card, assumed_us(3, "a network card and a switch"));
+  add_type(t, "nic", cards.gb_per_s, assumed_us(3, "a network card and a switch"));
   const Server server = server_of(t);
   add_type(t, "uplink",
-           number(host.card.value * server.cards_per_rail * servers, Source::assumed,
+           number(cards.gb_per_s.value * server.cards_per_rail * servers, Source::assumed,
                   "what the cards bring to a leaf: not oversubscribed"),
            assumed_us(1, "a switch"));
 }
 
+// ---------------------------------------------------------------- one server
+
+/// The links of the base, where the text does not tell whether its GPUs have NVLink.
+void take_links(const Host& host, const Topology& base, std::string_view origin, Topology& t) {
+  const bool of_servers = base.kind == TopologyKind::fat_tree;
+  const bool alike = base.kind == TopologyKind::switched || base.kind == TopologyKind::full_mesh ||
+                     (of_servers && base.inside != ServerInside::pcie);
+  const Rank ranks = of_servers ? base.group_size.value : base.ranks.value;
+  if (host.gpus > ranks || (!alike && (of_servers || host.gpus != ranks))) {
+    fail("{}: {}, so links are those of --base {}, which are between {} GPUs; here are {}", origin,
+         host.unknown_nvlink, quote(base.name), ranks, host.gpus);
+  }
+  if (alike) {
+    const bool is_mesh =
+        of_servers ? base.inside == ServerInside::mesh : base.kind == TopologyKind::full_mesh;
+    t.kind = is_mesh ? TopologyKind::full_mesh : TopologyKind::switched;
+    t.link_types = {base.link_type("link")};
+  } else {
+    t.kind = base.kind;
+    t.group_size = base.group_size;
+    t.ranks_per_router = base.ranks_per_router;
+    t.shape = base.shape;
+    t.switches = base.switches;
+    t.devices_forward = base.devices_forward;
+    t.link_types = base.link_types;
+    t.domains = base.domains;
+    t.edges = base.edges;
+  }
+  for (LinkType& type : t.link_types) {
+    type.bandwidth_gb_per_s.note +=
+        fmt::format("; the link of {}, as the file says nothing of NVLink", base.name);
+  }
+}
+
 Topology topology_of(const Host& host, std::string_view origin, const ImportOptions& options) {
   Topology t;
+  std::vector<std::string> remarks = host.remarks;
   t.ranks = counted(host.gpus, host.tool);
   t.device = options.base ? options.base->device : generic_device();
+  if (options.no_nvlink && host.has_any_nvlink()) {
+    fail("{}: it lists NVLinks; --no-nvlink is for files that list none", origin);
+  }
+  const bool unknown = !host.unknown_nvlink.empty() && !options.no_nvlink;
+  if (unknown && !options.base) {
+    fail(
+        "{}: {}, so it says nothing of NVLink: --base NAME takes that topology's links, "
+        "--no-nvlink "
+        "PCIe alone",
+        origin, host.unknown_nvlink);
+  }
   const std::uint32_t pairs = links_of_every_pair(host);
-  if (all_alike(host.to_switch)) {
+  if (unknown) {
+    take_links(host, *options.base, origin, t);
+  } else if (all_alike(host.to_switch)) {
     t.kind = TopologyKind::switched;
     add_type(t, "link", times(host.to_switch.front(), host.nvlink), assumed_us(0.7, "NVSwitch"));
   } else if (pairs > 0) {
     t.kind = TopologyKind::full_mesh;
-    add_type(t, "link", times(pairs, host.nvlink), assumed_us(0.7, "NVLink"));
+    add_type(t, "link", times(pairs, host.nvlink), assumed_us(0.7, host.link.c_str()));
   } else {
     make_graph(host, t);
   }
   const bool same_kind = options.base && options.base->kind == t.kind;
-  if (same_kind && t.kind != TopologyKind::graph) t.link_types = options.base->link_types;
+  if (same_kind && t.kind != TopologyKind::graph && !unknown) {
+    const double stated = t.link_type("link").bandwidth_gb_per_s.value;
+    t.link_types = options.base->link_types;
+    const double taken = t.link_type("link").bandwidth_gb_per_s.value;
+    if (std::max(stated / taken, taken / stated) > 1.4) {
+      remarks.push_back(
+          fmt::format("its links are {:g} GB/s, as the base's, and {:g} as NCCL "
+                      "counts those that are listed",
+                      taken, stated));
+    }
+  }
+  if (unknown) remarks.push_back(fmt::format("links of {}", options.base->name));
+  if (options.no_nvlink) remarks.emplace_back("without NVLink, as asked for");
   if (options.servers) make_fat_tree(host, *options.servers, origin, t);
   // The library's numbers are of servers with the base's links and as many GPUs.
   const bool same_servers = same_kind && host.gpus == options.base->ranks.value;
@@ -232,399 +411,11 @@ Topology topology_of(const Host& host, std::string_view origin, const ImportOpti
   }
   if (!same_kind || (options.servers && !same_servers)) t.device.library.reset();
   t.summary = fmt::format("{} GPUs, imported from {}", t.ranks.value, host.tool);
+  for (const std::string& remark : distinct(remarks, std::equal_to<std::string>())) {
+    t.summary += "; " + remark;
+  }
   return t;
 }
-
-/// Equivalence classes, numbered by their first member.
-class Classes {
- public:
-  explicit Classes(std::size_t count) : parent_(count) {
-    std::iota(parent_.begin(), parent_.end(), std::size_t{0});
-  }
-  std::size_t find(std::size_t i) {
-    while (parent_[i] != i) i = parent_[i] = parent_[parent_[i]];
-    return i;
-  }
-  void join(std::size_t a, std::size_t b) {
-    a = find(a);
-    b = find(b);
-    parent_[std::max(a, b)] = std::min(a, b);
-  }
-
- private:
-  std::vector<std::size_t> parent_;
-};
-
-// ---------------------------------------------------------------- nvidia-smi topo -m
-
-/// Without what terminals take for colours and underlines.
-std::string without_escapes(std::string_view text) {
-  std::string plain;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '\x1b') {
-      plain += text[i];
-      continue;
-    }
-    while (i + 1 < text.size() && (std::isalpha(static_cast<unsigned char>(text[i + 1])) == 0)) ++i;
-    ++i;
-  }
-  return plain;
-}
-
-std::vector<std::string> words_of(const std::string& line) {
-  std::istringstream stream(line);
-  std::vector<std::string> words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  return words;
-}
-
-/// How far two devices are from each other, the nearest first.
-enum class Distance : std::uint8_t { self, nvlink, bridge, host_bridge, node, system };
-
-struct Entry {
-  Distance distance = Distance::self;
-  std::uint32_t links = 0;
-};
-
-Entry entry_of(const std::string& word, std::string_view origin, const std::string& where) {
-  if (word == "X") return {};
-  if (word == "PIX" || word == "PXB") return {Distance::bridge, 0};
-  if (word == "PHB") return {Distance::host_bridge, 0};
-  if (word == "NODE") return {Distance::node, 0};
-  if (word == "SYS" || word == "SOC") return {Distance::system, 0};
-  std::uint32_t links = 0;
-  const char* end = word.data() + word.size();
-  if (word.starts_with("NV")) {
-    const auto [stop, error] = std::from_chars(word.data() + 2, end, links);
-    if (error == std::errc() && stop == end && links >= 1 && links <= 1024) {
-      return {Distance::nvlink, links};
-    }
-  }
-  fail("{}: {}: {} is no connection; allowed are X, NV1, NV2, ..., PIX, PXB, PHB, NODE, SYS",
-       origin, where, quote(word));
-}
-
-/// Three quarters of the nominal rate, as NCCL counts; nothing where there is no such link.
-std::optional<Quantity> rate_of(double giga_transfers, unsigned lanes, const std::string& of) {
-  constexpr unsigned kMostLanes = 64;
-  if (!(giga_transfers >= 1 && giga_transfers <= 1000) || lanes < 1 || lanes > kMostLanes)
-    return {};
-  return number(giga_transfers * lanes / 8 * 0.75, Source::published,
-                fmt::format("{:g} GT/s x {} {}; three quarters of it, as NCCL counts",
-                            giga_transfers, lanes, of));
-}
-
-/// What a text that goes with the matrix says of the first GPU's link: lspci -vv, or nvidia-smi
-/// --query-gpu=pcie.link.gen.max,pcie.link.width.max --format=csv.
-std::optional<Quantity> pcie_rate_in(std::string_view text) {
-  const std::string all(text);
-  const auto number_after = [&all](std::size_t at, std::string_view key) {
-    at = all.find(key, at);
-    return at == std::string::npos ? 0 : std::strtod(all.c_str() + at + key.size(), nullptr);
-  };
-  const std::size_t device = all.find("NVIDIA");
-  const std::size_t link = device == std::string::npos ? device : all.find("LnkCap:", device);
-  if (link != std::string::npos) {
-    return rate_of(number_after(link, "Speed "),
-                   static_cast<unsigned>(number_after(link, "Width x")), "by lspci");
-  }
-  constexpr std::string_view kQuery = "pcie.link.gen.max, pcie.link.width.max";
-  const std::size_t query = all.find(kQuery);
-  if (query == std::string::npos) return {};
-  constexpr double kGigaTransfers[] = {0, 2.5, 5, 8, 16, 32, 64};
-  const std::size_t row = query + kQuery.size();
-  const auto generation = static_cast<std::size_t>(number_after(row, "\n"));
-  if (generation >= std::size(kGigaTransfers)) return {};
-  return rate_of(kGigaTransfers[generation], static_cast<unsigned>(number_after(row, ",")),
-                 fmt::format("(generation {}) by nvidia-smi", generation));
-}
-
-/// By the name of a card in the text, as lspci has it.
-std::optional<Quantity> card_rate_in(std::string_view text) {
-  constexpr std::pair<std::string_view, double> kCards[] = {
-      {"ConnectX-8", 100},  {"ConnectX-7", 50},  {"ConnectX-6", 25},
-      {"ConnectX-5", 12.5}, {"BlueField-3", 50}, {"BlueField-2", 25}};
-  for (const auto& [card, gb_per_s] : kCards) {
-    if (text.find(card) == std::string_view::npos) continue;
-    return number(gb_per_s, Source::datasheet, fmt::format("{}, the fastest there is", card));
-  }
-  return {};
-}
-
-Host read_nvidia_smi(std::string_view text, std::string_view origin) {
-  std::istringstream lines(without_escapes(text));
-  std::vector<std::string> devices;
-  std::vector<std::vector<std::string>> rows;
-  for (std::string line; std::getline(lines, line);) {
-    const std::vector<std::string> words = words_of(line);
-    if (words.empty()) {
-      if (!rows.empty()) break;  // the legend follows
-      continue;
-    }
-    if (devices.empty()) {
-      if (words.front() != "GPU0") continue;
-      for (const std::string& word : words) {
-        const bool gpu = word.starts_with("GPU") && word.size() > 3 &&
-                         std::isdigit(static_cast<unsigned char>(word[3])) != 0;
-        const bool card = word.starts_with("NIC") || word.starts_with("mlx") ||
-                          word.starts_with("bnxt") || word.starts_with("irdma");
-        if (!gpu && !card) break;  // CPU Affinity, NUMA Affinity
-        devices.push_back(word);
-      }
-      continue;
-    }
-    if (rows.size() == devices.size() || words.front() != devices[rows.size()]) break;
-    rows.push_back(words);
-  }
-  if (devices.empty()) fail("{}: there is no line that begins with GPU0, GPU1, ...", origin);
-  if (devices.size() > 2 * std::size_t{kMostGpus}) {
-    fail("{}: {} devices are too many; allowed are {}", origin, devices.size(), 2 * kMostGpus);
-  }
-  Host host;
-  host.tool = "nvidia-smi topo -m";
-  host.gpus = static_cast<Rank>(std::count_if(
-      devices.begin(), devices.end(), [](const auto& name) { return name.starts_with("GPU"); }));
-  for (Rank i = 0; i < host.gpus; ++i) {
-    if (devices[i] != fmt::format("GPU{}", i)) {
-      fail("{}: column {} is {}; expected is GPU{}", origin, i, quote(devices[i]), i);
-    }
-  }
-  // Rows of network cards are sometimes left out.
-  if (rows.size() < host.gpus) {
-    fail("{}: there are {} columns of GPUs, but only {} rows", origin, host.gpus, rows.size());
-  }
-  std::vector<std::vector<Entry>> entries(devices.size(), std::vector<Entry>(devices.size()));
-  for (std::size_t a = 0; a < rows.size(); ++a) {
-    const std::string where = fmt::format("row {}", devices[a]);
-    if (rows[a].size() <= devices.size()) {
-      fail("{}: {}: {} entries for {} columns", origin, where, rows[a].size() - 1, devices.size());
-    }
-    for (std::size_t b = 0; b < devices.size(); ++b) {
-      entries[a][b] = entry_of(rows[a][b + 1], origin, where);
-      if ((entries[a][b].distance == Distance::self) != (a == b)) {
-        fail("{}: {}: X belongs on the diagonal, and nowhere else", origin, where);
-      }
-      const Entry& mirrored = entries[b][a];
-      if (b < a &&
-          (mirrored.distance != entries[a][b].distance || mirrored.links != entries[a][b].links)) {
-        fail("{}: {}: to {} it says {}, the other way {}", origin, where, devices[b],
-             rows[a][b + 1], rows[b][a + 1]);
-      }
-      if (a < host.gpus && b >= host.gpus) entries[b][a] = entries[a][b];
-    }
-  }
-
-  const bool every_pair = host.gpus > 1 && [&] {
-    for (Rank a = 0; a < host.gpus; ++a) {
-      for (Rank b = 0; b < host.gpus; ++b) {
-        if (a != b && entries[a][b].links != entries[0][1].links) return false;
-      }
-    }
-    return entries[0][1].links > 0;
-  }();
-  const bool switched = every_pair && (host.gpus - 1) * entries[0][1].links > kMostLinksOfAGpu;
-  host.to_switch.assign(host.gpus, switched ? entries[0][1].links : 0);
-  host.direct.assign(host.gpus, std::vector<std::uint32_t>(host.gpus));
-  for (Rank a = 0; a < host.gpus && !switched; ++a) {
-    for (Rank b = 0; b < host.gpus; ++b) host.direct[a][b] = entries[a][b].links;
-  }
-
-  // NVLink hides where on PCIe two GPUs are: a network card that is near both shows it.
-  Classes bridges(devices.size());
-  Classes complexes(devices.size());
-  Classes nodes(devices.size());
-  for (std::size_t a = 0; a < devices.size(); ++a) {
-    for (std::size_t b = 0; b < devices.size(); ++b) {
-      const Distance distance = entries[a][b].distance;
-      if (a == b || distance == Distance::nvlink) continue;
-      if (distance <= Distance::bridge) bridges.join(a, b);
-      if (distance <= Distance::host_bridge) complexes.join(a, b);
-      if (distance <= Distance::node) nodes.join(a, b);
-    }
-  }
-  std::map<std::size_t, Rank> cpu_numbers;
-  std::map<std::size_t, Rank> complex_numbers;
-  std::map<std::size_t, Rank> hub_numbers;
-  std::map<std::size_t, std::size_t> members;
-  for (std::size_t i = 0; i < devices.size(); ++i) ++members[bridges.find(i)];
-  const auto numbered = [](std::map<std::size_t, Rank>& numbers, std::size_t of) {
-    return numbers.try_emplace(of, static_cast<Rank>(numbers.size())).first->second;
-  };
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    const Rank cpu = numbered(cpu_numbers, nodes.find(i));
-    if (i >= host.gpus && members[bridges.find(i)] == 1) {  // a card by itself is behind no GPU
-      ++host.cards;
-      continue;
-    }
-    const Rank complex = numbered(complex_numbers, complexes.find(i));
-    if (complex == host.cpu_of_complex.size()) host.cpu_of_complex.push_back(cpu);
-    Rank hub = Host::kNone;
-    if (members[bridges.find(i)] > 1) {
-      hub = numbered(hub_numbers, bridges.find(i));
-      if (hub == host.cpu_of_hub.size()) {
-        host.cpu_of_hub.push_back(cpu);
-        host.complex_of_hub.push_back(complex);
-      }
-    }
-    if (i < host.gpus) {
-      host.cpu.push_back(cpu);
-      host.complex.push_back(complex);
-      host.hub.push_back(hub);
-    } else {
-      ++host.cards;
-    }
-  }
-  host.hubs = static_cast<Rank>(hub_numbers.size());
-  host.cpus = static_cast<Rank>(cpu_numbers.size());
-  host.nvlink = number(20.6, Source::assumed,
-                       "one NVLink of A100 to H200, as NCCL counts it; the matrix has no rates");
-  host.pcie = pcie_rate_in(text).value_or(
-      number(24, Source::assumed, "PCIe 4.0 x16 as NCCL counts it; the text has no rate"));
-  host.upstream = host.pcie;
-  host.upstream.note += "; an uplink as a GPU";
-  host.card = card_rate_in(text).value_or(
-      number(25, Source::assumed, "200 Gbit/s; the text does not say what the cards are"));
-  return host;
-}
-
-// ---------------------------------------------------------------- NCCL's topology
-
-class NcclTopology {
- public:
-  explicit NcclTopology(std::string_view origin) : origin_(origin) { host_.tool = "NCCL"; }
-
-  Host read(std::string_view text) {
-    pugi::xml_document document;
-    const pugi::xml_parse_result parsed =
-        document.load_buffer(text.data(), text.size(), pugi::parse_default, pugi::encoding_utf8);
-    if (!parsed) fail("{}: not XML, at byte {}: {}", origin_, parsed.offset, parsed.description());
-    const pugi::xml_node system = document.child("system");
-    if (!system) fail("{}: there is no <system>", origin_);
-    for (const pugi::xml_node& cpu : system.children("cpu")) {
-      visit(cpu, host_.cpus, Host::kNone, 0);
-      host_.cpu_of_complex.push_back(
-          host_.cpus);  // which root complexes it has the file does not say
-      ++host_.cpus;
-    }
-    host_.complex_of_hub = host_.cpu_of_hub;
-    host_.gpus = static_cast<Rank>(gpus_.size());
-    if (gpus_.empty()) fail("{}: there is no <gpu> below <system><cpu><pci>", origin_);
-    link_gpus();
-    host_.nvlink = nvlink();
-    host_.pcie = pcie_rate(gpus_.front().pci, "of a GPU");
-    host_.upstream =
-        hub_nodes_.empty() ? host_.pcie : pcie_rate(hub_nodes_.front(), "of a PCIe switch");
-    return std::move(host_);
-  }
-
- private:
-  struct Gpu {
-    pugi::xml_node pci;
-    pugi::xml_node gpu;  ///< may be missing in files that people write
-    std::uint32_t device = 0;
-    Rank hub = Host::kNone;
-    Rank cpu = 0;
-  };
-
-  void visit(const pugi::xml_node& node, Rank cpu, Rank hub, int depth) {
-    constexpr int kMostDepth = 32;
-    if (depth > kMostDepth) fail("{}: <pci> nest deeper than {}", origin_, kMostDepth);
-    for (const pugi::xml_node& nic : node.children("nic")) {
-      for (const pugi::xml_node& net : nic.children("net")) add_card(net);
-    }
-    for (const pugi::xml_node& pci : node.children("pci")) {
-      const pugi::xml_node gpu = pci.child("gpu");
-      if (gpu || std::string_view(pci.attribute("class").value()).starts_with("0x0302")) {
-        if (gpus_.size() == kMostGpus) fail("{}: more than {} GPUs", origin_, kMostGpus);
-        const auto index = static_cast<std::uint32_t>(gpus_.size());
-        gpus_.push_back({pci, gpu, gpu.attribute("dev").as_uint(index), hub, cpu});
-        continue;
-      }
-      Rank below = hub;
-      // Bridges behind bridges count as one switch.
-      if (hub == Host::kNone && pci.child("pci")) {
-        below = host_.hubs++;
-        host_.cpu_of_hub.push_back(cpu);
-        hub_nodes_.push_back(pci);
-      }
-      visit(pci, cpu, below, depth + 1);
-    }
-  }
-
-  void add_card(const pugi::xml_node& net) {
-    constexpr Rank kMostCards = 2 * kMostGpus;
-    constexpr double kMegabitsPerGigabyte = 8000;
-    const double megabits = net.attribute("speed").as_double();
-    if (!(megabits > 0 && megabits <= 1e8)) {
-      fail("{}: net {}: speed is {}; allowed are 1 to 1e8 Mbit/s", origin_,
-           quote(net.attribute("name").value()), quote(net.attribute("speed").value()));
-    }
-    if (host_.cards == kMostCards) fail("{}: more than {} cards", origin_, kMostCards);
-    host_.card = number(megabits / kMegabitsPerGigabyte, Source::published,
-                        fmt::format("the file: {:g} Mbit/s", megabits));
-    ++host_.cards;
-  }
-
-  void link_gpus() {
-    std::stable_sort(gpus_.begin(), gpus_.end(),
-                     [](const Gpu& a, const Gpu& b) { return a.device < b.device; });
-    std::map<std::string, Rank> by_bus;
-    for (Rank i = 0; i < host_.gpus; ++i) {
-      host_.hub.push_back(gpus_[i].hub);
-      host_.cpu.push_back(gpus_[i].cpu);
-      host_.complex.push_back(gpus_[i].cpu);
-      by_bus[gpus_[i].pci.attribute("busid").value()] = i;
-    }
-    host_.to_switch.assign(host_.gpus, 0);
-    host_.direct.assign(host_.gpus, std::vector<std::uint32_t>(host_.gpus));
-    for (Rank i = 0; i < host_.gpus; ++i) {
-      for (const pugi::xml_node& link : gpus_[i].gpu.children("nvlink")) {
-        const std::uint32_t count = link.attribute("count").as_uint(1);
-        if (count < 1 || count > 1024) {
-          fail("{}: GPU {}: nvlink count is {}; allowed are 1 to 1024", origin_, i,
-               quote(link.attribute("count").value()));
-        }
-        const auto other = by_bus.find(link.attribute("target").value());
-        if (other == by_bus.end()) {
-          host_.to_switch[i] += count;
-        } else if (other->second != i) {
-          host_.direct[i][other->second] += count;
-        }
-      }
-    }
-    for (Rank a = 0; a < host_.gpus; ++a) {
-      for (Rank b = 0; b < a; ++b) {
-        if (host_.direct[a][b] == host_.direct[b][a]) continue;
-        fail("{}: GPU {} has {} NVLinks to GPU {}, but {} come back", origin_, a,
-             host_.direct[a][b], b, host_.direct[b][a]);
-      }
-    }
-  }
-
-  /// One link and direction, as NCCL counts it (topo.h).
-  Quantity nvlink() const {
-    const unsigned sm = gpus_.front().gpu.attribute("sm").as_uint(90);
-    const double gb_per_s = sm >= 100 ? 40.1 : sm >= 90 ? 20.6 : sm == 86 ? 12 : sm >= 70 ? 20 : 18;
-    return number(gb_per_s, Source::published,
-                  fmt::format("NCCL, topo.h: one NVLink of sm {}", sm));
-  }
-
-  /// Three quarters of the nominal rate, as NCCL counts.
-  Quantity pcie_rate(const pugi::xml_node& pci, const char* of) const {
-    const std::string speed = pci.attribute("link_speed").value();
-    const double giga_transfers = std::strtod(speed.c_str(), nullptr);
-    const unsigned lanes = pci.attribute("link_width").as_uint();
-    return rate_of(giga_transfers, lanes, fmt::format("in the file, {}", of))
-        .value_or(
-            number(24, Source::assumed,
-                   fmt::format("PCIe 4.0 x16 as NCCL counts it; the file has no rate {}", of)));
-  }
-
-  std::string_view origin_;
-  Host host_;
-  std::vector<Gpu> gpus_;
-  std::vector<pugi::xml_node> hub_nodes_;
-};
 
 // ---------------------------------------------------------------- ASTRA-sim
 
@@ -795,6 +586,7 @@ void add_dimension_edges(const std::vector<Dimension>& dimensions, std::string_v
 Topology read_astra_sim(std::string_view text, std::string_view origin,
                         const ImportOptions& options) {
   if (options.servers) fail("{}: --servers is for what describes a server", origin);
+  if (options.no_nvlink) fail("{}: --no-nvlink is for what describes a server", origin);
   const std::vector<Dimension> dimensions = dimensions_of(text, origin);
   Topology t;
   t.device = options.base ? options.base->device : generic_device();
@@ -828,9 +620,30 @@ Topology read_astra_sim(std::string_view text, std::string_view origin,
   return t;
 }
 
+/// What people have in place of what is read.
+void refuse_known(std::string_view text, std::string_view origin) {
+  constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
+      {"ROCm System Management", "the output of rocm-smi"},
+      {"Link Type between two GPUs", "the output of rocm-smi --showtopo"},
+      {"Weight between two GPUs", "the output of rocm-smi --showtopo"},
+      {"Hops between two GPUs", "the output of rocm-smi --showtopo"},
+      {"LINK TYPE TABLE", "the output of amd-smi topology"},
+      {"ACCESS TABLE", "the output of amd-smi topology"},
+      {"WEIGHT TABLE", "the output of amd-smi topology"},
+      {"HOPS TABLE", "the output of amd-smi topology"},
+      {"hwloc2.dtd", "hwloc's XML"},
+      {"<graphs", "what NCCL writes into NCCL_GRAPH_DUMP_FILE"}};
+  for (const auto& [sign, what] : kOthers) {
+    if (text.find(sign) == std::string_view::npos) continue;
+    fail("{}: it is {}, which is not read; what NCCL and RCCL write into NCCL_TOPO_DUMP_FILE is",
+         origin, what);
+  }
+}
+
 ImportFormat format_of(std::string_view text, std::string_view origin) {
   if (text.find("npus_count") != std::string_view::npos) return ImportFormat::astra_sim;
   if (text.find("<system") != std::string_view::npos) return ImportFormat::nccl_xml;
+  refuse_known(text, origin);
   if (text.find("GPU0") != std::string_view::npos) return ImportFormat::nvidia_smi;
   fail(
       "{}: it looks like nothing that can be imported: the matrix of nvidia-smi topo -m, NCCL's "
@@ -860,8 +673,12 @@ Topology import_topology(std::string_view text, std::string_view origin,
   if (format == ImportFormat::astra_sim) {
     t = read_astra_sim(text, origin, options);
   } else {
-    const Host host = format == ImportFormat::nccl_xml ? NcclTopology(origin).read(text)
+    refuse_known(text, origin);
+    const Host host = format == ImportFormat::nccl_xml ? read_nccl_xml(text, origin)
                                                        : read_nvidia_smi(text, origin);
+    if (options.no_nvlink && format == ImportFormat::nvidia_smi) {
+      fail("{}: --no-nvlink is for NCCL's XML; the matrix says which GPUs have NVLink", origin);
+    }
     t = topology_of(host, origin, options);
   }
   t.name = options.name;

@@ -165,6 +165,34 @@ def test_the_library_chooses_its_algorithm(tmp_path):
             "a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not qr-q4")  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("command", "measured_us", "percent"),
+    [
+        # NVIDIA/nccl issue 1374: 215 GB/s of bus bandwidth, more than a link has
+        ("h800-8 --algorithm nvls --bytes 4G", (4 << 30) * 1.75 / 215e3, 7),
+        # tinygrad/open-gpu-kernel-modules issue 22, NVIDIA/nccl issue 1639: 35 GB/s
+        ("rtx-4090-4 --bytes 64M", 7888, 5),
+        ("rtx-5090-4 --bytes 1G", (1 << 30) * 1.5 / 35e3, 5),
+    ],
+)  # fmt: skip
+def test_machines_that_are_extrapolated_meet_what_was_measured(tmp_path, command, measured_us, percent):
+    told = simulate(f"--topology {command} --library --codec fp32 --dtype fp32", tmp_path)
+    assert told["latency_us"] == pytest.approx(measured_us, rel=percent / 100)
+
+
+def test_pcie_with_peer_to_peer_is_extrapolated_and_says_so(tmp_path):
+    for ranks in (2, 4, 8):
+        for chip in ("rtx-4090", "rtx-5090"):
+            shown = ok_json(f"topology show {chip}-{ranks}", tmp_path)
+            assert "with peer to peer, extrapolated from RTX PRO 6000" in shown["summary"]
+            assert shown["kind"] == "graph" and shown["ranks"] == ranks
+            told = simulate(f"--topology {chip}-{ranks} --library --codec fp32 --dtype fp32 --bytes 64M", tmp_path)
+            assert f"its numbers are NVIDIA RTX PRO 6000 Blackwell Server Edition's, not NVIDIA GeForce {chip.upper().replace('-', ' ')}'s" in told["extrapolated"]
+    command = "--library --codec fp32 --dtype fp32 --bytes 64M --topology"
+    eight, like = (simulate(f"{command} {name}", tmp_path)["latency_us"] for name in ("rtx-5090-8", "rtx-pro-6000-8"))
+    assert eight == pytest.approx(like, rel=0.01)
+
+
 def test_the_example_of_the_documentation(tmp_path):
     text = (MACHINES / "README.md").read_text()
     examples = {re.search('name = "(.*?)"', one)[1]: one for one in re.findall(r"```toml\n(base = .*?)```", text, re.DOTALL)}

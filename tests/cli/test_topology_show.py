@@ -1,6 +1,7 @@
 """arlab topology show: what a machine is made of, and what it could carry."""
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -222,6 +223,16 @@ def test_import(tmp_path):
         assert all(each["note"] for each in report["quantities"])
         told = ok_json("simulate --topology mine.toml --algorithm two_shot --codec qr-q4 --bytes 1M", tmp_path)
         assert told["latency_us"] > 0
+        assert said["assumed"] == [row["quantity"] for row in said["numbers"] if row["source"] == "assumed"]
+        assert bool(said["assumed"]) == (not name.startswith("astra"))
+    (tmp_path / "cloud.xml").write_text('<system version="1"><cpu numaid="0">' + "".join(
+        f'<pci busid="000{i}:00:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/>' for i in range(8)) + "</cpu></system>")  # fmt: skip
+    refused("topology import cloud.xml --out it.toml", tmp_path, "by PCI class only", "--base NAME", "--no-nvlink")
+    assert not (tmp_path / "it.toml").exists()
+    told = ok_json("topology import cloud.xml --base a100-8 --out it.toml", tmp_path)
+    assert told["kind"] == "switch" and "links of a100-8" in show("it.toml", tmp_path)["summary"]
+    assert ok_json("topology import cloud.xml --no-nvlink --out it.toml", tmp_path)["kind"] == "graph"
+    refused(f"topology import {IMPORTS / 'nccl.xml'} --no-nvlink", tmp_path, "it lists NVLinks")
     based = ok_json(f"topology import {IMPORTS / 'dgx.txt'} --from nvidia-smi --base h200-8 --servers 2", tmp_path)
     assert based["device"] == show("h200-8", tmp_path)["device"] and based["ranks"] == 16
     ok("topology show mine.toml --out it.png", tmp_path)
@@ -245,6 +256,57 @@ def test_errors_say_which_nodes_there_are(tmp_path):
         refused("topology show mine.toml", tmp_path, "mine", words)
 
 
+def machines_that_say_not_oversubscribed(folder):
+    """Of all that are shipped, in a study, or in the pages: those whose text says so."""
+    shipped = {path.stem: path.read_text() for path in MACHINES.glob("*.toml")}
+    for path in (REPOSITORY / "experiments").rglob("*.toml"):
+        if "fat_tree" in path.read_text():
+            shipped[str(path)] = path.read_text()
+    for page in [*REPOSITORY.rglob("sim/**/*.md"), *(REPOSITORY / "experiments").rglob("*.md"), REPOSITORY / "README.md"]:
+        for number, block in enumerate(re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)):
+            if "[uplink]" in block:
+                name = folder / f"{page.parent.name}-{number}.toml"
+                name.write_text(block)
+                shipped[str(name)] = block
+    return [name for name, text in shipped.items() if re.search("oversubscri|no fewer uplinks", text)]
+
+
+def test_what_says_no_oversubscription_has_none(tmp_path):
+    names = machines_that_say_not_oversubscribed(tmp_path)
+    assert {"p5-2x8", "p4de-2x8"} < set(names) and sum(name.endswith(".toml") for name in names) >= 4
+    for name in names:
+        assert show(name, tmp_path)["oversubscribed"] == [], name
+
+
+def test_leaves_whose_cards_exceed_their_uplink_are_named(tmp_path):
+    """Four servers of 8 behind the same leaves: what four cards bring is four times the uplink."""
+    (tmp_path / "narrow.toml").write_text("""
+base = "h200-8"
+name = "narrow"
+kind = "fat_tree"
+ranks = { value = 32, source = "assumed", note = "four servers" }
+group_size = { value = 8, source = "assumed", note = "8 GPUs each" }
+nics = { value = 8, source = "assumed", note = "a card for each GPU" }
+leaf_servers = { value = 4, source = "assumed", note = "all behind the same leaves" }
+[nic]
+bandwidth_gb_per_s = { value = 46.0, source = "assumed", note = "400 Gbit/s are 50" }
+latency_us = { value = 2.0, source = "assumed", note = "typical" }
+[uplink]
+bandwidth_gb_per_s = { value = 46.0, source = "assumed", note = "one link" }
+latency_us = { value = 1.0, source = "assumed", note = "typical" }
+""")
+    said = show("narrow.toml", tmp_path)["oversubscribed"]
+    assert said == ["leaf 0: 4 cards of 46 GB/s on an uplink of 46 GB/s; 7 more after it are alike"]
+    assert said[0] in ok("topology show narrow.toml", tmp_path)
+    (tmp_path / "wide.toml").write_text('base = "narrow.toml"\nname = "wide"\n[uplink]\n'
+                                        'bandwidth_gb_per_s = { value = 184.0, source = "assumed", note = "four links" }\n')  # fmt: skip
+    assert show("wide.toml", tmp_path)["oversubscribed"] == []
+    # One of the uplinks has lost half of its links.
+    (tmp_path / "worn.toml").write_text('base = "wide.toml"\nname = "worn"\n[[faults]]\nfrom = "switch6"\nto = "switch12"\n'
+                                        'bandwidth_factor = 0.5\nnote = "worn"\n')  # fmt: skip
+    assert show("worn.toml", tmp_path)["oversubscribed"] == ["leaf 2: 4 cards of 46 GB/s on an uplink of 92 GB/s"]
+
+
 # ---------------------------------------------------------------- compare
 
 
@@ -259,6 +321,9 @@ def test_compare_says_what_differs(tmp_path):
     assert "ranks" not in rows  # both have 8
     assert all(each["a"] != each["b"] for each in report["differences"])
     assert len(report["times"]) == 6
+    tried = report["times_of"].split(", ")
+    assert {"one_shot", "two_shot", "ring", "tree", "hierarchical", "halving_doubling"} <= set(tried)
+    assert {row[f"algorithm_{side}"] for row in report["times"] for side in "ab"} <= set(tried)
     for row in report["times"]:
         for side, machine in (("a", "mi300x-8"), ("b", "h200-8")):
             algorithm = row[f"algorithm_{side}"]
@@ -270,6 +335,29 @@ def test_compare_of_one_with_itself(tmp_path):
     report = ok_json("topology compare h200-8 h200-8", tmp_path)
     assert report["differences"] == []
     assert all(row["b_over_a"] == 1 for row in report["times"])
+
+
+def test_compare_takes_the_best_of_all_algorithms(tmp_path):
+    """Across servers hierarchical is the fastest: half of a port, which the others have no use for, shows."""
+    servers = {"mine": 1, "degraded": 0.5}
+    for name, share in servers.items():
+        (tmp_path / f"{name}.toml").write_text(f"""
+base = "fat_tree:16"
+name = "{name}"
+[[faults]]
+from = "rank3"
+to = "switch0"
+bandwidth_factor = {share}
+note = "a port"
+""")
+    report = ok_json("topology compare mine.toml degraded.toml", tmp_path)
+    rows = {(row["bytes"], row["codec"]): row for row in report["times"]}
+    large = rows[64 << 20, "fp16"]
+    assert large["algorithm_a"].startswith("hierarchical") and large["b_over_a"] > 1.05
+    for algorithm in report["times_of"].split(", "):
+        for name, side in zip(servers, "ab"):
+            command = f"simulate --topology {name}.toml --algorithm {algorithm} --codec fp16 --bytes 64M"
+            assert ok_json(command, tmp_path)["latency_us"] >= large[f"{side}_us"], (algorithm, name)
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ TEST(Nccl, RefusesWhatItCannotDo) {
   expect_contains(message_of([&] { run(plain, "nvls", kMi); }),
                   "section 'library.nvls' needs a switch");
   plain.device.library->nvls.reset();
-  expect_contains(message_of([&] { run(plain, "nvls", kMi); }), "no NVLS there");
+  expect_contains(message_of([&] { run(plain, "nvls", kMi); }), "no NVLS is known of it");
   expect_contains(message_of([&] { run(plain, "nvls", kMi, {}); }), "does not add");
   expect_contains(message_of([&] { run(plain, "one_shot", kMi, {.multicast = true}); }),
                   "no switch that spreads messages");

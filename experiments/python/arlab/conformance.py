@@ -34,7 +34,7 @@ from arlab import _arlab
 from arlab._deprecated import renamed
 from arlab._errors import Error
 from arlab._files import temporary_folder
-from arlab._tables import Result
+from arlab._tables import Result, ask
 
 __all__ = ["CheckError", "CodecReport", "NumpyTensors", "Report", "Tensors", "TorchTensors", "check", "check_codec"]
 
@@ -363,12 +363,10 @@ def check_codec(
     folder = Path(codec)
     if (folder / "manifest.json").is_file():
         return _compare_codec(_Functions(encode, decode, block, device), folder, wanted)
-    from arlab import simulation
-
     with temporary_folder() as made:
         into = Path(made) / "vectors"
         # One dtype is a matter of a third of the time.
-        simulation.vectors(str(codec), into, dtype=wanted[0] if wanted and len(wanted) == 1 else None)
+        ask("vectors", {"folder": into, "codec": str(codec), "dtype": wanted[0] if wanted and len(wanted) == 1 else None})
         return _compare_codec(_Functions(encode, decode, block, device), into, wanted)
 
 

@@ -114,6 +114,7 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
   const std::size_t ranks = inputs.ranks.size();
   Reduction reduction;
   reduction.wire = wire_volume(schedule, codecs, inputs.dtype);
+  reduction.adds_codes = codecs.outer().info().adds_codes || codecs.inner().info().adds_codes;
   reduction.wire_varies =
       codecs.outer().info().has_variable_wire || codecs.inner().info().has_variable_wire;
   reduction.outputs.resize(ranks * inputs.ranks.front().size());
@@ -186,7 +187,9 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
        varies ? "as sent, average over all sends" : "average over all sends"},
       {"wire_bytes", Cell(varies ? r.counts.sent_bytes : r.wire.bytes), "all sends of all ranks"},
       {"encoded", r.counts.encoded, "elements encoded, all ranks and steps"},
-      {"clamped", r.counts.clamped, "of these, beyond the code range"},
+      {"clamped", r.counts.clamped,
+       r.adds_codes ? "of these and of sums of codes, beyond the code range"
+                    : "of these, beyond the code range"},
       {"flushed", r.counts.flushed, "of these, not zero before and zero after"},
       {"non_finite", r.error.non_finite_result, "elements of the result that are NaN or infinite"},
       {"lost", r.error.lost, "of these, finite in " + target},

@@ -57,6 +57,7 @@ struct Reduction {
   MatrixMetrics tokens;              ///< of tokens (rows) and channels, where inputs have them
   ExecuteCounts counts;
   WireVolume wire;           ///< of wires of variable length, the most
+  bool adds_codes = false;   ///< whether sums are sums of codes, which may be clamped
   bool wire_varies = false;  ///< whether data decide how long they are: counts.sent_bytes has it
   /// Between ranks; none when bits are identical, and none where they are not meant to be.
   std::optional<RankDifference> difference;

@@ -1,8 +1,10 @@
 #include "reference/collectives/executor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "reference/codecs/native_sum.h"
@@ -81,8 +83,14 @@ ExecutionPlan make_execution_plan(const Schedule& s, const Codecs& codecs, const
   return plan;
 }
 
-/// Whether a rank adds its own contribution behind that of another one.
+/// Whether a rank adds its own contribution behind that of another one. Where a tensor is so short that only one rank adds, others
+/// would of a longer one.
 bool own_comes_later(const Schedule& s, const ExecutionPlan& plan) {
+  std::set<Rank> adding;
+  for (const Op& op : s.ops) {
+    if (op.kind == OpKind::reduce) adding.insert(op.rank);
+  }
+  if (adding.size() == 1) return true;
   return std::ranges::any_of(s.ops, [&](const Op& op) {
     if (op.kind != OpKind::reduce) return false;
     const auto is_own = [&](ValueId addend) {
@@ -383,6 +391,23 @@ class TileExecutor {
     return !any_wire && outer;
   }
 
+  /// Counts the sums that have no code: theirs are not the sums of the numbers that the codes stand for, which fp64 has exactly.
+  void add_codes(const Codec& codec, std::span<const std::byte> wire, std::span<std::byte> sum) {
+    if (!options_.count || codec.info().fp32_values != Fp32Values::unrounded) {
+      return codec.add_codes(dtype_, tile_.size(), wire, sum);
+    }
+    std::vector<float> values[3];  // the sum before, what is added, the sum
+    for (std::vector<float>& each : values) each.resize(tile_.size());
+    codec.decode_fp32(dtype_, sum, values[0]);
+    codec.decode_fp32(dtype_, wire, values[1]);
+    codec.add_codes(dtype_, tile_.size(), wire, sum);
+    codec.decode_fp32(dtype_, sum, values[2]);
+    for (std::size_t i = 0; i < tile_.size(); ++i) {
+      const double exact = static_cast<double>(values[0][i]) + static_cast<double>(values[1][i]);
+      counts_.clamped += std::isfinite(exact) && exact != static_cast<double>(values[2][i]) ? 1 : 0;
+    }
+  }
+
   void add_codes(ValueId id, CodecRole role) {
     const Codec& codec = codecs_.of(role);
     const Op& op = schedule_.ops[id];
@@ -398,7 +423,7 @@ class TileExecutor {
         wire = wire_of(addend)->bytes;
       }
       if (started) {
-        codec.add_codes(dtype_, tile_.size(), wire, sum);
+        add_codes(codec, wire, sum);
       } else {
         std::ranges::copy(wire, sum.begin());
       }

@@ -235,6 +235,11 @@ def test_a_codec_in_numpy_is_the_reference(tmp_path):
     assert report.passed and all(case["elements"] == 0 and case["dtype"] == "bf16" for case in report.cases)
 
 
+def test_codecs_are_checked_without_pandas(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert conformance.check_codec(mxint8_encode, mxint8_decode, "mxint8", dtype="fp16").passed
+
+
 @pytest.mark.parametrize("mistaken", [FlushesSubnormals("mxint8"), RoundsTiesAway("mxint8")], ids=lambda codec: type(codec).__name__)
 def test_a_mistake_in_a_codec_is_named(mistaken):
     report = conformance.check_codec(lambda x: mxint8_encode(x, mistaken), mxint8_decode, "mxint8", dtype="fp16")

@@ -37,7 +37,7 @@ class Sum:
     cast: str = "none"
 
     def __str__(self) -> str:
-        """As the program has it: decode=fp32,add=fma; "native" where nothing differs from the default."""
+        """As the program has it: decode=fp32,add=fp32; "native" where nothing differs from the default."""
         given = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
         return ",".join(f"{name}={value}" for name, value, default in given if value != default) or "native"
 
@@ -129,7 +129,7 @@ def all_reduce(
             `options` may follow; or a Schedule.
         codec: how values travel; by default as they are.
         accumulate: sums in the payload's dtype ("native") or in "fp32", rounded once.
-        sum: more of how sums are made, an arlab.Sum or its text, "decode=fp32,add=fma"; `accumulate` is one field of it.
+        sum: more of how sums are made, an arlab.Sum or its text, "decode=fp32,add=fp32"; `accumulate` is one field of it.
         like: in place of algorithm, codec and sum the name of an all-reduce of other people, whose bits the outputs have:
             "flashinfer-fp8", "torchft-fp8", "vllm-fp8" and "vllm-int8" as their Triton kernels make them on an H200,
             "quickreduce", and "quickreduce-vllm", which casts bf16 to fp16; of the last two, `codec` says the profile. Of

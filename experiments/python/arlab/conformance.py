@@ -35,7 +35,7 @@ from arlab import _arlab
 from arlab._deprecated import renamed
 from arlab._errors import Error
 from arlab._files import parsed_json, read_whole, temporary_folder
-from arlab._tables import Result
+from arlab._tables import Result, ask
 
 __all__ = ["check", "check_codec", "Report", "CodecReport", "Tensors", "NumpyTensors", "TorchTensors", "CheckError"]
 
@@ -364,12 +364,10 @@ def check_codec(
     folder = Path(codec)
     if (folder / "manifest.json").is_file():
         return _compare_codec(_Functions(encode, decode, block, device), folder, wanted)
-    from arlab import simulation
-
     with temporary_folder() as made:
         into = Path(made) / "vectors"
         # One dtype is a matter of a third of the time.
-        simulation.vectors(str(codec), into, dtype=wanted[0] if wanted and len(wanted) == 1 else None)
+        ask("vectors", {"folder": into, "codec": str(codec), "dtype": wanted[0] if wanted and len(wanted) == 1 else None})
         return _compare_codec(_Functions(encode, decode, block, device), into, wanted)
 
 

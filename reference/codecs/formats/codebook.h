@@ -69,7 +69,7 @@ struct Codebook {
         .name = name,
         .summary = fmt::format("codebook of {} levels, fp32 scale per {}", levels.count, kElements),
         .source = name.starts_with("nf4-")       ? "QLoRA (Dettmers et al. 2023)"
-                  : name.starts_with("e4m3b15-") ? "Triton, MSCCL++"
+                  : name.starts_with("e4m3b15-") ? "Triton"
                                                  : "registered",
         .dtypes = {},
         // The largest magnitude (2), the product; a comparison and an addition per bit of the code.

@@ -533,12 +533,16 @@ class Check {
     std::vector<std::string> words;
     const auto is_off = [&](std::size_t by) { return std::abs(means[by] - 1) > 0.25; };
     if (is_off(0)) words.push_back("the owner's own contribution " + counting(means[0]));
-    bool others_are_off = ranks_ > 2;
+    double of_others = 0;
     for (std::size_t by = 1; by < ranks_; ++by) {
-      others_are_off &= is_off(by) && counting(means[by]) == counting(means[1]);
+      of_others += means[by] / static_cast<double>(ranks_ - 1);
+    }
+    bool others_are_off = ranks_ > 2 && std::abs(of_others - 1) > 0.25;
+    for (std::size_t by = 1; by < ranks_; ++by) {
+      others_are_off &= std::abs(means[by] - of_others) < 0.4;
     }
     if (others_are_off) {
-      words.push_back("each of the others' contributions " + counting(means[1]));
+      words.push_back("each of the others' contributions " + counting(of_others));
     }
     for (std::size_t by = 1; by < ranks_ && !others_are_off; ++by) {
       if (!is_off(by)) continue;
@@ -829,22 +833,25 @@ class Check {
 
   void find_why_calls_differ() {
     for (const OddCall& odd : odd_) {
-      AllReduceCase c = cases_[odd.index];
+      const AllReduceCase& first = cases_[odd.index];
+      AllReduceCase c = first;
       c.outputs = odd.outputs;
       c.before = odd.before ? &cases_[*odd.before] : nullptr;
       for (const AllReduceModel& base : bases_of_calls()) {
         if (base.way == nullptr) continue;
-        for (const AllReduceModel& wrong : mistaken_sums(*base.way, dtype(), ranks_)) {
-          const AllReduceCase& first = cases_[odd.index];
-          // The mistake may be in this call, or in the first one.
-          const bool is_in_this = !has_every_bit(c, base) && has_every_bit(c, wrong);
-          const bool is_in_first =
-              !is_in_this && !has_every_bit(first, base) && has_every_bit(first, wrong);
-          if (!is_in_this && !is_in_first) continue;
-          find("odd call", fmt::format("{}: so it is in run {} of {}, which is else {}",
-                                       wrong.candidate.mistake, is_in_this ? odd.run + 1 : 1,
-                                       c.where(), base.candidate.name));
-          return;
+        // The mistake may be in this call, or in the first one.
+        const bool is_right = has_every_bit(c, base);
+        if (is_right && has_every_bit(first, base)) continue;
+        const AllReduceCase& wrong_one = is_right ? first : c;
+        for (const bool only_in_a_part : {false, true}) {
+          for (const AllReduceModel& wrong :
+               mistaken_sums(*base.way, dtype(), ranks_, only_in_a_part)) {
+            if (!has_every_bit(wrong_one, wrong)) continue;
+            find("odd call", fmt::format("{}: so it is in run {} of {}, which is else {}",
+                                         wrong.candidate.mistake, is_right ? 1 : odd.run + 1,
+                                         c.where(), base.candidate.name));
+            return;
+          }
         }
       }
     }
@@ -976,8 +983,10 @@ class Check {
     candidate.mismatches = 0;
     candidate.gaussian_mismatches = 0;
     std::uint64_t sum = 0;
+    if (model.must_be_exact) limit = 1;
     for (const AllReduceCase& c : cases_) {
-      const bool counts = std::ranges::find(lengths, length_of(c)) != lengths.end();
+      const bool counts =
+          model.must_be_exact || std::ranges::find(lengths, length_of(c)) != lengths.end();
       if (counts && sum < limit) compare_with(c, model);
       sum = candidate.mismatches + (kUsual - 1) * candidate.gaussian_mismatches;
     }
@@ -1044,7 +1053,8 @@ class Check {
     // What else has so few elements that differ is not made of other parts, but of the same with a mistake.
     constexpr std::uint64_t kAlmost = 10;
     if (!c.mistake.empty() && fits(c)) {
-      find("mistake", fmt::format("{}: {} {} with this mistake{}{}", c.mistake,
+      find("mistake", fmt::format("{}{}: {} {} with this mistake{}{}", c.mistake,
+                                  nearest.must_be_exact ? where_it_differs(right_of(nearest)) : "",
                                   c.mismatches == 0 ? "it is" : "consistent with", c.name,
                                   c.mismatches == 0 ? "" : rest_of(c), sqnr_beside(nearest)));
     } else if (c.mistake.empty() && c.mismatches != 0 &&
@@ -1064,7 +1074,7 @@ class Check {
   }
   /// A mistake is one if it explains nearly all that differs from what is claimed.
   static bool explains(const AllReduceCandidate& candidate, const AllReduceCandidate& claim) {
-    constexpr std::uint64_t kNearly = 10;
+    constexpr std::uint64_t kNearly = 5;
     return candidate.mistake.empty() || candidate.mismatches * kNearly <= claim.mismatches ||
            (claim.gaussian_mismatches != 0 &&
             candidate.gaussian_mismatches * kNearly <= claim.gaussian_mismatches);
@@ -1100,9 +1110,8 @@ class Check {
     return {};
   }
 
-  /// What is lost by it: its SQNR, and that of the candidate without a mistake.
-  std::string sqnr_beside(const AllReduceModel& model) const {
-    const auto found = report_.errors[0].sqnr_db;
+  /// The same without its mistake.
+  AllReduceModel right_of(const AllReduceModel& model) const {
     AllReduceModel right = model;
     if (!model.candidate.mistake.empty()) {
       AllReduceWay way = *model.way;
@@ -1112,6 +1121,13 @@ class Check {
         run_way(way, type, c, allowed);
       };
     }
+    return right;
+  }
+
+  /// What is lost by it: its SQNR, and that of the candidate without a mistake.
+  std::string sqnr_beside(const AllReduceModel& model) const {
+    const auto found = report_.errors[0].sqnr_db;
+    const AllReduceModel right = right_of(model);
     double error2 = 0;
     double signal2 = 0;
     for (const AllReduceCase& c : cases_) {

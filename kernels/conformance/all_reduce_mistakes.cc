@@ -39,6 +39,8 @@ enum class Arithmetic {
 /// Where the part of a rank begins.
 enum class Parts { own, even, ceiling, rest_last, eights, sixty_fours };
 
+constexpr std::size_t kOwn = SIZE_MAX;
+
 /// A row: what is different from the way that is claimed.
 struct SumMistake {
   std::string name;
@@ -56,6 +58,9 @@ struct SumMistake {
   std::function<std::size_t(std::size_t owner, std::size_t ranks)> part_of = {};
   std::ptrdiff_t shift = 0;  ///< elements by which results come late
   bool is_zero = false;
+  std::optional<std::size_t> copy_of =
+      {};  ///< the result is this rank's tensor; kOwn: everyone's own
+  bool loses_zero_sign = false;
 };
 
 Addends by_rank(std::size_t ranks) {
@@ -235,11 +240,12 @@ std::vector<SumMistake> contributions(std::size_t ranks) {
 }
 
 /// What becomes of a sum that was right.
-std::vector<SumMistake> results(std::size_t block) {
+std::vector<SumMistake> results(std::size_t block, std::size_t ranks) {
   std::vector<SumMistake> rows = {
       {.name = "nothing is encoded", .raw_addends = true, .raw_sums = true},
       {.name = "sums are not encoded again", .raw_sums = true},
       {.name = "contributions are not encoded", .raw_addends = true},
+      {.name = "the sign of results that are 0 is lost (-0 becomes 0)", .loses_zero_sign = true},
       {.name = "results are 0", .is_zero = true},
       {.name = "a rank has the part of the next one",
        .part_of = [](std::size_t o, std::size_t n) { return (o + 1) % n; }},
@@ -250,6 +256,11 @@ std::vector<SumMistake> results(std::size_t block) {
       {.name = "parts stand in the reverse order of ranks",
        .part_of = [](std::size_t o, std::size_t n) { return n - 1 - o; }},
   };
+  rows.push_back({.name = "every rank keeps its own tensor, without a sum", .copy_of = kOwn});
+  for (std::size_t r = 0; r < ranks; ++r) {
+    rows.push_back(
+        {.name = fmt::format("the result is the tensor of rank {}, no sum", r), .copy_of = r});
+  }
   std::vector<std::ptrdiff_t> shifts = {1, -1};
   if (block > 1 && block < 65536) {
     shifts.push_back(static_cast<std::ptrdiff_t>(block));
@@ -313,8 +324,18 @@ class MistakenSum {
   Bytes run() {
     Bytes out(ranks_ * c_.elements * unit_);
     if (row_.is_zero) return out;
+    if (row_.copy_of) {
+      for (std::size_t rank = 0; rank < ranks_; ++rank) {
+        const auto tensor = c_.inputs.rank_bytes(*row_.copy_of == kOwn ? rank : *row_.copy_of);
+        std::ranges::copy(tensor, out.begin() + static_cast<std::ptrdiff_t>(rank * tensor.size()));
+      }
+      return out;
+    }
     is_two_shot_ ? two_shot(out) : one_shot(out);
     if (row_.shift != 0) shift(out);
+    for (std::size_t i = 0; row_.loses_zero_sign && i < ranks_ * c_.elements; ++i) {
+      if (load_value(dtype_, out, i) == 0) store_value(dtype_, 0, out, i);
+    }
     return out;
   }
 
@@ -584,7 +605,8 @@ std::vector<AllReduceModel> other_orders(const AllReduceWay& way, DType dtype, s
   return models;
 }
 
-std::vector<AllReduceModel> mistaken_sums(const AllReduceWay& way, DType dtype, std::size_t ranks) {
+std::vector<AllReduceModel> mistaken_sums(const AllReduceWay& way, DType dtype, std::size_t ranks,
+                                          bool only_in_a_part) {
   std::vector<AllReduceModel> models;
   if (!can_be_varied(way)) return models;
   std::vector<SumMistake> rows;
@@ -594,13 +616,11 @@ std::vector<AllReduceModel> mistaken_sums(const AllReduceWay& way, DType dtype, 
   if (ranks > 2) take(orders());
   take(roundings());
   take(contributions(ranks));
-  take(results(way.codec->info().block));
-  for (const bool only_in_a_part : {false, true}) {
-    for (const SumMistake& row : rows) {
-      // What differs in last bits only would fit a part of anything.
-      if (only_in_a_part && (row.is_weak || row.parts != Parts::own)) continue;
-      models.push_back(model_of(way, dtype, row, only_in_a_part));
-    }
+  take(results(way.codec->info().block, ranks));
+  for (const SumMistake& row : rows) {
+    // What differs in last bits only would fit a part of anything.
+    const bool is_fine = row.is_weak || row.parts != Parts::own || row.loses_zero_sign;
+    if (!only_in_a_part || !is_fine) models.push_back(model_of(way, dtype, row, only_in_a_part));
   }
   return models;
 }

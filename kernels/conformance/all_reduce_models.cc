@@ -567,18 +567,19 @@ std::optional<AllReduceModel> nearest_model(const AllReduceCheckRequest& request
       best.consider(model(std::move(way)));
     }
   }
-  for (const AllReduceModel& found : of_sums) {
-    const auto ranks = static_cast<std::size_t>(request.ranks);
-    for (AllReduceModel& wrong : mistaken_sums(*found.way, request.dtype, ranks)) {
-      if (best.is_exact()) break;
-      best.consider(std::move(wrong));
+  const auto ranks = static_cast<std::size_t>(request.ranks);
+  const auto consider_sums = [&](bool only_in_a_part) {
+    for (const AllReduceModel& found : of_sums) {
+      for (AllReduceModel& wrong :
+           mistaken_sums(*found.way, request.dtype, ranks, only_in_a_part)) {
+        if (best.is_exact()) return;
+        best.consider(std::move(wrong));
+      }
+      // What is claimed is made with a mistake; what else is near may only seem so.
+      if (!request.claim.empty()) return;
     }
-    if (auto any = any_order(*found.way, request.dtype, ranks); any && !best.is_exact()) {
-      best.consider(std::move(*any));
-    }
-    // What is claimed is made with a mistake; what else is near may only seem so.
-    if (!request.claim.empty()) break;
-  }
+  };
+  consider_sums(false);
   // A mistake in the codec hides how the sum is made: it is tried in the default's, too.
   for (const AllReduceModel& each : best.models()) {
     if (!each.candidate.mistake.empty()) continue;
@@ -596,6 +597,12 @@ std::optional<AllReduceModel> nearest_model(const AllReduceCheckRequest& request
       wrong.mistake = with.mistake;
       best.consider(model(std::move(wrong)));
     }
+  }
+  consider_sums(true);
+  for (const AllReduceModel& found : of_sums) {
+    if (best.is_exact()) break;
+    if (auto any = any_order(*found.way, request.dtype, ranks)) best.consider(std::move(*any));
+    if (!request.claim.empty()) break;
   }
   if (best.models().empty()) return std::nullopt;
   return best.models().front();
@@ -631,11 +638,14 @@ std::vector<AllReduceModel> plain_models(const AllReduceCheckRequest& request) {
 std::optional<AllReduceModel> nearest_mistaken_sum(const AllReduceCheckRequest& request,
                                                    const Distance& distance) {
   Nearest best(distance, 1);
-  for (const AllReduceModel& plain : plain_models(request)) {
-    const auto ranks = static_cast<std::size_t>(request.ranks);
-    for (AllReduceModel& wrong : mistaken_sums(*plain.way, request.dtype, ranks)) {
-      if (best.is_exact()) return best.models().front();
-      best.consider(std::move(wrong));
+  const auto ranks = static_cast<std::size_t>(request.ranks);
+  for (const bool only_in_a_part : {false, true}) {
+    for (const AllReduceModel& plain : plain_models(request)) {
+      for (AllReduceModel& wrong :
+           mistaken_sums(*plain.way, request.dtype, ranks, only_in_a_part)) {
+        if (best.is_exact()) return best.models().front();
+        best.consider(std::move(wrong));
+      }
     }
   }
   if (best.models().empty()) return std::nullopt;

@@ -61,9 +61,10 @@ struct AllReduceModel {
 };
 
 /// The same way with each mistake that a sum may have, over one_shot and two_shot: orders and roundings of additions, whose data are
-/// added and how often, data of calls before, what is not encoded, where parts begin; then each that stands out in a part of the
-/// elements only. None for other ways.
-std::vector<AllReduceModel> mistaken_sums(const AllReduceWay& way, DType dtype, std::size_t ranks);
+/// added and how often, data of calls before, what is not encoded, where parts begin. `only_in_a_part`: those that stand out, if
+/// other elements are right. None for other ways.
+std::vector<AllReduceModel> mistaken_sums(const AllReduceWay& way, DType dtype, std::size_t ranks,
+                                          bool only_in_a_part);
 /// Of these only the orders, which are right but for the last bits.
 std::vector<AllReduceModel> other_orders(const AllReduceWay& way, DType dtype, std::size_t ranks);
 /// Every order at once, of up to 5 ranks.

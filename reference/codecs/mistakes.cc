@@ -613,6 +613,14 @@ std::vector<CodecPtr> neighbours(const CodecPtr& codec) {
       }
     }
   }
+  for (const auto& [one, other] : {std::pair("e4m3", "e5m2"), std::pair("e2m3", "e3m2")}) {
+    for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
+      const std::size_t at = name.find(from);
+      if (at == name.npos) continue;
+      names.push_back(std::string(name).replace(at, std::strlen(from), to));
+    }
+  }
+  names.push_back(name.starts_with("had-") ? name.substr(4) : "had-" + name);
   for (const std::string suffix : {"-sym", "-is", "-sr"}) {
     const std::size_t at = name.find(suffix);
     names.push_back(at == name.npos ? name + suffix

@@ -46,7 +46,8 @@ enum class Window {
   next_block,
   every_second,
   whole_message,
-  clamped  // to a number of standard deviations
+  before_if_partial,  // the block before, for a block that is not full
+  clamped             // to a number of standard deviations
 };
 enum class Stored {
   own,
@@ -108,9 +109,14 @@ struct Variation {
   bool through_fp16 = false;  ///< elements before they are encoded
   bool through_bf16 = false;
   bool cuts_off_values = false;  ///< decoded ones
-  bool fused = false;            ///< code times scale plus zero is rounded once
-  bool rounds_product = false;   ///< to the payload's dtype, before the zero is added
-  bool last_unwritten = false;   ///< of a block that is not full
+  bool other_overflow = false;   ///< clamped where they would become infinite, and the reverse
+  bool integer_zero = false;     ///< a multiple of the scale
+  bool top_unused = false;       ///< the highest code
+  float scale_epsilon = 0;       ///< added to the scale
+  float least_scale = 0;
+  bool fused = false;           ///< code times scale plus zero is rounded once
+  bool rounds_product = false;  ///< to the payload's dtype, before the zero is added
+  bool last_unwritten = false;  ///< of a block that is not full
   Unencoded unencoded = Unencoded::nothing;
 };
 
@@ -119,6 +125,7 @@ struct Traits {
   bool has_zero = false;
   bool has_levels = false;  ///< a divisor that counts them
   bool has_float_scale = false;
+  Stored own_scale = Stored::fp32;
   bool has_exponent = false;
   bool has_quotient = false;  ///< which rounds
   bool has_spikes = false;
@@ -141,6 +148,10 @@ std::vector<Variation> rows_of(const Traits& t) {
       {.name = "scales are of every second element", .window = Window::every_second},
       {.name = "scales are of the block behind", .window = Window::next_block},
       {.name = "all blocks have the scale of the whole message", .window = Window::whole_message},
+      {.name = "a block that is not full has the scale of the block before",
+       .window = Window::before_if_partial},
+      {.name = "decoded values that overflow are treated another way (clamped, or infinite)",
+       .other_overflow = true},
       {.name = "the last element of a block that is not full is not written",
        .last_unwritten = true},
       {.name = "values are rounded to bf16 before they are encoded", .through_bf16 = true},
@@ -183,9 +194,26 @@ std::vector<Variation> rows_of(const Traits& t) {
     }
     return {};
   };
+  rows.push_back({.name = "codes are made with the unrounded scale", .exact_scale = true});
+  rows.push_back(
+      {.name = "codes are made with the scale of the wire, which is rounded", .wire_scale = true});
+  if (t.has_zero) {
+    rows.push_back(
+        {.name = "zeros are multiples of the scale (an integer zero point)", .integer_zero = true});
+    rows.push_back({.name = "codes are made with the unrounded zero", .exact_zero = true});
+    rows.push_back({.name = "codes are made with the unrounded scale and zero",
+                    .exact_scale = true,
+                    .exact_zero = true});
+    rows.push_back(
+        {.name = "code times scale plus zero is rounded once (fused multiply-add)", .fused = true});
+    rows.push_back({.name = "code times scale is rounded to the payload's dtype before the zero is "
+                            "added",
+                    .rounds_product = true});
+  }
   if (t.has_float_scale) {
     for (const Stored how : {Stored::fp16, Stored::bf16, Stored::fp32, Stored::cut_off, Stored::up,
                              Stored::power_below, Stored::power_nearest, Stored::power_above}) {
+      if (how == t.own_scale) continue;
       rows.push_back({.name = "scales are " + stored(how), .scale = how});
       if (t.has_zero && how < Stored::power_below) {
         rows.push_back({.name = "zeros are " + stored(how), .zero = how});
@@ -199,26 +227,21 @@ std::vector<Variation> rows_of(const Traits& t) {
       }
     }
   }
-  rows.push_back({.name = "codes are made with the unrounded scale", .exact_scale = true});
-  rows.push_back(
-      {.name = "codes are made with the scale of the wire, which is rounded", .wire_scale = true});
-  if (t.has_zero) {
-    rows.push_back({.name = "codes are made with the unrounded zero", .exact_zero = true});
-    rows.push_back({.name = "codes are made with the unrounded scale and zero",
-                    .exact_scale = true,
-                    .exact_zero = true});
-    rows.push_back(
-        {.name = "code times scale plus zero is rounded once (fused multiply-add)", .fused = true});
-    rows.push_back({.name = "code times scale is rounded to the payload's dtype before the zero is "
-                            "added",
-                    .rounds_product = true});
-  }
   if (t.has_levels) {
     rows.push_back({.name = "the range is divided by one level more (as 16 for 15, or 2^(b-1) for "
                             "2^(b-1)-1)",
                     .levels = 1});
     rows.push_back({.name = "the range is divided by one level less", .levels = -1});
     rows.push_back({.name = "codes beyond the last one wrap around", .wraps = true});
+    rows.push_back({.name = "the highest code is not used", .top_unused = true});
+    if (!t.is_quickreduce && !t.is_logarithmic) {
+      for (const float epsilon : {1e-12f, 1e-10f, 1e-8f, 1e-7f, 1e-6f, 1e-5f}) {
+        rows.push_back(
+            {.name = fmt::format("{:g} is added to scales", epsilon), .scale_epsilon = epsilon});
+        rows.push_back(
+            {.name = fmt::format("scales are at least {:g}", epsilon), .least_scale = epsilon});
+      }
+    }
   }
   for (const float top : t.tops) {
     rows.push_back({.name = fmt::format("the largest element becomes {}", top), .top = top});
@@ -230,6 +253,12 @@ std::vector<Variation> rows_of(const Traits& t) {
                     .least = least});
   }
   if (t.has_exponent) {
+    for (const auto& [how, name] :
+         {std::pair(Stored::fp32, "fp32"), std::pair(Stored::bf16, "bf16"),
+          std::pair(Stored::fp16, "fp16")}) {
+      rows.push_back(
+          {.name = fmt::format("scales are {} numbers, not powers of two", name), .scale = how});
+    }
     rows.push_back({.name = "shared exponents are one too large", .exponent = 1});
     rows.push_back({.name = "shared exponents are one too small", .exponent = -1});
   }
@@ -449,6 +478,7 @@ class AnyBitSteps final : public Steps {
     return {.has_zero = is_measured && !format_.symmetric,
             .has_levels = is_measured,
             .has_float_scale = is_measured,
+            .own_scale = Stored::bf16,
             .has_quotient = !codes_.integer_scales,
             .has_spikes = has_spikes(),
             .is_transformed = format_.hadamard};
@@ -505,6 +535,8 @@ class AnyBitSteps final : public Steps {
     float q = 0;
     if (codes_.integer_scales) {
       q = rounded_as(v.rounded, x / f.used_scale) + f.used_zero;
+    } else if (v.integer_zero) {
+      if (f.factor <= kMostFloat) q = round_to_even(x * f.factor) + f.used_zero;
     } else if (f.factor <= kMostFloat) {
       q = rounded_as(v.rounded, quotient_of(v.quotient, x - f.used_zero, f.used_scale, f.factor));
     }
@@ -513,12 +545,13 @@ class AnyBitSteps final : public Steps {
       return static_cast<std::uint32_t>(static_cast<int>(code)) &
              static_cast<std::uint32_t>(codes_.top());
     }
-    return static_cast<std::uint32_t>(
-        std::clamp(std::isnan(code) ? 0.0f : code, 0.0f, codes_.top()));
+    const float top = codes_.top() - (v.top_unused ? 1.0f : 0.0f);
+    return static_cast<std::uint32_t>(std::clamp(std::isnan(code) ? 0.0f : code, 0.0f, top));
   }
 
   float value_of(const Variation& v, DType dtype, std::uint32_t code,
                  const Fields& f) const override {
+    if (v.integer_zero) return (static_cast<float>(code) - f.zero) * f.scale;
     if (v.fused) return std::fma(static_cast<float>(code), f.scale, f.zero);
     if (v.rounds_product) {
       const float product = static_cast<float>(code) * f.scale;
@@ -542,13 +575,20 @@ class AnyBitSteps final : public Steps {
     } else {
       const float largest = std::max(std::abs(low), std::abs(high));
       const float middle = static_cast<float>(1U << (format_.bits - 1)) - 1;
-      const float exact = format_.symmetric ? largest / (middle + v.levels)
-                                            : (high - low) / (codes_.top() + v.levels);
+      float exact = format_.symmetric ? largest / (middle + v.levels)
+                                      : (high - low) / (codes_.top() + v.levels);
+      exact = std::max(exact + v.scale_epsilon, v.least_scale);
       f.scale = stored_as(v.scale, exact, to_bf16(exact), true) + 0.0f;
       if (!format_.symmetric) f.zero = stored_as(v.zero, low, to_bf16(low), true) + 0.0f;
       f.used_scale = v.exact_scale ? exact : f.scale;
       f.used_zero = format_.symmetric ? 0.0f : v.exact_zero ? low : f.zero;
       f.factor = 1.0f / f.used_scale;
+      if (v.integer_zero && f.factor <= kMostFloat) {
+        f.zero = round_to_even(-low * f.factor);
+        f.used_zero = f.zero;
+      } else if (v.integer_zero) {
+        f.zero = f.used_zero = 0;
+      }
       return;
     }
     f.used_scale = f.scale;
@@ -642,6 +682,12 @@ class ScaledSteps final : public Steps {
     }
     f.scale = static_cast<float>(block.scale);
     f.factor = block.factor;
+    if (takes_float_scale(v) && block.factor != 0) {
+      f.scale = stored_as(v.scale, largest / largest_value(), 0, true);
+      f.factor = 1.0f / f.scale;
+      if (!(f.factor <= kMostFloat)) f.factor = 0;
+      return f;
+    }
     f.used_scale = 1.0f / block.factor;
     if constexpr (std::same_as<typename Format::Scale, float>) f.used_scale = block.scale;
     return f;
@@ -650,6 +696,7 @@ class ScaledSteps final : public Steps {
   std::uint32_t code_of(const Variation& v, DType, float x, const Fields& f) const override {
     if (f.factor == 0) return 0;
     const Format format = of(f.number);
+    if (takes_float_scale(v)) return format.quantize(x, f.factor).bits;
     std::uint32_t code =
         v.quotient == Quotient::own
             ? format.quantize(x, f.factor).bits
@@ -658,12 +705,28 @@ class ScaledSteps final : public Steps {
     if (v.loses_zero_sign && format.dequantize(code, scale) == 0) code = 0;
     return code;
   }
-  float value_of(const Variation&, DType, std::uint32_t code, const Fields& f) const override {
+  float value_of(const Variation& v, DType, std::uint32_t code, const Fields& f) const override {
+    if (takes_float_scale(v)) {
+      if (f.factor == 0) return 0;
+      return of(f.number).dequantize(code, static_cast<typename Format::Scale>(kE8m0One)) * f.scale;
+    }
     return of(f.number).dequantize(code, static_cast<typename Format::Scale>(f.scale));
   }
 
  private:
   static constexpr bool kHasExponent = std::same_as<Format, Mx> || std::same_as<Format, MxInt8>;
+  static constexpr int kE8m0One = 127;
+
+  /// Where a shared exponent would stand.
+  static bool takes_float_scale(const Variation& v) {
+    return kHasExponent && v.scale != Stored::own;
+  }
+  float largest_value() const {
+    if constexpr (std::same_as<Format, Mx>) {
+      return minifloat_to_float(format_.element(), format_.element().max_finite());
+    }
+    return 127.0f / 64;
+  }
 
   Format of(float number) const {
     Format format = format_;
@@ -683,6 +746,7 @@ class LogSteps final : public Steps {
     return {.has_zero = false,
             .has_levels = codes_.bits > 2,
             .has_float_scale = true,
+            .own_scale = Stored::fp16,
             .is_logarithmic = true};
   }
   std::size_t block_of(std::size_t) const override { return group_; }
@@ -963,6 +1027,9 @@ class VariedCodec final : public Codec {
       }
       case Window::whole_message:
         return all;
+      case Window::before_if_partial:
+        if (own.size() < shape.block) return window(-static_cast<std::ptrdiff_t>(shape.block));
+        break;
       case Window::clamped: {
         double sum = 0;
         double squares = 0;
@@ -1003,7 +1070,7 @@ class VariedCodec final : public Codec {
         if (f.maximum_index < block.size()) block[f.maximum_index] = f.maximum;
       }
       if (steps_->traits().is_transformed) steps_->transform(block);
-      const float limit = !f.broken && steps_->saturates(dtype, f)
+      const float limit = !f.broken && steps_->saturates(dtype, f) != variation_.other_overflow
                               ? largest_finite(dtype)
                               : std::numeric_limits<float>::infinity();
       for (std::size_t i = 0; i < block.size(); ++i) {
@@ -1231,7 +1298,10 @@ std::vector<WireLayout> other_layouts(const CodecPtr& codec, DType dtype, std::s
               [&](const auto& codes) { return packed_in_order(codes, layout.bits, true); });
   }
   if (layout.bits < 8) {
-    add("the codes of a byte stand in the reverse order (the first in the high bits)",
+    add(layout.bits == 4
+            ? "the codes of neighbours stand in each other's place (the first of a byte in its "
+              "high bits)"
+            : "the codes of a byte stand in the reverse order (the first in its high bits)",
         [&](const ChunkParts& chunk, Bytes& made) {
           for_each_plane(layout.bits, [&](unsigned width, unsigned shift) {
             std::vector<std::uint8_t> part = chunk.codes;

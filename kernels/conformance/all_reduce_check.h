@@ -99,7 +99,9 @@ struct AllReduceError {
 
 struct AllReduceCheckReport {
   AllReduceCheckRequest request = {};
-  std::uint64_t calls = 0;
+  std::uint64_t calls = 0;  ///< every case, as often as runs say
+  std::uint64_t repeated_calls =
+      0;  ///< of one length, one after the other: what is seldom wrong is seen, too
   std::uint64_t compared_elements = 0;  ///< elements of one run, over all ranks
   bool deterministic = true;
   bool ranks_identical = true;
@@ -107,6 +109,8 @@ struct AllReduceCheckReport {
   std::vector<AllReduceError> errors = {};
   /// How often the result holds each rank's contribution, by least squares over Gaussian inputs: 1.
   std::vector<double> contributions = {};
+  /// What else would give the bits of exact_as().front() for these inputs, though it is another sum: one line each.
+  std::vector<std::string> not_told_apart = {};
   /// What an all-reduce must not do, one line each: empty means that all is well.
   std::vector<std::string> findings = {};
 

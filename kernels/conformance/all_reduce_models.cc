@@ -332,7 +332,7 @@ class Nearest {
     const bool is_full = found_.size() == most_;
     const std::uint64_t limit = is_full ? found_.back().distance : UINT64_MAX;
     const std::uint64_t count = distance_(model, limit);
-    if (count >= limit) return;
+    if (count >= limit || (model.must_be_exact && count != 0)) return;
     const auto place = std::ranges::upper_bound(found_, count, {}, &Found::distance);
     found_.insert(place, {std::move(model), count});
     if (is_full) found_.pop_back();
@@ -567,8 +567,25 @@ std::optional<AllReduceModel> nearest_model(const AllReduceCheckRequest& request
       best.consider(model(std::move(way)));
     }
   }
+  const auto ranks = static_cast<std::size_t>(request.ranks);
+  const auto consider_sums = [&](bool only_in_a_part) {
+    for (const AllReduceModel& found : of_sums) {
+      for (AllReduceModel& wrong :
+           mistaken_sums(*found.way, request.dtype, ranks, only_in_a_part)) {
+        if (best.is_exact()) return;
+        best.consider(std::move(wrong));
+      }
+      // What is claimed is made with a mistake; what else is near may only seem so.
+      if (!request.claim.empty()) return;
+    }
+  };
+  consider_sums(false);
   // A mistake in the codec hides how the sum is made: it is tried in the default's, too.
-  if (!best.models().empty()) add_base(best.models().front());
+  for (const AllReduceModel& each : best.models()) {
+    if (!each.candidate.mistake.empty()) continue;
+    add_base(each);
+    break;
+  }
   std::map<std::string, std::vector<MistakenCodec>> with_mistakes;
   for (const AllReduceModel& found : bases) {
     if (best.is_exact()) break;
@@ -579,6 +596,56 @@ std::optional<AllReduceModel> nearest_model(const AllReduceCheckRequest& request
       wrong.codec = with.codec;
       wrong.mistake = with.mistake;
       best.consider(model(std::move(wrong)));
+    }
+  }
+  consider_sums(true);
+  for (const AllReduceModel& found : of_sums) {
+    if (best.is_exact()) break;
+    if (auto any = any_order(*found.way, request.dtype, ranks)) best.consider(std::move(*any));
+    if (!request.claim.empty()) break;
+  }
+  if (best.models().empty()) return std::nullopt;
+  return best.models().front();
+}
+
+std::vector<AllReduceModel> listed_models(const AllReduceCheckRequest& request) {
+  std::vector<std::string> names = listed_codecs(false);
+  if (!request.codec.empty()) names.push_back(request.codec);
+  std::vector<AllReduceModel> models;
+  for (const std::string& name : names) {
+    const CodecPtr codec = find_codec(name);
+    if (!codec->takes(request.dtype) || codec->info().needs_context()) continue;
+    for (const std::string& algorithm : algorithms_of(codec, request.ranks)) {
+      models.push_back(model_of(way_of(algorithm, codec), request.dtype));
+    }
+  }
+  return models;
+}
+
+std::vector<AllReduceModel> plain_models(const AllReduceCheckRequest& request) {
+  const CodecPtr plain = find_codec(name_of(request.dtype));
+  std::vector<AllReduceModel> models;
+  for (const char* algorithm : {"one_shot", "two_shot"}) {
+    for (const Accumulate add : {Accumulate::native, Accumulate::fp32}) {
+      Sum sum;
+      sum.add = add;
+      models.push_back(model_of(way_of(algorithm, plain, sum), request.dtype));
+    }
+  }
+  return models;
+}
+
+std::optional<AllReduceModel> nearest_mistaken_sum(const AllReduceCheckRequest& request,
+                                                   const Distance& distance) {
+  Nearest best(distance, 1);
+  const auto ranks = static_cast<std::size_t>(request.ranks);
+  for (const bool only_in_a_part : {false, true}) {
+    for (const AllReduceModel& plain : plain_models(request)) {
+      for (AllReduceModel& wrong :
+           mistaken_sums(*plain.way, request.dtype, ranks, only_in_a_part)) {
+        if (best.is_exact()) return best.models().front();
+        best.consider(std::move(wrong));
+      }
     }
   }
   if (best.models().empty()) return std::nullopt;

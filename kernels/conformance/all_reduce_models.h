@@ -22,7 +22,8 @@ struct AllReduceCase {
   const InputKind* kind;
   std::size_t elements;
   Tensor inputs;
-  std::vector<std::byte> outputs = {};  ///< of the first run
+  std::vector<std::byte> outputs = {};    ///< of the first run
+  const AllReduceCase* before = nullptr;  ///< of the call before, if there was one
 
   std::string where() const;
 };
@@ -55,7 +56,19 @@ struct AllReduceModel {
   std::function<void(const AllReduceCase& c, std::vector<std::vector<std::byte>>& allowed)> run;
   std::shared_ptr<const AllReduceWay> way = nullptr;  ///< null for orders of summation
   bool is_loose = false;  ///< many orders at once, so that what is made in another way may fit, too
+  /// It explains what was seen only if it has every bit: what differs in last bits or in a part of the elements fits too much.
+  bool must_be_exact = false;
 };
+
+/// The same way with each mistake that a sum may have, over one_shot and two_shot: orders and roundings of additions, whose data are
+/// added and how often, data of calls before, what is not encoded, where parts begin. `only_in_a_part`: those that stand out, if
+/// other elements are right. None for other ways.
+std::vector<AllReduceModel> mistaken_sums(const AllReduceWay& way, DType dtype, std::size_t ranks,
+                                          bool only_in_a_part);
+/// Of these only the orders, which are right but for the last bits.
+std::vector<AllReduceModel> other_orders(const AllReduceWay& way, DType dtype, std::size_t ranks);
+/// Every order at once, of up to 5 ranks.
+std::optional<AllReduceModel> any_order(const AllReduceWay& way, DType dtype, std::size_t ranks);
 
 /// What every all-reduce is compared with. Throws InvalidInput for a claim that is none.
 std::vector<AllReduceModel> models_of(const AllReduceCheckRequest& request);
@@ -70,5 +83,14 @@ std::optional<AllReduceModel> nearest_model(const AllReduceCheckRequest& request
                                             const std::vector<AllReduceModel>& models,
                                             const AllReduceCase& example, const Distance& rough,
                                             const Distance& distance);
+
+/// What every listed codec makes in every algorithm, and the request's.
+std::vector<AllReduceModel> listed_models(const AllReduceCheckRequest& request);
+/// Sums of plain values, on every rank by itself and on owners.
+std::vector<AllReduceModel> plain_models(const AllReduceCheckRequest& request);
+
+/// Of these the nearest one with a mistake.
+std::optional<AllReduceModel> nearest_mistaken_sum(const AllReduceCheckRequest& request,
+                                                   const Distance& distance);
 
 }  // namespace arlab::kernels

@@ -13,6 +13,7 @@
 
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
+#include "reference/codecs/variations.h"
 #include "reference/error.h"
 #include "reference/tensors/counter_random.h"
 #include "reference/tensors/synthetic.h"
@@ -600,6 +601,7 @@ std::vector<MistakenCodec> mistaken(const CodecPtr& codec) {
     const std::string name = mistake.name;
     all.push_back({name, std::make_shared<Mistaken>(codec, std::move(mistake), maps)});
   }
+  for (MistakenCodec& other : variations(codec)) all.push_back(std::move(other));
   return all;
 }
 
@@ -617,6 +619,25 @@ std::vector<CodecPtr> neighbours(const CodecPtr& codec) {
       names.push_back(fmt::format("{}{}{}", parts.str(1), bits, parts.suffix().str()));
     }
   }
+  // Rules of rounding and of scales that a family has for one wire.
+  static const std::vector<std::vector<std::string>> rules = {
+      {"", "-ceil", "-even", "-rceil"}, {"", "-torch"}, {"", "-vllm", "-te", "-te-4over6"}};
+  for (const auto& endings : rules) {
+    for (const std::string& ending : endings) {
+      if (!name.ends_with(ending)) continue;
+      for (const std::string& other : endings) {
+        names.push_back(name.substr(0, name.size() - ending.size()) + other);
+      }
+    }
+  }
+  for (const auto& [one, other] : {std::pair("e4m3", "e5m2"), std::pair("e2m3", "e3m2")}) {
+    for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
+      const std::size_t at = name.find(from);
+      if (at == name.npos) continue;
+      names.push_back(std::string(name).replace(at, std::strlen(from), to));
+    }
+  }
+  names.push_back(name.starts_with("had-") ? name.substr(4) : "had-" + name);
   for (const std::string suffix : {"-sym", "-is", "-sr"}) {
     const std::size_t at = name.find(suffix);
     names.push_back(at == name.npos ? name + suffix
@@ -657,6 +678,7 @@ std::string signs_of(DType dtype, std::span<const std::byte> expected,
                      std::span<const std::byte> got) {
   const std::size_t elements = expected.size() / size_of(dtype);
   std::size_t differ = 0, smaller = 0, larger = 0, lower = 0, opposite = 0, lost = 0;
+  std::size_t zeroed = 0, became_zero = 0;
   std::optional<float> factor;
   bool is_factor = true;
   for (std::size_t i = 0; i < elements; ++i) {
@@ -669,13 +691,18 @@ std::string signs_of(DType dtype, std::span<const std::byte> expected,
     lower += g < e;
     opposite += g == -e;
     lost += !std::isfinite(e) && std::isfinite(g);
-    if (e == 0 || !std::isfinite(g / e)) continue;
+    zeroed += g == 0;
+    became_zero += e == 0;
+    is_factor &= e == 0 || g != 0;
+    if (e == 0 || g == 0 || !std::isfinite(g / e)) continue;
     if (!factor) factor = g / e;
     is_factor &= std::abs(g / e - *factor) <= std::abs(*factor) / 64;
   }
   if (differ == 0) return {};
   std::string text = fmt::format("{} of {} values differ", differ, elements);
   if (lost == differ) return text + ": NaN and infinities became finite";
+  if (zeroed == differ && became_zero == differ) return text + ": zeros have the other sign";
+  if (zeroed == differ) return text + ": all became 0";
   if (opposite == differ) return text + ": all have the other sign";
   if (factor && is_factor && differ > 1)
     return text + fmt::format(": all are {:.4g} times as large", *factor);
@@ -717,7 +744,40 @@ std::string mistake_of(const CodecPtr& codec, DType dtype, std::span<const std::
   }
   // What comes of another mistake is explained by one of these by chance here and there.
   constexpr std::size_t kFar = 10;
-  return least * kFar <= before ? name : std::string();
+  if (least == 0) return before == 0 ? std::string() : name;
+  if (least * kFar > before) return {};
+  return fmt::format("consistent with: {} ({} of {} values differ still)", name, least,
+                     expected.size() / size_of(dtype));
+}
+
+/// Whether the 16-bit scales of a wire are numbers of the other 16-bit dtype, which brings the values back.
+std::string scales_of_another_dtype(const CodecPtr& codec, DType dtype, std::size_t elements,
+                                    std::span<const std::byte> expected,
+                                    std::span<const std::byte> got,
+                                    std::span<const std::byte> wire) {
+  const auto error_of = [&](std::span<const std::byte> values) {
+    double error = 0;
+    double signal = 0;
+    for (std::size_t i = 0; i < elements; ++i) {
+      const double e = load_value(dtype, expected, i);
+      const double v = load_value(dtype, values, i);
+      if (!std::isfinite(e)) continue;
+      error += std::isfinite(v) ? (v - e) * (v - e) : e * e;
+      signal += e * e;
+    }
+    return signal > 0 ? error / signal : 0.0;
+  };
+  constexpr double kNear = 0.02;
+  const double before = error_of(got);
+  for (const DType of : {DType::fp16, DType::bf16}) {
+    const Bytes read = with_scales_of(codec, dtype, elements, wire, of);
+    if (read.empty()) continue;
+    const double after = error_of(payload_of(*codec, dtype, elements, read));
+    if (after < kNear && after * 10 < before) {
+      return fmt::format("consistent with: scales are stored in {}", name_of(of));
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -741,6 +801,11 @@ std::string explain_wire(const CodecPtr& codec, DType dtype, std::span<const std
     return fmt::format("it has {} bytes, the reference's {}", wire.size(), expected.size());
   }
   if (codec->info().has_variable_wire) return {};
+  for (const WireLayout& other : other_layouts(codec, dtype, elements, expected)) {
+    if (std::ranges::equal(other.wire, wire)) {
+      return fmt::format("its bits are the reference's in another place: {}", other.name);
+    }
+  }
   const auto byte =
       static_cast<std::size_t>(std::ranges::mismatch(expected, wire).in1 - expected.begin());
   const Bytes values = payload_of(*codec, dtype, elements, expected);
@@ -756,7 +821,8 @@ std::string explain_wire(const CodecPtr& codec, DType dtype, std::span<const std
                                 load_value(dtype, payload, i), g, e));
     break;
   }
-  const std::string mistake = mistake_of(codec, dtype, payload, values, got);
+  std::string mistake = mistake_of(codec, dtype, payload, values, got);
+  if (mistake.empty()) mistake = scales_of_another_dtype(codec, dtype, elements, values, got, wire);
   words.push_back(mistake.empty() ? signs_of(dtype, values, got) : mistake);
   if (words.back().empty()) words.back() = "all values are the same";
   return fmt::format("{}", fmt::join(words, "; "));

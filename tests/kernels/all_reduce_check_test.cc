@@ -12,6 +12,7 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/executor.h"
+#include "reference/error.h"
 #include "reference/formats/payload_arithmetic.h"
 
 namespace arlab::kernels {
@@ -232,6 +233,121 @@ TEST(AllReduceCheck, WrongSums) {
   expect_caught("not two_shot/fp16/native as claimed: ", request, [&](const AllReduceCall& call) {
     if (call.elements == 100) all_outputs(call, [](auto out) { out[50] ^= std::byte{1}; });
   });
+}
+
+/// Sums in fp32 of how often each rank's contribution counts in an element.
+template <class Weight>
+Status weighted(const AllReduceCall& call, const Weight& weight) {
+  const std::size_t ranks = call.regions.size();
+  for (std::size_t reader = 0; reader < ranks; ++reader) {
+    for (std::size_t i = 0; i < call.elements; ++i) {
+      float sum = 0;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        std::uint16_t bits = 0;
+        std::memcpy(&bits, &call.input(r)[2 * i], 2);
+        const float times = weight(i, r, reader);
+        if (times != 0) sum += times * bfloat16_to_float(bits);
+      }
+      const std::uint16_t bits = bfloat16_from_float(sum);
+      std::memcpy(&call.output(reader)[2 * i], &bits, 2);
+    }
+  }
+  return {};
+}
+
+TEST(AllReduceCheck, ContributionsThatAreWrongInThePartsOfTheirOwnersOnly) {
+  struct Layout {
+    std::size_t tile;  // 0: an N-th each
+    bool by_reader;
+  };
+  struct Mistake {
+    float own, next;
+    const char* words;
+  };
+  for (const std::size_t ranks : {2U, 4U, 8U}) {
+    for (const Layout layout : {Layout{0, false}, Layout{1, false}, Layout{32, false},
+                                Layout{512, false}, Layout{0, true}}) {
+      for (const Mistake mistake : {Mistake{0, 1, "the owner's own contribution is missing"},
+                                    Mistake{2, 1, "the owner's own contribution counts twice"},
+                                    Mistake{0, 2, "counts twice"}}) {
+        AllReduceCheckRequest request = request_of(static_cast<int>(ranks), DType::bf16);
+        request.lengths = {100, 8192};
+        const auto weight = [&](std::size_t i, std::size_t r, std::size_t reader) {
+          const std::size_t owner = layout.by_reader   ? reader
+                                    : layout.tile == 0 ? i * ranks / 8192 % ranks
+                                                       : i / layout.tile % ranks;
+          return r == owner ? mistake.own : r == (owner + 1) % ranks ? mistake.next : 1.0F;
+        };
+        const AllReduceCheckReport report =
+            checked([&](const AllReduceCall& call) { return weighted(call, weight); }, request);
+        EXPECT_NE(all_findings(report).find(mistake.words), std::string::npos)
+            << ranks << " ranks, tiles of " << layout.tile << ": " << all_findings(report);
+      }
+    }
+  }
+}
+
+TEST(AllReduceCheck, ListedCodecsAreNoMistakes) {
+  for (const std::string& codec : listed_codecs(false)) {
+    const CodecPtr found = find_codec(codec);
+    if (!found->takes(DType::fp16) || found->info().needs_context()) continue;
+    for (const Algorithm& algorithm : all_algorithms()) {
+      for (const int ranks : {2, 8}) {
+        if (algorithm.collective != Collective::all_reduce) continue;
+        AllReduceCheckRequest request = request_of(ranks);
+        request.lengths = {2050};
+        request.runs = 2;
+        request.codec = codec;
+        const auto report = check_all_reduce(
+            [&](const AllReduceCall& call) -> Status {
+              try {
+                return reference(call, algorithm.name.c_str(), codec.c_str());
+              } catch (const InvalidInput& error) {
+                return Status::error(error.what());
+              }
+            },
+            request);
+        if (!report.ok()) continue;  // it is not for so many ranks
+        EXPECT_TRUE(report.value().findings.empty())
+            << algorithm.name << ", " << codec << ", " << ranks
+            << " ranks: " << all_findings(report.value());
+      }
+    }
+  }
+}
+
+TEST(AllReduceCheck, AnSqnrBelowThatOfAllListedCodecs) {
+  // What a rank adds is noise of its own, as large as the contribution.
+  AllReduceCheckRequest request = request_of(2, DType::bf16);
+  request.lengths = {2050};
+  const AllReduceCheckReport report = checked(
+      [](const AllReduceCall& call) {
+        return weighted(call, [](std::size_t i, std::size_t, std::size_t) {
+          return (i * 2654435761U >> 7 & 1) != 0 ? 1.7F : 0.3F;
+        });
+      },
+      request);
+  EXPECT_NE(all_findings(report).find("is below that of every listed codec on 2 ranks"),
+            std::string::npos)
+      << all_findings(report);
+}
+
+TEST(AllReduceCheck, SaysWhichOrdersTheInputsDoNotTellApart) {
+  AllReduceCheckRequest request = request_of(4);
+  request.claim = "two_shot/int4-g32/native";
+  request.lengths = {1};
+  const auto all_reduce = [](const AllReduceCall& call) {
+    return reference(call, "two_shot", "int4-g32");
+  };
+  AllReduceCheckReport report = checked(all_reduce, request);
+  EXPECT_FALSE(report.not_told_apart.empty());
+  EXPECT_NE(to_text(report).find("not told apart   these inputs give the same bits, if "),
+            std::string::npos);
+  EXPECT_EQ(to_json(report)["not_told_apart"].size(), report.not_told_apart.size());
+  // Many elements tell all of them apart.
+  request.lengths = {65541};
+  report = checked(all_reduce, request);
+  EXPECT_TRUE(report.findings.empty() && report.not_told_apart.empty()) << to_text(report);
 }
 
 TEST(AllReduceCheck, AWrongClaim) {

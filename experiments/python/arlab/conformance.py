@@ -55,6 +55,8 @@ class Report(Result):
     deterministic     repeated calls gave the same bits
     ranks_identical   all ranks got the same bits
     exact_as          the candidates that have every bit of every result, for example `one_shot/bf16/native`
+    not_told_apart    other orders of additions that would have given the same bits for these inputs, in words: longer tensors,
+                      more ranks or another dtype may tell them apart
     ranges            the same by ranges of lengths, where it depends on them: a dict each, `from`, `to`, `exact_as`
     """
 
@@ -65,6 +67,7 @@ class Report(Result):
     deterministic: bool
     ranks_identical: bool
     exact_as: list[str]
+    not_told_apart: list[str]
     ranges: list[dict[str, Any]]
 
     @property
@@ -84,6 +87,7 @@ class Report(Result):
             f"deterministic    {'yes' if d['deterministic'] else 'no'}",
             f"ranks identical  {'yes' if d['ranks_identical'] else 'no'}",
             f"exact as         {', '.join(d['exact_as']) or 'none of the candidates'}",
+            *[f"not told apart   these inputs give the same bits, if {'; if '.join(same)}" for same in [d["not_told_apart"]] if same],
             f"SQNR, Gaussian   {sqnr}; max error {gaussian['max_abs_error']:.6g}, rmse {gaussian['rmse']:.6g}",
         ]
         lines += [f"WRONG: {finding}" for finding in d["findings"]]

@@ -13,6 +13,7 @@
 #include "reference/collectives/check.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule_json.h"
+#include "reference/definitions.h"
 #include "reference/words.h"
 
 // The algorithms: one line each. A function `Algorithm NAME_algorithm()` in the file NAME.cc.
@@ -249,16 +250,19 @@ void register_algorithm(Algorithm algorithm) {
     }
     return schedule;
   };
-  Registered& r = registered();
-  const std::scoped_lock lock(r.mutex);
-  r.all.push_back(std::move(algorithm));
-  const Algorithm* added = &r.all.back();
-  for (const Algorithm*& known : r.known) {
-    if (known->name != added->name) continue;
-    known = added;
-    return;
+  {
+    Registered& r = registered();
+    const std::scoped_lock lock(r.mutex);
+    r.all.push_back(std::move(algorithm));
+    const Algorithm* const added = &r.all.back();
+    const auto known = std::ranges::find(r.known, added->name, &Algorithm::name);
+    if (known != r.known.end()) {
+      *known = added;
+    } else {
+      r.known.push_back(added);
+    }
   }
-  r.known.push_back(added);
+  count_definition();
 }
 
 const Algorithm& find_algorithm(std::string_view name) {
@@ -276,8 +280,8 @@ const Algorithm& find_algorithm(std::string_view name) {
       known.push_back(algorithm->name);
     }
   }
-  fail("unknown algorithm '{}': known are {}; or a schedule, FILE.json or FILE.xml{}", name,
-       fmt::join(known, ", "), did_you_mean(name, known));
+  fail("unknown algorithm '{}': {}known are {}; or a schedule, FILE.json or FILE.xml", name,
+       did_you_mean(name, known), fmt::join(known, ", "));
 }
 
 Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
@@ -295,8 +299,10 @@ Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
     if (option == kGroupSize || algorithm.option(option) != nullptr) continue;
     std::vector<std::string> known;
     for (const Field& has : algorithm.options) known.push_back(has.option());
-    fail("algorithm {} has no option {}: it has {}", algorithm.name, Field{option}.option(),
-         fmt::join(known, ", "));
+    const std::string named = Field{option}.option();
+    if (known.empty()) fail("algorithm {} has no option {}, nor any other", algorithm.name, named);
+    fail("algorithm {} has no option {}: {}it has {}", algorithm.name, named,
+         did_you_mean(named, known), fmt::join(known, ", "));
   }
   ScheduleRequest sized = request;
   sized.only_size = &sized.expected;

@@ -16,12 +16,19 @@ if TYPE_CHECKING:
 if (_DATA := Path(__file__).parent / "data").is_dir():
     _arlab.set_data_folder(str(_DATA))
 
-__all__ = ["Names", "Result", "ask", "first_line", "frame", "listed", "name_of_own", "pandas"]
+__all__ = ["Names", "Result", "ask", "call_of", "call_with", "first_line", "frame", "listed", "name_of_own", "pandas"]
 
 
 def ask(question: str, given: dict[str, Any], progress: Callable[[str], Any] | None = None) -> dict[str, Any]:
     """The answer of the lab, as figures; what is None is not said."""
-    return _arlab.ask(question, given, progress)[0]
+    return _arlab.ask(question, given, progress, call_of(question, given))[0]
+
+
+def call_of(question: str, given: dict[str, Any], *more: str) -> str:
+    """How Python has asked, on one line, for files of results."""
+    said = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    words = [f"{name}={value!r}" for name, value in said.items() if value is not None and name not in ("no_plots", "plot")]
+    return f"arlab.{question.replace('model ', 'models.')}({', '.join([*words, *more])})"
 
 
 def pandas() -> Any:
@@ -119,6 +126,17 @@ def name_of_own(name: Any, what: str) -> str:
     if not isinstance(name, str) or not name.isascii():
         raise ArgumentError(f"{what}'s name is {ascii(name)}: allowed is a text of a to z, 0 to 9, and _ - .")
     return name
+
+
+def call_with(function: Callable[..., Any], given: dict[str, Any], allowed: dict[str, tuple[Any, str]]) -> Any:
+    """Calls compiled code with named arguments; where one is of another type than is `allowed`, it is named, with what is in words."""
+    try:
+        return function(**given)
+    except TypeError:
+        for name, (kinds, words) in allowed.items():
+            if not isinstance(given[name], kinds) or (isinstance(given[name], bool) and bool not in (kinds if isinstance(kinds, tuple) else (kinds,))):
+                raise ArgumentError(f"{name} is {ascii(given[name])}: allowed is {words}") from None
+        raise
 
 
 def first_line(error: BaseException, most: int = 300) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Sequence
 
+import numpy as np
+
 from arlab import _arlab
 from arlab._arlab import CodecState
 from arlab._arrays import as_given, tensors_of_ranks
 from arlab._errors import ArgumentError
-from arlab._tables import Result
+from arlab._tables import Result, call_with
 from arlab.schedules import Algorithm, Schedule, asked
 
 __all__ = ["CodecState", "Reduction", "Sum", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]
@@ -84,22 +86,36 @@ class Reduction(Result):
         self.outputs = outputs
 
 
+_INTEGER = (int, np.integer)
+_ALLOWED = {
+    "codec": (str, "the name of a codec"),
+    "accumulate": (str, "native or fp32"),
+    "block": ((*_INTEGER, type(None)), "an integer from 1 on"),
+    "threads": (_INTEGER, "an integer from 0 on"),
+    "count": ((bool, np.bool_), "True or False"),
+    "rounding_seed": (_INTEGER, "an integer from 0 on, of 64 bits"),
+    "call": (_INTEGER, "an integer from 0 on, of 32 bits"),
+    "state": ((CodecState, type(None)), "an arlab.CodecState()"),
+}
+
+
 def _run(tensors: Any, algorithm: str | Algorithm | Schedule, options: dict[str, Any], codec: str | None, **how: Any) -> Reduction:
     """`how`: the rest of what all_reduce takes."""
     ranks = tensors_of_ranks(tensors)
     first = ranks[0]
     what, given = asked(algorithm, options)
     channels = first.shape[-1] if len(first.shape) >= 2 else 0
-    data, figures = _arlab.run_collective(
-        algorithm=what,
-        options=given,
-        codec="" if how.get("like") and codec is None else first.dtype if codec is None else codec,
-        dtype=first.dtype,
-        elements=first.elements,
-        inputs=[memory.address for memory in ranks],
-        channels=channels if channels > 1 else 0,
+    named = {
+        "algorithm": what,
+        "options": given,
+        "codec": "" if how.get("like") and codec is None else first.dtype if codec is None else codec,
+        "dtype": first.dtype,
+        "elements": first.elements,
+        "inputs": [memory.address for memory in ranks],
+        "channels": channels if channels > 1 else 0,
         **how,
-    )
+    }
+    data, figures = call_with(_arlab.run_collective, named, {name: kind for name, kind in _ALLOWED.items() if name in named})
     like = tensors[0] if isinstance(tensors, Sequence) else tensors
     return Reduction(figures, as_given(data, first.dtype, (len(ranks), *first.shape), like))
 

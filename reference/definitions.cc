@@ -1,8 +1,12 @@
 #include "reference/definitions.h"
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cctype>
+#include <ctime>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -60,6 +64,16 @@ std::map<std::string, Fingerprint> fingerprints_of(const std::vector<std::string
     if (any_mentions(names, name)) found[kind + ' ' + name] = fingerprint;
   }
   return found;
+}
+
+FileVersion version_of_file(const std::string& path) {
+  struct ::stat about = {};
+  if (::stat(path.c_str(), &about) != 0) return {};
+  const std::time_t changed = std::max(about.st_mtim.tv_sec, about.st_ctim.tv_sec);
+  return {fmt::format("{} {} {} {}.{} {}.{}", about.st_dev, about.st_ino, about.st_size,
+                      about.st_mtim.tv_sec, about.st_mtim.tv_nsec, about.st_ctim.tv_sec,
+                      about.st_ctim.tv_nsec),
+          changed + 1 < std::time(nullptr)};
 }
 
 void keep_guess(const std::string& codec, bool is_guess) {

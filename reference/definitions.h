@@ -1,4 +1,5 @@
-// Codecs, codebooks and algorithms that are defined at run time, and may be defined again under the same name.
+// Codecs, codebooks and algorithms that are defined at run time, and may be defined again under the same name; and files, which may
+// be written again.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,17 @@ void keep_fingerprint(const std::string& kind, const std::string& name, Fingerpr
 /// Of the definitions that the names mention, "ef-mine" and "rs=mine,ag=fp16" as well as "mine", each under its kind and name,
 /// as "codec mine". Those of C++ programs are not among them: they belong to the program's file. Thread-safe.
 std::map<std::string, Fingerprint> fingerprints_of(const std::vector<std::string>& names);
+
+/// By what a file that was read is told from what it is now.
+struct FileVersion {
+  std::string
+      stamp;  ///< of its place on the disk, its size and its times; empty for what cannot be looked at
+  bool is_settled =
+      false;  ///< else it has just changed, and may change again within a tick of the clock: only its bytes tell
+
+  bool is_still(const FileVersion& now) const { return now.is_settled && now.stamp == stamp; }
+};
+FileVersion version_of_file(const std::string& path);
 
 /// Keeps whether the operations per element of a codec are guessed, and the times that follow from them. Thread-safe.
 void keep_guess(const std::string& codec, bool is_guess);

@@ -74,22 +74,19 @@ void require_told(const Json& own, std::string_view option) {
 
 std::string known_hash_of_file(const std::string& path) {
   struct Known {
-    std::filesystem::file_time_type time;
-    std::uintmax_t bytes = 0;
+    FileVersion version;
     std::string hash;
   };
   static std::mutex mutex;
   static std::map<std::string, Known> known;
-  std::error_code none;  // what cannot be read says so below
-  const auto time = std::filesystem::last_write_time(path, none);
-  const std::uintmax_t bytes = none ? 0 : std::filesystem::file_size(path, none);
+  const FileVersion version = version_of_file(path);
   const std::scoped_lock lock(mutex);
   const auto found = known.find(path);
-  if (!none && found != known.end() && found->second.time == time && found->second.bytes == bytes) {
+  if (found != known.end() && found->second.version.is_still(version)) {
     return found->second.hash;
   }
-  std::string hash = quick_hash_of_file(path);
-  if (!none) known[path] = {time, bytes, hash};
+  const std::string hash = quick_hash_of_file(path);
+  known[path] = {version, hash};
   return hash;
 }
 

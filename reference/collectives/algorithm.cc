@@ -8,12 +8,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <system_error>
+#include <utility>
 
 #include "reference/collectives/check.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule_json.h"
 #include "reference/definitions.h"
+#include "reference/memory.h"
+#include "reference/tensors/file.h"
 #include "reference/words.h"
 
 // The algorithms: one line each. A function `Algorithm NAME_algorithm()` in the file NAME.cc.
@@ -64,8 +66,8 @@ Registered& registered() {
 /// What a file's algorithm is known by.
 struct Reading {
   std::string path;
-  std::filesystem::file_time_type time;
-  std::uintmax_t bytes;
+  FileVersion version;
+  std::string bytes;
   Algorithm algorithm;
 };
 
@@ -111,17 +113,20 @@ std::size_t colon_of_place(std::string_view codec) {
 const Algorithm& algorithm_of_file(const std::string& path) {
   static std::mutex mutex;
   static std::deque<Reading> readings;  // all of them: who has found one may still use it
-  std::error_code none;                 // what cannot be read says so below
-  const auto time = std::filesystem::last_write_time(path, none);
-  const std::uintmax_t bytes = none ? 0 : std::filesystem::file_size(path, none);
+  const FileVersion version = version_of_file(path);
   const std::scoped_lock lock(mutex);
   const auto known = std::find_if(readings.rbegin(), readings.rend(),
                                   [&](const Reading& reading) { return reading.path == path; });
-  if (!none && known != readings.rend() && known->time == time && known->bytes == bytes) {
+  if (known != readings.rend() && known->version.is_still(version)) return known->algorithm;
+  InputFile input{std::filesystem::path(path)};
+  require_memory(input.remaining(), path);
+  std::string bytes = input.read_rest();
+  if (known != readings.rend() && known->bytes == bytes) {
+    known->version = version;
     return known->algorithm;
   }
   const auto file = std::make_shared<const WrittenSchedule>(read_schedule(path));
-  readings.push_back({path, time, bytes, algorithm_of(path, file)});
+  readings.push_back({path, version, std::move(bytes), algorithm_of(path, file)});
   return readings.back().algorithm;
 }
 

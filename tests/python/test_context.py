@@ -381,7 +381,7 @@ def test_a_codebook_is_replaced():
         (dict(levels=[1, 1]), "level 1 is 1, behind 1; needed are ascending levels"),
         (dict(levels=[0, 1e-45]), "the largest magnitude is 1e-45; allowed is 2\\^-100 and more"),
         (dict(levels=["a", 1]), "levels: needed are numbers"),
-        (dict(levels=[0, 1], group=48), "group is 48: allowed are 32, 64 and 128"),
+        (dict(levels=[0, 1], group=48), "group is 48: allowed are the integers 32, 64 and 128"),
         (dict(levels=[0, 1], name="nf4"), "codebook 'nf4' is built in"),
         (dict(levels=[0, 1], name="A b"), "codebook 'A b'|a codebook"),
         (dict(levels=[0, 1], name="fp8-e4m3"), "there is a codec fp8-e4m3-g64 already"),

@@ -333,7 +333,8 @@ def codec(
             "state": state, "wire_bytes": wire_bytes, "variable": variable, "shared": shared,
         }  # fmt: skip
         named = (encode_ops, decode_ops)
-        counted = adapter.operations() if None in named else ((0.0, False), (0.0, False))
+        # Another object, as a codec may keep what it is given, and these arrays are for once.
+        counted = adapter.operations(own() if isinstance(own, type) else own) if None in named else ((0.0, False), (0.0, False))
         ops = [estimate if given is None else given for given, (estimate, _) in zip(named, counted)]
         guessed = any(given is None and is_guess for given, (_, is_guess) in zip(named, counted))
         _arlab.register_codec(
@@ -413,7 +414,7 @@ class _Adapter:
                 if self.shared and hasattr(self.own, "add"):
                     self.add(dtype, wire.reshape(-1), wire.reshape(-1).copy())
 
-    def operations(self) -> tuple[tuple[float, bool], tuple[float, bool]]:
+    def operations(self, own: Any) -> tuple[tuple[float, bool], tuple[float, bool]]:
         """Operations per element of encode and of decode, counted on random numbers, and whether that is a guess: where some are not
         seen, or the codec does not take arrays that count, they are at least those of usual codecs."""
         dtype, kind = next(iter(self.types.items()))
@@ -424,24 +425,28 @@ class _Adapter:
         statistics = self._measured(self._blocks(dtype, numbers), dtype) if self.shared else None
         carried = np.zeros(elements, np.float32) if self.has_state else None
         counts: list[tuple[float, bool]] = []
-        for function, usual in (
-            (lambda: self.encode(dtype, numbers, wire.copy(), (), carried, statistics), 10.0),
-            (lambda: self.decode(dtype, wire, numbers.copy()), 3.0),
-        ):  # fmt: skip
-            of_each, is_guess = 0.0, True
-            for with_makers in (True, False):  # code of C may take no other arrays than NumPy's own
-                try:
-                    if not counts:  # decode gets a wire, whatever can be counted
-                        self.encode(dtype, numbers, wire, (), carried, statistics)
-                    with counting(with_makers) as self.count:
-                        function()
-                    of_each, is_guess = self.count.operations / elements, self.count.is_guess
-                    break
-                except ArgumentError:
-                    continue
-                finally:
-                    self.count = None
-            counts.append((max(of_each, usual) if is_guess else of_each, is_guess))
+        kept, self.own = self.own, own
+        try:
+            for function, usual in (
+                (lambda: self.encode(dtype, numbers, wire.copy(), (), carried, statistics), 10.0),
+                (lambda: self.decode(dtype, wire, numbers.copy()), 3.0),
+            ):  # fmt: skip
+                of_each, is_guess = 0.0, True
+                for with_makers in (True, False):  # code of C may take no other arrays than NumPy's own
+                    try:
+                        if not counts:  # decode gets a wire, whatever can be counted
+                            self.encode(dtype, numbers, wire, (), carried, statistics)
+                        with counting(with_makers) as self.count:
+                            function()
+                        of_each, is_guess = self.count.operations / elements, self.count.is_guess
+                        break
+                    except ArgumentError:
+                        continue
+                    finally:
+                        self.count = None
+                counts.append((max(of_each, usual) if is_guess else of_each, is_guess))
+        finally:
+            self.own = kept
         return counts[0], counts[1]
 
     def of_message(self, dtype: str, elements: int) -> int:

@@ -112,8 +112,10 @@ def _file_of(module: Any) -> str:
 def _is_users(module: Any) -> bool:
     """Whether a module may change while its version stays."""
     name = getattr(module, "__name__", "")
-    if name == "__main__" or name.partition(".")[0] == "arlab" or not isinstance(module, types.ModuleType):
-        return name == "__main__"
+    if name == "__main__":
+        return True
+    if name.partition(".")[0] == "arlab" or name.startswith("_cython_") or not isinstance(module, types.ModuleType):
+        return False
     if file := _file_of(module):
         return not os.path.realpath(file).startswith(_installed())
     loader = getattr(getattr(module, "__spec__", None), "loader", None)
@@ -313,7 +315,7 @@ class _Walk:
                 self._add(value)
 
     def _note(self, module: types.ModuleType) -> None:
-        if module.__name__ != "__main__" and _is_users(module):
+        if module.__name__ != "__main__" and _is_users(module) and sys.modules.get(module.__name__) is module and _file_of(module):
             self.modules[module.__name__] = module
 
     def _add_module(self, module: types.ModuleType, names: set[str]) -> None:

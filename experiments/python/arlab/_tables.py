@@ -128,15 +128,20 @@ def name_of_own(name: Any, what: str) -> str:
     return name
 
 
-def call_with(function: Callable[..., Any], given: dict[str, Any], allowed: dict[str, tuple[Any, str]]) -> Any:
-    """Calls compiled code with named arguments; where one is of another type than is `allowed`, it is named, with what is in words."""
+def call_with(function: Callable[..., Any], given: dict[str, Any], allowed: dict[str, tuple[Callable[[Any], bool], str]]) -> Any:
+    """Calls compiled code with named arguments; where it does not take them, says which is not as `allowed`, with what is in words."""
     try:
         return function(**given)
     except TypeError:
-        for name, (kinds, words) in allowed.items():
-            if not isinstance(given[name], kinds) or (isinstance(given[name], bool) and bool not in (kinds if isinstance(kinds, tuple) else (kinds,))):
+        for name, (is_allowed, words) in allowed.items():
+            if name in given and not is_allowed(given[name]):
                 raise ArgumentError(f"{name} is {ascii(given[name])}: allowed is {words}") from None
         raise
+
+
+def is_count(bits: int) -> Callable[[Any], bool]:
+    """Whether a value is an integer from 0 on, of so many bits."""
+    return lambda value: hasattr(value, "__index__") and not isinstance(value, bool) and 0 <= value.__index__() < 2**bits
 
 
 def first_line(error: BaseException, most: int = 300) -> str:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Sequence
 
-import numpy as np
-
 from arlab import _arlab
 from arlab._arlab import CodecState
 from arlab._arrays import as_given, tensors_of_ranks
 from arlab._errors import ArgumentError
-from arlab._tables import Result, call_with
+from arlab._tables import Result, call_with, is_count
 from arlab.schedules import Algorithm, Schedule, asked
 
 __all__ = ["CodecState", "Reduction", "Sum", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]
@@ -86,16 +84,15 @@ class Reduction(Result):
         self.outputs = outputs
 
 
-_INTEGER = (int, np.integer)
 _ALLOWED = {
-    "codec": (str, "the name of a codec"),
-    "accumulate": (str, "native or fp32"),
-    "block": ((*_INTEGER, type(None)), "an integer from 1 on"),
-    "threads": (_INTEGER, "an integer from 0 on"),
-    "count": ((bool, np.bool_), "True or False"),
-    "rounding_seed": (_INTEGER, "an integer from 0 on, of 64 bits"),
-    "call": (_INTEGER, "an integer from 0 on, of 32 bits"),
-    "state": ((CodecState, type(None)), "an arlab.CodecState()"),
+    "codec": (lambda value: isinstance(value, str), "the name of a codec"),
+    "accumulate": (lambda value: isinstance(value, str), "native or fp32"),
+    "block": (lambda value: value is None or is_count(32)(value), "an integer from 1 on"),
+    "threads": (is_count(32), "an integer from 0 on"),
+    "count": (lambda value: isinstance(value, bool), "True or False"),
+    "rounding_seed": (is_count(64), "an integer from 0 on, of 64 bits"),
+    "call": (is_count(32), "an integer from 0 on, of 32 bits"),
+    "state": (lambda value: value is None or isinstance(value, CodecState), "an arlab.CodecState()"),
 }
 
 
@@ -115,7 +112,7 @@ def _run(tensors: Any, algorithm: str | Algorithm | Schedule, options: dict[str,
         "channels": channels if channels > 1 else 0,
         **how,
     }
-    data, figures = call_with(_arlab.run_collective, named, {name: kind for name, kind in _ALLOWED.items() if name in named})
+    data, figures = call_with(_arlab.run_collective, named, _ALLOWED)
     like = tensors[0] if isinstance(tensors, Sequence) else tensors
     return Reduction(figures, as_given(data, first.dtype, (len(ranks), *first.shape), like))
 

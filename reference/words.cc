@@ -60,7 +60,7 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
     if (nearest.size() < kMostNames) nearest.push_back(quote(name));
   }
   if (nearest.empty()) return {};
-  return fmt::format("; did you mean {}?", fmt::join(nearest, " or "));
+  return fmt::format("did you mean {}? ", fmt::join(nearest, " or "));
 }
 
 std::optional<std::uint64_t> parse_size(std::string_view text) {

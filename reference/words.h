@@ -18,8 +18,8 @@ namespace arlab {
 /// How many letters have to be left out, put in or replaced to make the one out of the other.
 std::size_t edits_between(std::string_view a, std::string_view b);
 
-/// "; did you mean 'two_shot'?": the known names that a misspelt word is nearest to, for the end of a
-/// message; nothing where none is near.
+/// "did you mean 'two_shot'? ": the known names that a misspelt word is nearest to, before a message goes on to say all that
+/// are known; nothing where none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known);
 
 /// A whole number, also with K, M or G, or KiB, MiB or GiB, for 2^10, 2^20 and 2^30, in capitals or
@@ -34,7 +34,9 @@ Enum member_named(const std::string& name, std::string_view called, std::span<co
     if (name_of(each) == name) return each;
     names.push_back(name_of(each));
   }
-  fail("{} is {}: allowed are {}", called, quote(name), fmt::join(names, ", "));
+  const std::string meant =
+      did_you_mean(name, std::vector<std::string>(names.begin(), names.end()));
+  fail("{} is {}: {}allowed are {}", called, quote(name), meant, fmt::join(names, ", "));
 }
 
 }  // namespace arlab

@@ -29,6 +29,9 @@ thread_local bool wants_all = false;
 void take_command_line(int argc, const char* const* argv) {
   std::string line = "arlab";
   for (int i = 1; i < argc; ++i) line += " " + shell_quote(argv[i]);
+  if (const Setup& setup = setup_of_command(); !setup.file.empty()) {
+    line += " --setup " + shell_quote(setup.file);
+  }
   set_command_line(std::move(line));
   wants_all = false;
 }
@@ -60,14 +63,17 @@ void add_format(CLI::App& command, Format& format, Format default_format,
       .add_option_function<std::string>(
           "--format",
           [&format, names, allowed](const std::string& text) {
+            std::vector<std::string> known_names;
             for (const auto& [name, value] : names) {
               if (name == text) {
                 format = value;
                 return;
               }
+              known_names.push_back(name);
             }
             throw CLI::ValidationError("--format",
-                                       fmt::format("{}: allowed are {}", quote(text), allowed));
+                                       fmt::format("{}: {}allowed are {}", quote(text),
+                                                   did_you_mean(text, known_names), allowed));
           },
           fmt::format("Output: table, json or csv [{}]{}",
                       names[static_cast<std::size_t>(default_format)].first, words))

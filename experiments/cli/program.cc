@@ -56,8 +56,9 @@ void check_options(const CLI::App& command, const std::string& called,
     for (const CLI::Option* option : command.get_options()) {
       for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
     }
-    fail("{} is not an option of {} (see {} --help){}", quote(name), called, called,
-         did_you_mean(name, known));
+    const std::string meant = did_you_mean(name, known);
+    fail("{} is not an option of {}{}{}(see {} --help)", quote(name), called,
+         meant.empty() ? " " : ": ", meant, called);
   }
 }
 
@@ -81,7 +82,7 @@ void check_command(const CLI::App& app, const std::string& called,
   if (first.starts_with('-')) {
     fail("{} before the command is not an option; name a command first: {}", quote(first), known);
   }
-  fail("unknown command {}: known are {}{}", quote(first), known, did_you_mean(first, names));
+  fail("unknown command {}: {}known are {}", quote(first), did_you_mean(first, names), known);
 }
 
 /// An empty value is a mistake (an unset shell variable), never a wish for the default.

@@ -98,6 +98,19 @@ Rank CollectiveSpec::volume_group_size(Rank world_size) const {
   return options.group_size().value_or(default_group_size(world_size));
 }
 
+Schedule marked_schedule(const std::string& algorithm, const ScheduleRequest& request) {
+  const std::string name = inner_codec_option().name;
+  if (find_algorithm(algorithm).option(name) != nullptr && !request.options.has(name)) {
+    ScheduleRequest marked = request;
+    marked.options.set(name, std::string(name_of(DType::fp16)));  // which one, no schedule says
+    try {
+      return make_schedule(algorithm, marked);
+    } catch (const InvalidInput&) {  // with its other options, it has no such messages
+    }
+  }
+  return make_schedule(algorithm, request);
+}
+
 DType default_dtype(const Codec& codec) {
   return codec.takes(DType::fp16) ? DType::fp16 : codec.info().dtypes.front();
 }

@@ -50,6 +50,10 @@ struct CollectiveSpec {
   void require_group_size_divides(Rank world_size) const;
 };
 
+/// The schedule of an algorithm as a file of it is to be: messages that an inner codec may have are marked, whether one is named or
+/// not, so that the file takes one, too.
+Schedule marked_schedule(const std::string& algorithm, const ScheduleRequest& request);
+
 /// algorithm, schedule, and the options of all algorithms.
 std::vector<BoundField> fields(CollectiveSpec& spec);
 

@@ -7,8 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "experiments/lab/files.h"
 #include "experiments/lab/hashes.h"
 #include "experiments/lab/results_file.h"
+#include "reference/definitions.h"
 #include "reference/error.h"
 #include "reference/json.h"
 
@@ -46,24 +48,46 @@ std::string program_definition() {
   return fmt::format("arlab {} {}", ARLAB_VERSION, known_hash_of_file(program_file()));
 }
 
+namespace {
+/// What Python says of a definition that it cannot tell from others (arlab/_fingerprint.py).
+constexpr std::string_view kUntold = "untold: ";
+}  // namespace
+
+Json own_definitions(const std::vector<std::string>& names) {
+  Json own = Json::object();
+  for (const auto& [what, fingerprint] : fingerprints_of(names)) {
+    const std::string text = fingerprint();
+    own[what] = text.starts_with(kUntold) ? text : fmt::format("{:016x}", quick_hash(text));
+  }
+  if (const Setup& setup = setup_of_command(); !setup.file.empty()) own["setup"] = setup.hash;
+  return own;
+}
+
+void require_told(const Json& own, std::string_view option) {
+  for (const auto& [what, hash] : own.items()) {
+    const auto& text = hash.get_ref<const std::string&>();
+    if (!text.starts_with(kUntold)) continue;
+    const std::string_view why = std::string_view(text).substr(kUntold.size());
+    fail("{}: {} may have changed: it uses {}; leave out {}", option, what,
+         why.substr(0, why.rfind(" #")), option);
+  }
+}
+
 std::string known_hash_of_file(const std::string& path) {
   struct Known {
-    std::filesystem::file_time_type time;
-    std::uintmax_t bytes = 0;
+    FileVersion version;
     std::string hash;
   };
   static std::mutex mutex;
   static std::map<std::string, Known> known;
-  std::error_code none;  // what cannot be read says so below
-  const auto time = std::filesystem::last_write_time(path, none);
-  const std::uintmax_t bytes = none ? 0 : std::filesystem::file_size(path, none);
+  const FileVersion version = version_of_file(path);
   const std::scoped_lock lock(mutex);
   const auto found = known.find(path);
-  if (!none && found != known.end() && found->second.time == time && found->second.bytes == bytes) {
+  if (found != known.end() && found->second.version.is_still(version)) {
     return found->second.hash;
   }
-  std::string hash = quick_hash_of_file(path);
-  if (!none) known[path] = {time, bytes, hash};
+  const std::string hash = quick_hash_of_file(path);
+  known[path] = {version, hash};
   return hash;
 }
 

@@ -93,6 +93,13 @@ std::string located_path(const std::filesystem::path& path);
 /// The part of the definition of rows that says by which program they are computed.
 std::string program_definition();
 
+/// What the names stand for that is defined at run time, and what --setup has run, each with a hash: parts of the definition of
+/// rows, and of keys under which results are kept.
+Json own_definitions(const std::vector<std::string>& names);
+
+/// Throws InvalidInput, which begins with `option`, where one of own_definitions() cannot be told from what it may have been before.
+void require_told(const Json& own, std::string_view option);
+
 /// The hash of a file that has not changed since this process has last hashed it, or quick_hash_of_file().
 std::string known_hash_of_file(const std::string& path);
 

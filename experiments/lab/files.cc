@@ -106,8 +106,9 @@ std::string shell_quote(const std::string& text) {
 }
 
 namespace {
-// It stays when its thread ends: a destructor has to be registered, for which there may be no memory.
+// They stay when their thread ends: a destructor has to be registered, for which there may be no memory.
 thread_local const std::string* called_as = nullptr;
+thread_local const Setup* set_up_by = nullptr;
 }  // namespace
 
 void set_command_line(std::string line) {
@@ -116,6 +117,12 @@ void set_command_line(std::string line) {
 const std::string& command_line() {
   static const std::string otherwise = "arlab";
   return called_as == nullptr ? otherwise : *called_as;
+}
+
+void set_setup(Setup setup) { delete std::exchange(set_up_by, new Setup(std::move(setup))); }
+const Setup& setup_of_command() {
+  static const Setup none;
+  return set_up_by == nullptr ? none : *set_up_by;
 }
 
 }  // namespace arlab::lab

@@ -35,6 +35,14 @@ std::string shell_quote(const std::string& text);
 void set_command_line(std::string line);
 const std::string& command_line();
 
+/// The file that --setup names, and a hash of all that it has run; of this thread, empty where there is none.
+struct Setup {
+  std::string file;
+  std::string hash;
+};
+void set_setup(Setup setup);
+const Setup& setup_of_command();
+
 /// What is cleaned up even when the program ends at once, since there was no memory for a destructor
 /// of a library: then no other destructor runs. Of a thread, they end in the reverse order.
 class CleanedUpAtLast {

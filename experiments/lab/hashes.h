@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "reference/tensors/sha256.h"
+
 namespace arlab::lab {
 
 /// 64 bits that tell an accident: another version of a file, a damaged line. Quick; no protection
@@ -17,9 +19,6 @@ std::uint64_t quick_hash(std::string_view text);
 
 /// Of a whole file, as 16 hexadecimal digits.
 std::string quick_hash_of_file(const std::filesystem::path& path);
-
-/// SHA-256 (FIPS 180-4) as 64 hexadecimal digits.
-std::string sha256(std::span<const std::byte> bytes);
 
 /// The file that this code was loaded from: the program, or the Python package's library.
 std::string program_file();

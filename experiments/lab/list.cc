@@ -144,8 +144,8 @@ Result what_there_is(const ListRequest& request) {
     if (name == request.what) return list();
     names.push_back(name);
   }
-  fail("cannot list '{}': allowed are {}{}", request.what, fmt::join(names, ", "),
-       did_you_mean(request.what, names));
+  fail("cannot list '{}': {}allowed are {}", request.what, did_you_mean(request.what, names),
+       fmt::join(names, ", "));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "experiments/lab/distributed.h"
 #include "experiments/lab/files.h"
 #include "experiments/lab/hashes.h"
 #include "experiments/lab/model_run.h"
@@ -172,6 +173,13 @@ struct PerplexityRequest {
     if (!formats.calibration.empty()) {
       common["file of calibration"] = quick_hash_of_file(formats.calibration);
     }
+    std::vector<std::string> names = {collective.schedule.inner_codec()};
+    for (const auto* more : {&algorithms, &codecs, &layer_codecs}) {
+      names.insert(names.end(), more->begin(), more->end());
+    }
+    const Json own = own_definitions(names);
+    require_told(own, "--cache");
+    common.update(own);
     return common;
   }
 

@@ -215,6 +215,7 @@ struct ModelTimeRequest {
       }
       report.rows.rows.push_back(std::move(row));
     }
+    mark_guesses(report);
     return report;
   }
 
@@ -268,6 +269,7 @@ struct ModelTimeRequest {
                                   each.count * each.us / time.total_us, each.bound});
     }
     report.shown = {"operation", "count", "us", "share", "bound"};
+    mark_guesses(report);
     return report;
   }
 };

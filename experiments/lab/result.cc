@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "reference/csv.h"
+#include "reference/definitions.h"
 
 namespace arlab::lab {
 
@@ -283,6 +284,60 @@ std::string left_out_text(const std::vector<std::string>& names, const Page& pag
 }
 
 }  // namespace
+
+namespace {
+
+/// Whether a column is one of times.
+bool is_of_times(std::string_view name) {
+  return name.ends_with("_us") || name.find("latency_us") != name.npos;
+}
+
+/// The texts of a table's columns of codecs, row by row.
+std::vector<std::vector<std::string>> codecs_in(const Table& table) {
+  std::vector<std::vector<std::string>> names(table.rows.size());
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    if (table.columns[c] != "codec" && table.columns[c] != "inner_codec") continue;
+    for (std::size_t i = 0; i < table.rows.size(); ++i) {
+      const Json& cell = table.rows[i][c];
+      if (cell.is_string()) names[i].push_back(cell.get<std::string>());
+    }
+  }
+  return names;
+}
+
+constexpr const char* kIsGuess = "latency_is_guess";
+
+}  // namespace
+
+void mark_guesses(Table& table) {
+  if (std::ranges::none_of(table.columns, is_of_times)) return;
+  std::vector<bool> guessed;
+  for (const auto& names : codecs_in(table)) guessed.push_back(!guessed_codecs(names).empty());
+  if (std::ranges::find(guessed, true) == guessed.end()) return;
+  table.columns.emplace_back(kIsGuess);
+  for (std::size_t i = 0; i < table.rows.size(); ++i) table.rows[i].emplace_back(bool{guessed[i]});
+}
+
+void mark_guesses(Result& result) {
+  std::vector<std::string> names;
+  for (const auto& row : codecs_in(result.rows)) names.insert(names.end(), row.begin(), row.end());
+  bool has_time = std::ranges::any_of(result.rows.columns, is_of_times);
+  for (const Figure& figure : result.figures) {
+    const Json& value = figure.value;
+    if (figure.name.ends_with("codec") && value.is_string()) names.push_back(value);
+    has_time = has_time || is_of_times(figure.name);
+  }
+  const std::vector<std::string> guessed = guessed_codecs(names);
+  if (guessed.empty() || !has_time) return;
+  mark_guesses(result.rows);
+  std::erase_if(result.figures, [](const Figure& each) { return each.name == "guessed_codecs"; });
+  result.figures.push_back(
+      {"guessed_codecs", fmt::format("{}", fmt::join(guessed, ", ")),
+       "not all of their operations could be counted, so that times are a guess: name encode_ops "
+       "and decode_ops"});
+  if (!result.shown_figures.empty()) result.shown_figures.emplace_back("guessed_codecs");
+  if (!result.shown.empty()) result.shown.emplace_back(kIsGuess);
+}
 
 Json to_json(const Table& table) {
   Json rows = Json::array();

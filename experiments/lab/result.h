@@ -127,6 +127,11 @@ struct Result {
 void add_findings(Result& result, std::string name, const std::vector<std::string>& findings,
                   std::string_view what);
 
+/// Of a table of times, adds the column latency_is_guess where operations of a codec in it were guessed (guessed_codecs()).
+void mark_guesses(Table& table);
+/// The same of a result, with a figure that names the codecs.
+void mark_guesses(Result& result);
+
 /// One object: figures by their names, and the rows as objects.
 Json to_json(const Result& result);
 Json to_json(const Table& table);

@@ -120,8 +120,9 @@ struct ScheduleRequestOf {
       if (!ranks) fail("--algorithm needs --ranks, from 1 to {}", kMaxWorldSize);
       if (elements.empty()) fail("--algorithm needs --elements, the count per rank");
       const std::uint64_t count = parse_count(elements, "--elements");
-      Schedule made =
-          make_schedule(options.algorithm, options.request(*ranks, count, chosen_alignment()));
+      const ScheduleRequest asked = options.request(*ranks, count, chosen_alignment());
+      Schedule made = fractions ? marked_schedule(options.algorithm, asked)
+                                : make_schedule(options.algorithm, asked);
       const CodecPtr outer = codec.empty() ? nullptr : find_codec(codec);
       if (outer != nullptr && outer->info().shares_scales && adds(made.collective)) {
         made.agreement = "one_shot";

@@ -491,6 +491,7 @@ struct SelectRequest {
     }
     result.shown = {"from_bytes", "to_bytes",        "algorithm",
                     "codec",      "latency_us_from", "latency_us_to"};
+    mark_guesses(result);
     Below front{fmt::format("Pareto front at {} bytes: nothing is faster with less error", payload),
                 pareto(all, payload, clock),
                 {"algorithm", "codec", "implementation", "latency_us", "wire_bits_per_element"}};
@@ -498,6 +499,7 @@ struct SelectRequest {
     for (auto* shown : {&result.shown, &front.shown}) {
       shown->push_back(budget_about.empty() ? "wire_bits_per_element" : budget_about);
     }
+    mark_guesses(front.rows);
     result.appendix = {{"pareto", to_json(front.rows)}};
     result.sections = {std::move(front)};
     if (!out.empty()) {
@@ -506,7 +508,9 @@ struct SelectRequest {
     if (!table.empty()) write_table(ranges, type, t);
     if (!plot.empty()) {
       Json data = to_json(result);
-      data["candidates"] = to_json(everything(all, payload, clock));
+      Table candidates = everything(all, payload, clock);
+      mark_guesses(candidates);
+      data["candidates"] = to_json(candidates);
       result.picture = {"select", plot, data, "the selection is as printed"};
     }
     return result;

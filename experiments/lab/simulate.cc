@@ -567,6 +567,7 @@ Result Simulation::result(bool with_interval) const {
   if (with_interval && interval() && !extrapolated().empty()) {
     result.shown_figures.emplace_back("extrapolated");
   }
+  mark_guesses(result);
   return result;
 }
 
@@ -622,7 +623,7 @@ Result result_of_sizes(const SimulateRequest& request) {
       figure.note = chooses ? "the library's choice for the largest" : by->note;
     }
     if (name == "topology" || name == "algorithm" || name == "codec" || name == "ranks" ||
-        name == "dtype" || name == "model" || name == "provenance") {
+        name == "dtype" || name == "model" || name == "provenance" || name == "guessed_codecs") {
       result.figures.push_back(std::move(figure));
     }
   }
@@ -646,6 +647,7 @@ Result result_of_sizes(const SimulateRequest& request) {
                               "of 100 measured times, so many should lie between latency_us_low "
                               "and latency_us_high"});
   }
+  mark_guesses(result);
   return result;
 }
 
@@ -726,6 +728,7 @@ Result result_of_workload(const SimulateRequest& request) {
     result.figures.push_back(
         {"runs", *request.runs, fmt::format("with seeds {} and up", options.seed)});
   }
+  mark_guesses(result);
   return result;
 }
 

@@ -21,6 +21,7 @@
 #include "reference/collectives/codecs.h"
 #include "reference/csv.h"
 #include "reference/json.h"
+#include "reference/definitions.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
@@ -279,8 +280,17 @@ std::vector<Outcome> outcomes_of(const Study& study, const Sample& sample,
 
 using HashOfFile = std::function<std::string(const std::string&)>;
 
+/// What of a study is defined at run time.
+Json own_definitions_of(const Study& study) {
+  std::vector<std::string> names = study.algorithms;
+  names.insert(names.end(), study.codecs.begin(), study.codecs.end());
+  if (study.inner_codec) names.push_back(*study.inner_codec);
+  return own_definitions(names);
+}
+
 /// Everything that decides the rows of samples: two runs with equal definitions have equal rows.
-Json definition(const Study& study, std::span<const Sample> samples, const HashOfFile& hash_of) {
+Json definition(const Study& study, const Json& own, std::span<const Sample> samples,
+                const HashOfFile& hash_of) {
   Json json = {{"program", program_definition()},
                {"dtype", std::string(name_of(study.dtype))},
                {"ranks", study.ranks},
@@ -289,6 +299,7 @@ Json definition(const Study& study, std::span<const Sample> samples, const HashO
   for (const std::string& algorithm : study.algorithms) {
     if (is_schedule_file(algorithm)) json["schedules"][algorithm] = hash_of(algorithm);
   }
+  json.update(own);
   if (study.inner_codec) json["inner_codec"] = *study.inner_codec;
   for (const Sample& sample : samples) {
     Json entry = {{"name", sample.input->name}, {"ranks", sample.ranks}};
@@ -326,6 +337,8 @@ std::string provenance(const Study& study) {
     text += fmt::format(
         "; simulated_latency_us is simulated (model {}, topology {}, {} bytes per rank)",
         kSimulatorModel, study.simulate->topology, study.simulate->bytes);
+    const std::vector<std::string> guessed = guessed_codecs(study.codecs);
+    if (!guessed.empty()) text += fmt::format(", a guess with {}", fmt::join(guessed, ", "));
   }
   return text;
 }
@@ -454,13 +467,16 @@ class StudyRun final : public Run {
       : options_(std::move(options)),
         study_(read_study(options_.file)),
         folder_(folder_of(options_)),
+        own_(own_definitions_of(study_)),
         sweep_(checked_sweep(study_)),
         lock_(folder_),
         results_(folder_ / "results.csv",
-                 {study_.title, called_as(), provenance(study_),
-                  json_line(definition(study_, sweep_.samples,
+                 {study_.title, command_line(), provenance(study_),
+                  json_line(definition(study_, own_, sweep_.samples,
                                        [this](const std::string& file) { return hash_of(file); }))},
-                 kColumns, keys()) {}
+                 kColumns, keys()) {
+    if (options_.resume) require_told(own_, "--resume");
+  }
 
   void open() override {
     if (options_.resume) {
@@ -504,7 +520,7 @@ class StudyRun final : public Run {
     Json json = {
         {"kind", "study"},
         {"study", located_study_.path.string()},
-        {"definition", definition(located_study_, {&sample, 1},
+        {"definition", definition(located_study_, own_, {&sample, 1},
                                   [this](const std::string& file) { return hash_of(file); })},
         {"input", sample.input->name},
         {"ranks", sample.ranks},
@@ -576,6 +592,7 @@ class StudyRun final : public Run {
         summarise(rows),
         {"input", "ranks", "algorithm", "codec", "wire_bits", "median_token_sqnr_db",
          "worst_sqnr_db", "simulated_latency_us"}};
+    if (study_.simulate) mark_guesses(report);
     write_file(folder_ / "summary.csv", render_csv(report.rows));
     const std::string folder = folder_.string();
     if (!options_.no_plots) {
@@ -595,13 +612,6 @@ class StudyRun final : public Run {
     Sweep sweep = make_sweep(study);
     check_samples(study, sweep);
     return sweep;
-  }
-
-  /// Without the options that leave the results as they are.
-  std::string called_as() const {
-    std::string text = "arlab study " + shell_quote(options_.file);
-    if (!options_.out.empty()) text += " --out " + shell_quote(options_.out);
-    return text;
   }
 
   ResultsFile::Cells key_of(std::size_t point) const {
@@ -627,6 +637,7 @@ class StudyRun final : public Run {
 
   StudyRequest options_;
   Study study_;
+  Json own_;  // own_definitions_of() the study when the run began
   fs::path folder_;
   Sweep sweep_;
   mutable Study located_study_;  // the same, with located_path() names of files, for tasks
@@ -655,7 +666,8 @@ std::vector<Outcome> study_values_of(const Json& task) {
     sample.tensor = task.at("tensor").get<std::string>();
     sample.dtype = study.dtype;
     if (!input->file.empty()) sample.file = file_for(study, *input, sample.ranks);
-    return json_line(definition(study, {&sample, 1}, known_hash_of_file));
+    return json_line(
+        definition(study, own_definitions_of(study), {&sample, 1}, known_hash_of_file));
   });
   // A file that is gone is the matter of these points. Other points need not have it.
   if (!defined.error.empty()) return std::vector<Outcome>(points.size(), defined);

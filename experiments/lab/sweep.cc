@@ -156,6 +156,10 @@ class SweepRun final : public Run {
 
   void open() override {
     start_progress();
+    names_ = options_.algorithms;
+    names_.insert(names_.end(), options_.codecs.begin(), options_.codecs.end());
+    names_.push_back(options_.inner_codec);
+    own_ = own_definitions(names_);
     for (const auto* names : {&options_.topologies, &options_.algorithms}) {
       for (const std::string& name : *names) {
         const std::string file = located_name(name);
@@ -175,9 +179,11 @@ class SweepRun final : public Run {
   }
 
   std::string task(std::span<const std::size_t> points) const override {
-    Json json = {{"kind", "sweep"},
-                 {"definition", {{"program", program_definition()}, {"files", files_}}},
-                 {"dtype", options_.dtype}};
+    Json json = {
+        {"kind", "sweep"},
+        {"names", names_},
+        {"definition", {{"program", program_definition()}, {"files", files_}, {"own", own_}}},
+        {"dtype", options_.dtype}};
     for (const std::size_t i : points) {
       const SweepPoint& p = points_[i];
       const auto machine = static_cast<std::size_t>(p.topology - machines_.data());
@@ -244,10 +250,11 @@ class SweepRun final : public Run {
     if (!options_.inner_codec.empty()) report.shown.emplace_back("inner_codec");
     if (!options_.group_sizes.empty()) report.shown.emplace_back("group_size");
     if (options_.library) report.shown.emplace_back("implementation");
+    mark_guesses(report);
     if (!options_.out.empty()) {
-      write_file(
-          options_.file().string(),
-          fmt::format("# {}\n# provenance: {}\n", command_, provenance()) + render_csv(table));
+      write_file(options_.file().string(),
+                 fmt::format("# {}\n# provenance: {}\n", command_, provenance()) +
+                     render_csv(report.rows));
       report.figures.push_back({"out", options_.file().string()});
       if (!options_.no_plots) report.picture = picture();
     }
@@ -340,13 +347,17 @@ class SweepRun final : public Run {
   std::vector<std::vector<Cell>> rows_;       // by point; empty where it is refused
   std::vector<std::string> refused_;          // by point: why
   std::map<std::string, std::string> files_;  // hashes
+  std::vector<std::string> names_;            // of codecs and algorithms
+  Json own_;                                  // what is defined at run time among them
   std::size_t done_ = 0;
 };
 
 }  // namespace
 
 std::vector<Outcome> sweep_values_of(const Json& task) {
-  Json here = {{"program", program_definition()}, {"files", Json::object()}};
+  Json here = {{"program", program_definition()},
+               {"files", Json::object()},
+               {"own", own_definitions(task.at("names").get<std::vector<std::string>>())}};
   for (const auto& [file, hash] : task.at("definition").at("files").items()) {
     here["files"][file] = known_hash_of_file(file);
   }

@@ -7,13 +7,16 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <optional>
 
 #include "experiments/models/gguf.h"
+#include "fetched.h"  // made by CMake
 #include "reference/error.h"
 #include "reference/json.h"
 #include "reference/memory.h"
 #include "reference/tensors/file.h"
 #include "reference/tensors/safetensors.h"
+#include "reference/tensors/sha256.h"
 
 namespace arlab::models {
 namespace {
@@ -499,12 +502,21 @@ LoadedModel load_folder(const std::string& name, const fs::path& folder) {
 
 // ---------------------------------------------------------------- names
 
-struct KnownModel {
-  std::string_view name;
-  std::string_view file;  ///< in the folder of that name
+/// A model that arlab/fetch.py fetches.
+struct Fetched {
+  std::string file;    ///< in the folder of its name
+  std::string sha256;  ///< of the file
 };
-/// What arlab/fetch.py fetches.
-constexpr KnownModel kKnownModels[] = {{"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"}};
+
+/// Those of one file, which holds all of the model.
+std::optional<Fetched> fetched_named(const std::string& name) {
+  static const Json all = Json::parse(kFetched);
+  if (!all.contains(name)) return std::nullopt;
+  const Json& files = all.at(name).at("files");
+  const auto file = files.begin();
+  if (files.size() != 1 || !file.key().ends_with(".gguf")) return std::nullopt;
+  return Fetched{file.key(), file.value().at(1)};
+}
 
 }  // namespace
 
@@ -519,13 +531,19 @@ fs::path cache_folder() {
 }
 
 fs::path find_model(const std::string& name) {
-  for (const KnownModel& known : kKnownModels) {
-    if (known.name != name) continue;
-    const fs::path path = cache_folder() / "models" / known.name / known.file;
+  if (const auto fetched = fetched_named(name)) {
+    const fs::path path = cache_folder() / "models" / name / fetched->file;
     std::error_code error;
     if (!fs::exists(path, error)) {
       fail("the model {} is not here ({}): fetch it with python -m arlab.fetch {}", name,
            path.string(), name);
+    }
+    if (sha256_of_file(path) != fetched->sha256) {
+      fail(
+          "{} is not the model {} (its SHA-256 differs): fetch it with python -m arlab.fetch {}, "
+          "or "
+          "name the file as --model",
+          path.string(), name, name);
     }
     return path;
   }

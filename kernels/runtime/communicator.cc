@@ -11,12 +11,21 @@
 #include "kernels/runtime/prepared_call.h"
 #include "kernels/runtime/team_memory.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/definitions.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
 
 Status enable_peer_access(std::span<const int> devices) {
+  int there = 0;
+  ARLAB_RETURN_IF_ERROR(status_of(hipGetDeviceCount(&there), "devices cannot be counted"));
+  for (const int device : devices) {
+    if (device < 0 || device >= there) {
+      return Status::error(
+          fmt::format("device {} is not there: allowed are 0 to {}", device, there - 1));
+    }
+  }
   for (const int device : devices) {
     for (const int peer : devices) {
       if (peer == device) continue;
@@ -149,8 +158,12 @@ Result<std::shared_ptr<const PreparedCall>> Communicator::prepared(
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }
+  // A name may stand for another codec or algorithm since; graphs may still run the call of before.
+  const std::uint64_t definitions = definitions_made();
   for (const Prepared& known : prepared_) {
-    if (known.request == request && known.file == file) return known.call;
+    if (known.definitions == definitions && known.request == request && known.file == file) {
+      return known.call;
+    }
   }
   Result<std::shared_ptr<const PreparedCall>> call =
       PreparedCall::prepare(request, {team_, options_, multiprocessors_, statistics_});
@@ -159,7 +172,7 @@ Result<std::shared_ptr<const PreparedCall>> Communicator::prepared(
   ARLAB_RETURN_IF_ERROR(call.value()->load());
   constexpr std::size_t kMostPrepared = 64;
   if (prepared_.size() == kMostPrepared) prepared_.erase(prepared_.begin());
-  prepared_.push_back({request, file, call.value()});
+  prepared_.push_back({request, file, definitions, call.value()});
   return call;
 }
 

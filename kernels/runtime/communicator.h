@@ -94,7 +94,8 @@ class Communicator {
   /// The calls made so far, the latest last: planning takes longer than a small kernel.
   struct Prepared {
     CollectiveRequest request;
-    const Algorithm* file;  ///< where the algorithm is a file: what was read from it
+    const Algorithm* file;      ///< where the algorithm is a file: what was read from it
+    std::uint64_t definitions;  ///< definitions_made() before the names were looked up
     std::shared_ptr<const PreparedCall> call;
   };
   std::vector<Prepared> prepared_;

@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 
+#include "reference/definitions.h"
+
 namespace arlab {
 namespace {
 
@@ -38,17 +40,49 @@ std::vector<float> e4m3b15_levels() {
   return levels;
 }
 
+constexpr std::string_view kBuiltIn[] = {"nf4", "e4m3b15"};
+constexpr std::size_t kGroups[] = {32, 64, 128};
+
+std::string codec_of(std::string_view name, std::size_t group) {
+  return fmt::format("{}-g{}", name, group);
+}
+
+/// By the name of the codec.
+using Known = std::map<std::string, CodebookLevels, std::less<>>;
+
+Known built_in() {
+  Known known;
+  for (const std::size_t group : kGroups) {
+    known[codec_of("nf4", group)] = codebook_levels("nf4", kNf4);
+    known[codec_of("e4m3b15", group)] = codebook_levels("e4m3b15", e4m3b15_levels());
+  }
+  return known;
+}
+
 struct Registry {
   std::mutex mutex;
-  std::map<std::string, CodebookLevels, std::less<>> known = {
-      {"nf4", codebook_levels("nf4", kNf4)},
-      {"e4m3b15", codebook_levels("e4m3b15", e4m3b15_levels())}};
+  Known known = built_in();
 };
 Registry& registry() {
   static Registry instance;
   return instance;
 }
-constexpr std::string_view kBuiltIn[] = {"nf4", "e4m3b15"};
+
+bool are_equal(const CodebookLevels& a, const CodebookLevels& b) {
+  return a.count == b.count &&
+         std::equal(a.level.begin(), a.level.begin() + a.count, b.level.begin(),
+                    [](float x, float y) {  // -0 is another level than 0
+                      return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
+                    });
+}
+
+std::string text_of(const CodebookLevels& levels) {
+  std::string text;
+  for (unsigned i = 0; i < levels.count; ++i) {
+    text += fmt::format("{:08x}", std::bit_cast<std::uint32_t>(levels.level[i]));
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -78,35 +112,55 @@ CodebookLevels codebook_levels(std::string_view name, std::span<const float> lev
   return made;
 }
 
-void register_codebook(const std::string& name, std::span<const float> levels) {
-  require_plain_name("codebook", name);
+void register_codebook(const std::string& name, std::size_t group, std::span<const float> levels) {
+  require_free_name("codebook", name);
+  if (std::ranges::find(kGroups, group) == std::end(kGroups)) {
+    fail("codebook {}: group is {}: allowed are {}", quote(name), group, fmt::join(kGroups, ", "));
+  }
   const CodebookLevels made = codebook_levels(name, levels);
   if (std::ranges::find(kBuiltIn, name) != std::end(kBuiltIn)) {
     fail("codebook {} is built in", quote(name));
   }
-  Registry& r = registry();
-  {
-    const std::scoped_lock lock(r.mutex);
-    if (r.known.contains(name)) {
-      r.known[name] = made;
-      return;
+  const std::string codec = codec_of(name, group);
+  const std::optional<CodebookLevels> before = find_codebook(codec);
+  if (before && are_equal(*before, made)) return;
+  if (!before) {
+    bool is_free = false;
+    try {
+      find_codec(codec);
+    } catch (const InvalidInput&) {
+      is_free = true;
     }
+    if (!is_free) fail("codebook {}: there is a codec {} already", quote(name), codec);
   }
-  try {
-    find_codec(name + "-g64");
-  } catch (const InvalidInput&) {
+  {
+    Registry& r = registry();
     const std::scoped_lock lock(r.mutex);
-    r.known[name] = made;
-    return;
+    r.known[codec] = made;
   }
-  fail("codebook {}: there is a codec {}-g64 already", quote(name), name);
+  keep_fingerprint("codebook", codec, [made] { return text_of(made); });
+  count_definition();
 }
 
-std::optional<CodebookLevels> find_codebook(std::string_view name) {
+std::optional<CodebookLevels> find_codebook(std::string_view codec) {
   Registry& r = registry();
   const std::scoped_lock lock(r.mutex);
-  const auto found = r.known.find(name);
+  const auto found = r.known.find(codec);
   return found != r.known.end() ? std::optional(found->second) : std::nullopt;
+}
+
+CodebookLevels codebook_named(std::string_view name) {
+  std::optional<CodebookLevels> found = find_codebook(name);
+  for (const std::size_t group : kGroups) {
+    const std::optional<CodebookLevels> of_group = find_codebook(codec_of(name, group));
+    if (found && of_group && !are_equal(*found, *of_group)) {
+      fail("codebook {} has other levels with another group: name both, as {}", quote(name),
+           codec_of(name, group));
+    }
+    if (of_group) found = of_group;
+  }
+  if (!found) fail("unknown codebook {}", quote(name));
+  return *found;
 }
 
 }  // namespace arlab

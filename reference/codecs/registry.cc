@@ -1,5 +1,6 @@
 #include "reference/codecs/registry.h"
 
+#include <algorithm>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "reference/codecs/abstract.h"
 #include "reference/codecs/formats/formats.h"
 #include "reference/codecs/formats/mx.h"
+#include "reference/definitions.h"
 #include "reference/words.h"
 
 // The families that are built in, but for those of formats/formats.h: one line each. FAMILY is a
@@ -84,8 +86,21 @@ CodecPtr find_codec(std::string_view name) {
   const std::vector<CodecFamily> families = families_now();
   if (CodecPtr codec = find_in(families, name)) return codec;
   if (CodecPtr codec = find_abstract_codec(name)) return codec;
-  fail("unknown codec {}: known are {}{}", quote(name), patterns_of(families),
-       did_you_mean(name, listed_codecs()));
+  fail("unknown codec {}: {}known are {}", quote(name), did_you_mean(name, listed_codecs()),
+       patterns_of(families));
+}
+
+void require_free_name(std::string_view kind, std::string_view name) {
+  constexpr std::string_view kOther = "<codec>";
+  require_plain_name(kind, name);
+  for (const CodecFamily& family : families_now()) {
+    std::string_view begin = family.pattern;
+    if (!begin.ends_with(kOther)) continue;
+    begin.remove_suffix(kOther.size());
+    if (!name.starts_with(begin)) continue;
+    fail("{} {}: names that begin with {} are those of {}: choose another", kind, quote(name),
+         begin, family.pattern);
+  }
 }
 
 std::vector<std::string> listed_codecs(bool with_registered) {
@@ -122,26 +137,31 @@ void register_codec_family(CodecFamily family) {
       fail("codec family '{}' finds '{}' under the name '{}'", family.pattern, codec->name(), name);
     }
   }
-  Registry& r = registry();
-  const std::scoped_lock lock(r.mutex);
-  r.families.push_back(std::move(family));
+  {
+    Registry& r = registry();
+    const std::scoped_lock lock(r.mutex);
+    r.families.push_back(std::move(family));
+  }
+  count_definition();
 }
 
 void register_codec(CodecPtr codec) {
   if (!codec) fail("a codec family cannot hold a null pointer");
-  require_plain_name("codec", codec->name());
+  require_free_name("codec", codec->name());
   CodecFamily family = family_of({std::move(codec)});
   family.replaceable = true;
-  Registry& r = registry();
-  {
+  const auto replaced = [&] {
+    Registry& r = registry();
     const std::scoped_lock lock(r.mutex);
-    for (CodecFamily& known : r.families) {
-      if (!known.replaceable || known.listed != family.listed) continue;
-      known = std::move(family);
-      return;
-    }
-  }
-  register_codec_family(std::move(family));
+    const auto known = std::ranges::find_if(r.families, [&](const CodecFamily& each) {
+      return each.replaceable && each.listed == family.listed;
+    });
+    if (known == r.families.end()) return false;
+    *known = std::move(family);
+    return true;
+  };
+  if (!replaced()) return register_codec_family(std::move(family));
+  count_definition();
 }
 
 CodecFamily family_of(std::vector<CodecPtr> codecs) {

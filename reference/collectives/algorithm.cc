@@ -8,11 +8,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <system_error>
+#include <utility>
 
 #include "reference/collectives/check.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule_json.h"
+#include "reference/definitions.h"
+#include "reference/memory.h"
+#include "reference/tensors/file.h"
 #include "reference/words.h"
 
 // The algorithms: one line each. A function `Algorithm NAME_algorithm()` in the file NAME.cc.
@@ -63,8 +66,8 @@ Registered& registered() {
 /// What a file's algorithm is known by.
 struct Reading {
   std::string path;
-  std::filesystem::file_time_type time;
-  std::uintmax_t bytes;
+  FileVersion version;
+  std::string bytes;
   Algorithm algorithm;
 };
 
@@ -110,17 +113,20 @@ std::size_t colon_of_place(std::string_view codec) {
 const Algorithm& algorithm_of_file(const std::string& path) {
   static std::mutex mutex;
   static std::deque<Reading> readings;  // all of them: who has found one may still use it
-  std::error_code none;                 // what cannot be read says so below
-  const auto time = std::filesystem::last_write_time(path, none);
-  const std::uintmax_t bytes = none ? 0 : std::filesystem::file_size(path, none);
+  const FileVersion version = version_of_file(path);
   const std::scoped_lock lock(mutex);
   const auto known = std::find_if(readings.rbegin(), readings.rend(),
                                   [&](const Reading& reading) { return reading.path == path; });
-  if (!none && known != readings.rend() && known->time == time && known->bytes == bytes) {
+  if (known != readings.rend() && known->version.is_still(version)) return known->algorithm;
+  InputFile input{std::filesystem::path(path)};
+  require_memory(input.remaining(), path);
+  std::string bytes = input.read_rest();
+  if (known != readings.rend() && known->bytes == bytes) {
+    known->version = version;
     return known->algorithm;
   }
   const auto file = std::make_shared<const WrittenSchedule>(read_schedule(path));
-  readings.push_back({path, time, bytes, algorithm_of(path, file)});
+  readings.push_back({path, version, std::move(bytes), algorithm_of(path, file)});
   return readings.back().algorithm;
 }
 
@@ -249,16 +255,19 @@ void register_algorithm(Algorithm algorithm) {
     }
     return schedule;
   };
-  Registered& r = registered();
-  const std::scoped_lock lock(r.mutex);
-  r.all.push_back(std::move(algorithm));
-  const Algorithm* added = &r.all.back();
-  for (const Algorithm*& known : r.known) {
-    if (known->name != added->name) continue;
-    known = added;
-    return;
+  {
+    Registered& r = registered();
+    const std::scoped_lock lock(r.mutex);
+    r.all.push_back(std::move(algorithm));
+    const Algorithm* const added = &r.all.back();
+    const auto known = std::ranges::find(r.known, added->name, &Algorithm::name);
+    if (known != r.known.end()) {
+      *known = added;
+    } else {
+      r.known.push_back(added);
+    }
   }
-  r.known.push_back(added);
+  count_definition();
 }
 
 const Algorithm& find_algorithm(std::string_view name) {
@@ -276,8 +285,8 @@ const Algorithm& find_algorithm(std::string_view name) {
       known.push_back(algorithm->name);
     }
   }
-  fail("unknown algorithm '{}': known are {}; or a schedule, FILE.json or FILE.xml{}", name,
-       fmt::join(known, ", "), did_you_mean(name, known));
+  fail("unknown algorithm '{}': {}known are {}; or a schedule, FILE.json or FILE.xml", name,
+       did_you_mean(name, known), fmt::join(known, ", "));
 }
 
 Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
@@ -295,8 +304,10 @@ Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
     if (option == kGroupSize || algorithm.option(option) != nullptr) continue;
     std::vector<std::string> known;
     for (const Field& has : algorithm.options) known.push_back(has.option());
-    fail("algorithm {} has no option {}: it has {}", algorithm.name, Field{option}.option(),
-         fmt::join(known, ", "));
+    const std::string named = Field{option}.option();
+    if (known.empty()) fail("algorithm {} has no option {}, nor any other", algorithm.name, named);
+    fail("algorithm {} has no option {}: {}it has {}", algorithm.name, named,
+         did_you_mean(named, known), fmt::join(known, ", "));
   }
   ScheduleRequest sized = request;
   sized.only_size = &sized.expected;

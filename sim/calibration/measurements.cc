@@ -8,6 +8,7 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/csv.h"
+#include "reference/words.h"
 #include "sim/library/library_plan.h"
 #include "sim/topology/toml_section.h"
 #include "sim/topology/topology.h"
@@ -363,7 +364,7 @@ const FitDefinition& Measurements::fit(const std::string& name) const {
     if (candidate.name == name) return candidate;
     known.push_back(candidate.name);
   }
-  fail("unknown fit '{}': known are {}", name, join(known));
+  fail("unknown fit '{}': {}known are {}", name, did_you_mean(name, known), join(known));
 }
 
 std::vector<Measurement> Measurements::cells_of(const FitDefinition& fit) const {

@@ -232,9 +232,9 @@ class Section {
     for (const auto& [key, node] : table_) {
       const std::string name(key.str());
       if (std::find(asked_.begin(), asked_.end(), name) != asked_.end()) continue;
-      fail("{}: unknown key '{}'; allowed {}are {}{}", origin_, at(name),
-           path_.empty() ? "" : fmt::format("in '{}' ", path_), join(asked_),
-           did_you_mean(name, asked_));
+      fail("{}: unknown key '{}'; {}allowed {}are {}", origin_, at(name),
+           did_you_mean(name, asked_), path_.empty() ? "" : fmt::format("in '{}' ", path_),
+           join(asked_));
     }
   }
 

@@ -774,8 +774,8 @@ Topology find_topology(std::string_view name_or_path) {
       return generated(name, shape, std::string_view(name).substr(colon + 1));
     }
   }
-  fail("unknown topology '{}': known are {}{}", printable(std::string(name_or_path)),
-       known_topologies(), did_you_mean(name_or_path, listed_topologies()));
+  fail("unknown topology '{}': {}known are {}", printable(std::string(name_or_path)),
+       did_you_mean(name_or_path, listed_topologies()), known_topologies());
 }
 
 std::vector<std::string> listed_topologies() {

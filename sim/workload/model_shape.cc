@@ -318,9 +318,9 @@ ModelShape find_model(std::string_view name_or_path) {
   }
   const bool toml = name_or_path.ends_with(".toml");
   if (!toml && !name_or_path.ends_with(".json")) {
-    fail("unknown model {}: known are {}, and the path of a config.json or a .toml{}",
-         quote(std::string(name_or_path)), join(listed_models()),
-         did_you_mean(name_or_path, listed_models()));
+    fail("unknown model {}: {}known are {}, and the path of a config.json or a .toml",
+         quote(std::string(name_or_path)), did_you_mean(name_or_path, listed_models()),
+         join(listed_models()));
   }
   const std::filesystem::path path(name_or_path);
   return parse_model(read_text_file(path, "model file"), toml, printable(path.string()));

@@ -76,7 +76,7 @@ def test_kernels_that_are_wrong(tmp_path):
     "command, message",
     [
         ("check-codec", "codec is required"),
-        ("check-codec qr-q5", "unknown codec 'qr-q5': known are"),
+        ("check-codec qr-q5", "unknown codec 'qr-q5': did you mean 'qr-q8' or 'qr-q6' or 'qr-q4'? known are"),
         ("check-codec int4-g20", "allowed is a multiple of 8"),
         ("check-codec qr-q4 --platform tpu", "platform tpu is not in this build; built are host"),
     ],

@@ -37,7 +37,7 @@ def test_a_command_without_arguments_says_what_is_missing(tmp_path, command):
         ("reduc", "'reduce'"),
         ("topology shw l40-8", "'show'"),
         ("list codec", "'codecs'"),
-        ("reduce --codecs qr-q4", "'--codecs' is not an option of arlab reduce (see arlab reduce --help); did you mean '--codec'?"),
+        ("reduce --codecs qr-q4", "'--codecs' is not an option of arlab reduce: did you mean '--codec'? (see arlab reduce --help)"),
         ("simulate --algorthm=ring --topology h200-8", "'--algorithm'"),
         ("reduce --algorithm twoshot --codec qr-q4 --ranks 2 --synthetic gaussian --elements 8", "'two_shot'"),
         ("reduce --algorithm ring --codec int4 --ranks 2 --synthetic gaussian --elements 8", "'int4-g32' or 'int4-g32-sr'"),

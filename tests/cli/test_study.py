@@ -553,7 +553,7 @@ def test_a_path_that_is_no_text(folder):
     )
     assert result.returncode == 0, result
     comments, _ = rows_of(folder / "out/results.csv")
-    assert comments[1] == "# command: arlab study $'\\xff.toml' --out out\n"
+    assert comments[1] == "# command: arlab study $'\\xff.toml' --out out --no-plots\n"
 
 
 def test_unreadable_and_strange_files_are_one_line(folder):

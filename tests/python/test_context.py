@@ -381,7 +381,7 @@ def test_a_codebook_is_replaced():
         (dict(levels=[1, 1]), "level 1 is 1, behind 1; needed are ascending levels"),
         (dict(levels=[0, 1e-45]), "the largest magnitude is 1e-45; allowed is 2\\^-100 and more"),
         (dict(levels=["a", 1]), "levels: needed are numbers"),
-        (dict(levels=[0, 1], group=48), "group is 48: allowed are 32, 64 and 128"),
+        (dict(levels=[0, 1], group=48), "group is 48: allowed are the integers 32, 64 and 128"),
         (dict(levels=[0, 1], name="nf4"), "codebook 'nf4' is built in"),
         (dict(levels=[0, 1], name="A b"), "codebook 'A b'|a codebook"),
         (dict(levels=[0, 1], name="fp8-e4m3"), "there is a codec fp8-e4m3-g64 already"),
@@ -569,6 +569,51 @@ def test_a_wire_of_variable_length():
     assert np.array_equal(arlab.decode(wire, "own-sparse", "fp32", 4096), x[0])
     with pytest.raises(arlab.ArgumentError, match="^codec own-sparse: decode of 4096 fp32 raised ValueError: "):
         arlab.decode(np.concatenate([np.frombuffer((520).to_bytes(8, "little"), np.uint8), np.full(512, 255, np.uint8)]), "own-sparse", "fp32", 4096)
+
+
+def test_a_wire_of_variable_length_says_how_much_of_it_there_is():
+    """Whatever was in the memory before, and whatever a foreign wire says."""
+
+    class Own:
+        def encode(self, message):
+            return np.full(len(message) // 2, 7, np.uint8)
+
+        def decode(self, wire, elements):
+            return np.full(elements, len(wire), np.float32)
+
+    adapter = arlab._codecs._MessageAdapter(lambda elements: elements, True, "half", Own(), 1, ["fp32"], False, False, False)
+    wire = np.full(8 + 64, 0xAA, np.uint8)
+    adapter.encode("fp32", np.zeros(4 * 64, np.uint8), wire)
+    assert int.from_bytes(wire[:8].tobytes(), "little") == 8 + 32
+    assert (wire[8 : 8 + 32] == 7).all() and not wire[8 + 32 :].any()
+    values = np.zeros(4 * 64, np.uint8)
+    for used, length in ((8 + 32, 32), (8, 0), (8 + 64, 64)):
+        wire[:8] = np.frombuffer(used.to_bytes(8, "little"), np.uint8)
+        adapter.decode("fp32", wire, values)
+        assert (values.view(np.float32) == length).all()
+    for used in (0, 7, 8 + 65, 2**63):
+        wire[:8] = np.frombuffer(used.to_bytes(8, "little"), np.uint8)
+        with pytest.raises(arlab.ArgumentError, match=f"^codec half: a wire that says it has {used} bytes; allowed are 8 to 72$"):
+            adapter.decode("fp32", wire, values)
+
+
+@pytest.mark.parametrize("shape", [(2, 32), (3, 31), (96,), (4, 32), ()])
+def test_a_state_keeps_its_shape(shape):
+    @arlab.codec("reshapes", block=32, state=True, dtypes=("fp32",), encode_ops=1, decode_ops=1)
+    class Reshapes:
+        def encode(self, blocks, context):
+            if context.state is not None and blocks.any():  # else it is being defined
+                context.state = np.ones(shape, np.float32)
+            return blocks.copy().view(np.uint8)
+
+        def decode(self, wire):
+            return wire.copy().view(np.float32)
+
+    context = arlab.Context(state=np.zeros(96, np.float32))
+    wrong = re.escape(f"codec reshapes: encode left float32 of shape {shape} as its state: needed is (3, 32)")
+    with pytest.raises(arlab.ArgumentError, match=f"^{wrong}$"):
+        arlab.encode(np.ones(96, np.float32), "reshapes", context=context)
+    assert not context.state.any()
 
 
 def own_message_codec(encode=lambda message: np.zeros(8, np.uint8), **options):

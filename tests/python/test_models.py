@@ -687,6 +687,102 @@ def test_a_cached_result_is_of_every_option_and_file_that_counts(files, tmp_path
             (folder / "own.json").write_bytes((folder / "own.json").read_bytes() + b" ")
 
 
+def test_a_cached_result_is_of_the_definitions_of_one_s_own(files, tmp_path):
+    """Codecs, codebooks and algorithms in Python, by --setup and in this process; what was, is not taken for what is."""
+    folder, cache = tmp_path / "work", tmp_path / "cache"
+    shutil.copytree(files, folder)
+    cache.mkdir()
+    setup = (
+        "import numpy as np, arlab\nimport sys; sys.path.insert(0, '.')\nimport helping\n"
+        "@arlab.codec('own-kept', block=32, dtypes=('fp16',), encode_ops=1, decode_ops=1)\nclass Own:\n"
+        "    def encode(self, blocks):\n        return (blocks * np.float16(helping.FACTOR)).view(np.uint8)\n"
+        "    def decode(self, wire):\n        return wire.copy().view(np.float16)\n"
+        "arlab.Codebook(np.linspace(-1, 1, helping.LEVELS), 32, 'book-kept')\n"
+    )
+    (folder / "setup.py").write_text(setup)
+
+    def asked(codec, factor, levels=7, *words, **more):
+        (folder / "helping.py").write_text(f"FACTOR, LEVELS = {factor}, {levels}\n")
+        shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+        before = len(list(cache.iterdir()))
+        found = perplexity_json(folder, "--cache", str(cache), "--setup", "setup.py", *words, codec=codec, **more)
+        return found["mean_kl"], len(list(cache.iterdir())) - before
+
+    first, made = asked("own-kept", 1)
+    assert made == 1 and asked("own-kept", 1) == (first, 0)
+    changed, made = asked("own-kept", 0.5)
+    assert made == 1 and changed != first and asked("own-kept", 1) == (first, 0)
+    coarse, made = asked("book-kept-g32", 1, 7)
+    fine, more = asked("book-kept-g32", 1, 15)
+    assert made == more == 1 and fine < coarse
+    for words in (["--layer-codec", "1=own-kept"], ["--inner-codec", "own-kept"]):
+        of_both = {asked("qr-q8", factor, 7, *words, algorithm="hierarchical") for factor in (1, 0.5)}
+        assert len(of_both) == 2 and {made for _, made in of_both} == {1}
+
+    def here(factor):
+        @arlab.codec("own-here", block=32, dtypes=("fp16",), encode_ops=1, decode_ops=1)
+        class Own:
+            def encode(self, blocks):
+                return (blocks * np.float16(factor)).view(np.uint8)
+
+            def decode(self, wire):
+                return wire.copy().view(np.float16)
+
+        @arlab.algorithm("alg-here")
+        def written(s):
+            whole = s.chunk(0, s.elements)
+            s.at_step(0)
+            ranks = range(s.ranks) if factor == 1 else reversed(range(s.ranks))
+            parts = [s.send(s.encode(s.input(rank, whole)), 0) for rank in ranks]
+            s.at_step(1)
+            total = s.encode(s.reduce(parts))
+            for rank in range(s.ranks):
+                s.output(s.send(total, rank))
+
+    before = len(list(cache.iterdir()))
+    for codec, algorithm in (("own-here", "two_shot"), ("int4-g32", "alg-here")):
+        found = []
+        for factor in (1, 0.5, 1):
+            here(factor)
+            asked_here = dict(model=folder / "tiny.gguf", text=folder / "text.txt", ranks=4, codec=codec, algorithm=algorithm)
+            found.append(models.perplexity(**asked_here, cache=cache).mean_kl)
+        assert found[0] == found[2] != found[1], codec
+    assert len(list(cache.iterdir())) - before == 4
+    lock = open(folder / "text.txt")
+
+    @arlab.codec("own-locked", block=32, dtypes=("fp16",), encode_ops=1, decode_ops=1)
+    class Locked:
+        def encode(self, blocks):
+            lock.fileno()
+            return blocks.copy().view(np.uint8)
+
+        def decode(self, wire):
+            return wire.copy().view(np.float16)
+
+    with pytest.raises(arlab.ArgumentError, match="^--cache: codec own-locked may have changed: it uses an object of type _io.TextIOWrapper"):
+        models.perplexity(**{**asked_here, "codec": "own-locked"}, cache=cache)
+    lock.close()
+
+
+def test_a_model_with_a_name_is_the_one_that_was_fetched(files, tmp_path, monkeypatch):
+    """Whatever lies in its place is not taken for it, in the program and in Python; by its own path it is a model like others."""
+    name = next(iter(fetch.KNOWN["smollm2"].files))
+    place = tmp_path / "models" / "smollm2" / name
+    place.parent.mkdir(parents=True)
+    shutil.copy(files / "tiny.gguf", place)
+    monkeypatch.setenv("ARLAB_CACHE", str(tmp_path))
+    words = ["perplexity", "--text", str(files / "text.txt"), "--ranks", "2", "--codec", "qr-q4", "--algorithm", "ring"]
+    code, out, error = run([*words, "--model", "smollm2"], tmp_path)
+    assert code == 2 and out == "" and error.count("\n") == 1
+    assert "is not the model smollm2 (its SHA-256 differs): fetch it with python -m arlab.fetch smollm2" in error
+    with pytest.raises(arlab.ArgumentError, match="is not the model smollm2"):
+        models.Model("smollm2")
+    assert run([*words, "--model", str(place)], tmp_path)[0] == 0
+    # The hash that the program knows is that of the one file that fetch.py reads.
+    known = json.loads((Path(fetch.__file__).parent / "fetched.json").read_text())
+    assert {each: about["wheel_sha256"] for each, about in known.items()} == {each: about.wheel_sha256 for each, about in fetch.KNOWN.items()}
+
+
 def test_a_folder_of_results_that_cannot_be_is_said_in_one_line(files, tmp_path):
     loop = tmp_path / "loop"
     loop.symlink_to(loop)

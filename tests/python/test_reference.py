@@ -932,7 +932,7 @@ def test_defaults_that_words_say():
     assert (defaults["tokens"], defaults["phase"], defaults["attention"], defaults["codec"]) == (1024, "prefill", True, None)
     with pytest.raises(arlab.ArgumentError, match="topology is required"):
         arlab.sweep()
-    with pytest.raises(arlab.ArgumentError, match="unknown option 'topologie': known are topology, "):
+    with pytest.raises(arlab.ArgumentError, match="unknown option 'topologie': did you mean 'topology'\\? known are topology, "):
         arlab.sweep(topologie="h200-8")
 
 

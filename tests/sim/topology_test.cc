@@ -194,7 +194,8 @@ TEST(FindTopology, GeneratesBalancedDragonflies) {
 
 TEST(FindTopology, RefusesOtherNames) {
   const std::pair<const char*, const char*> cases[] = {
-      {"mi300x", "unknown topology 'mi300x': known are a100-2"},
+      {"mi300x", "unknown topology 'mi300x': did you mean 'mi300x-2' or 'mi300x-4' or 'mi300x-8'?"},
+      {"mi300x", "known are a100-2"},
       {"mi300x", "full:N, ring:N, torus:AxBxC, fat_tree:N, dragonfly:N, or the path of a .toml"},
       {"", "unknown topology ''"},
       {"mesh:8", "unknown topology 'mesh:8'"},

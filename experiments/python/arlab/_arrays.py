@@ -43,8 +43,9 @@ class Memory(NamedTuple):
         return self.address < other.end and other.address < self.end
 
 
-def numpy_dtype(name: str) -> np.dtype:
-    """The type that NumPy has for "fp16", "bf16" (of ml_dtypes) or "fp32"."""
+def numpy_dtype(dtype: Any) -> np.dtype:
+    """The type that NumPy has for "fp16", "bf16" (of ml_dtypes) or "fp32", or for what else dtype_name() takes."""
+    name = dtype_name(dtype, "dtype")
     if name == "bf16":
         try:
             import ml_dtypes
@@ -59,6 +60,8 @@ def dtype_name(dtype: Any, what: str) -> str:
     """ "fp16", "bf16" or "fp32", of such a name or of a type of NumPy or PyTorch."""
     if isinstance(dtype, str) and dtype in SIZES:
         return dtype
+    if isinstance(dtype, str) and dtype in _NUMPY_DTYPES:  # NumPy knows "bfloat16" only where ml_dtypes was imported
+        return _NUMPY_DTYPES[dtype]
     if type(dtype).__module__ == "torch":
         dtype = str(dtype).removeprefix("torch.")
         if dtype in _NUMPY_DTYPES:

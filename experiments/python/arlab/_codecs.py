@@ -13,6 +13,8 @@ import numpy as np
 from arlab import _arlab
 from arlab._errors import ArgumentError
 from arlab._arrays import as_given, dtype_name, host_memory_of, numpy_dtype
+from arlab._counting import Count, Counted, counting
+from arlab._fingerprint import fingerprint
 from arlab._tables import Names, first_line, listed, name_of_own
 
 __all__ = ["codec", "codecs", "codec_info", "encode", "decode", "wire_bytes", "Codebook", "Codecs", "Context"]
@@ -32,10 +34,11 @@ def codecs(platform: str | None = None) -> Names:
 
 def codec_info(name: str) -> dict[str, Any]:
     """What is known of a codec without running it: block and alignment in elements (None: the whole message), dtypes,
-    operations per element (of codecs in Python maybe estimates), source."""
+    operations per element (of codecs in Python maybe estimates, or guesses where not all could be counted), source."""
     about = _arlab.codec_info(name)
     own = OWN.get(name, (None, {}))[1]
     about["ops_are_estimates"] = any(key in own and own[key] is None for key in ("encode_ops", "decode_ops"))
+    about["ops_are_guesses"] = bool(_arlab.guessed_codecs([name]))
     return about
 
 
@@ -188,12 +191,12 @@ class Codebook(str):
     Args:
         levels: 2 to 256 numbers, finite, ascending. A block is scaled so that its largest magnitude is theirs.
         group: elements that share a scale (fp32): 32, 64 or 128.
-        name: the codec is called <name>-g<group>; by default what the levels are. Defining it again replaces it.
+        name: the codec is called <name>-g<group>; by default what the levels are. Defining the same name and group again replaces
+            it, also where the old object is used; another group of the name stays.
 
-    Raises ArgumentError (a ValueError) for levels and names that cannot be.
+    Raises ArgumentError (a ValueError) for levels, groups and names that cannot be.
     """
 
-    levels: np.ndarray
     group: int
 
     def __new__(cls, levels: Any, group: int = 64, name: str | None = None) -> Codebook:
@@ -201,20 +204,25 @@ class Codebook(str):
             given = np.array(levels, np.float32).reshape(-1)
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"levels: needed are numbers: {first_line(error)}") from None
-        if group not in (32, 64, 128):
-            raise ArgumentError(f"group is {ascii(group)}: allowed are 32, 64 and 128")
+        if isinstance(group, bool) or not isinstance(group, (int, np.integer)) or group not in (32, 64, 128):
+            raise ArgumentError(f"group is {ascii(group)}: allowed are the integers 32, 64 and 128")
         called = name or f"codebook{given.size}.{zlib.crc32(given.tobytes()):08x}"
         name_of_own(called, "a codebook")
-        _arlab.register_codebook(called, given.tolist())
+        _arlab.register_codebook(called, int(group), given.tolist())
         self = super().__new__(cls, f"{called}-g{group}")
-        self.levels, self.group = given, group
+        self.group = int(group)
         CODEBOOKS[str(self)] = self
         return self
 
+    @property
+    def levels(self) -> np.ndarray:
+        """float32 [levels]: what the codec of this name has now, as all that is called so encodes with."""
+        return Codebook.of(self)
+
     @staticmethod
     def of(name: str) -> np.ndarray:
-        """The levels of a codebook: nf4, e4m3b15, or one of your own."""
-        return np.array(_arlab.codebook(name), np.float32)
+        """The levels of a codebook: nf4, e4m3b15, or one of your own; with its group where groups differ, as "mine-g32"."""
+        return np.array(_arlab.codebook(str(name)), np.float32)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Codebook, (self.levels, self.group, self.rsplit("-g", 1)[0])
@@ -256,10 +264,10 @@ def codec(
     name: str,
     *,
     block: int | None,
-    dtypes: Sequence[str] = ("fp16", "bf16", "fp32"),
+    dtypes: Sequence[Any] = ("fp16", "bf16", "fp32"),
     encode_ops: float | None = None,
     decode_ops: float | None = None,
-    saturating: Sequence[str] = (),
+    saturating: Sequence[Any] = (),
     state: bool = False,
     wire_bytes: Callable[[int], int] | None = None,
     variable: bool = False,
@@ -283,9 +291,11 @@ def codec(
         name: how it is called from then on. Defining it again replaces it.
         block: elements that are encoded together. A message is blocks one after the other, the last filled up with zeros. With
             `wire_bytes`: where a message may be cut; None if nowhere, as something is found of the whole of it.
-        dtypes: of the payloads that it takes.
+        dtypes: of the payloads that it takes: "fp16", "bf16", "fp32", or NumPy's or PyTorch's names and types for them.
         encode_ops, decode_ops: operations per element, which simulations turn into time: multiply, add, compare, shift and
-            convert count one each. By default an estimate: what NumPy's functions do with random numbers (codec_info() says so).
+            convert count one each. By default an estimate: what NumPy's functions do with random numbers (codec_info() says so). Where
+            the codec leaves them (loops over numbers, tables, libraries of others), not all can be counted: simulate, select, sweep and
+            study then mark its time as a guess.
         state: whether something is carried from call to call: the `state` of encode's Context, float32 of the blocks' shape.
         wire_bytes: bytes of a message of so many elements. The functions then get whole messages: encode(message) of shape
             [elements], decode(wire, elements); with measure(message), encode(message, statistics).
@@ -316,22 +326,25 @@ def codec(
             raise ArgumentError(f"codec {name}: state=True: needed is an encode(blocks, context), whose context has the state")
         if shared and not hasattr(made, "measure"):
             raise ArgumentError(f"codec {name}: shared=True: needed is a measure(blocks), float32 [n]")
-        common = (name, made, block or 1, [str(d) for d in dtypes], uses_context, state, shared)
+        common = (name, made, block or 1, list(dtypes), uses_context, state, shared)
         adapter = _Adapter(*common) if wire_bytes is None else _MessageAdapter(wire_bytes, variable, *common)
+        decisive = {
+            "block": block, "dtypes": list(adapter.types), "encode_ops": encode_ops, "decode_ops": decode_ops, "saturating": [dtype_name(dtype, f"codec {name}: saturating") for dtype in saturating],
+            "state": state, "wire_bytes": wire_bytes, "variable": variable, "shared": shared,
+        }  # fmt: skip
         named = (encode_ops, decode_ops)
-        counted = adapter.operations() if None in named else named
-        ops = [estimate if given is None else given for given, estimate in zip(named, counted)]
+        # Another object, as a codec may keep what it is given, and these arrays are for once.
+        counted = adapter.operations(own() if isinstance(own, type) else own) if None in named else ((0.0, False), (0.0, False))
+        ops = [estimate if given is None else given for given, (estimate, _) in zip(named, counted)]
+        guessed = any(given is None and is_guess for given, (_, is_guess) in zip(named, counted))
         _arlab.register_codec(
             name, summary or ((own.__doc__ or "").strip() or name or "?").splitlines()[0], source, block,
-            list(adapter.wire_bytes.items()), [dtype_name(dtype, f"codec {name}: saturating") for dtype in saturating],
+            list(adapter.wire_bytes.items()), decisive["saturating"],
             *ops, uses_context or shared, state, variable, adapter.of_message if wire_bytes is not None else None,
             adapter.measure if shared else None, adapter.add if shared and hasattr(made, "add") else None,
-            adapter.encode, adapter.decode,
+            adapter.encode, adapter.decode, fingerprint("codec", name, made, decisive), guessed,
         )  # fmt: skip
-        OWN[name] = own, {
-            "block": block, "dtypes": dtypes, "encode_ops": encode_ops, "decode_ops": decode_ops, "summary": summary,
-            "source": source, "state": state, "wire_bytes": wire_bytes, "variable": variable, "shared": shared,
-        }  # fmt: skip
+        OWN[name] = own, {**decisive, "summary": summary, "source": source}
         return own
 
     name_of_own(name, "a codec")
@@ -362,38 +375,21 @@ def _takes_context(own: Any, others: int) -> bool:
     return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds) > others
 
 
-class _Counted(np.ndarray):
-    """An array that counts what NumPy's functions do with it."""
-
-    operations = 0
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
-        _Counted.operations += max(np.size(each) for each in inputs)
-        plain = [np.asarray(each) if isinstance(each, _Counted) else each for each in inputs]
-        if "out" in named:
-            named["out"] = tuple(np.asarray(each) for each in named["out"])
-        named = {key: np.asarray(each) if isinstance(each, _Counted) else each for key, each in named.items()}
-        made = getattr(ufunc, method)(*plain, **named)
-        return made.view(_Counted) if isinstance(made, np.ndarray) else made
-
-    def astype(self, *dtype: Any, **named: Any) -> Any:
-        _Counted.operations += self.size
-        return super().astype(*dtype, **named)
-
-
 class _Adapter:
     """A codec in Python as C++ calls it: with bytes that are there, and bytes that are to be written."""
 
     block_wires = True  # [blocks, bytes]; else a wire is one row
-    counting = False
+    count: Count | None = None  # while operations are counted
 
     def __init__(
-        self, name: str, own: OwnCodec, block: int, dtypes: list[str], uses_context: bool, has_state: bool, shared: bool
+        self, name: str, own: OwnCodec, block: int, dtypes: list[Any], uses_context: bool, has_state: bool, shared: bool
     ):  # fmt: skip
         self.name, self.own, self.block, self.uses_context, self.shared = name, own, block, uses_context, shared
+        self.has_state = has_state
         if not dtypes:
             raise ArgumentError(f"codec {name}: it takes no dtype")
-        self.types = {dtype_name(dtype, f"codec {name}: dtype"): numpy_dtype(dtype) for dtype in dtypes}
+        names = [dtype_name(dtype, f"codec {name}: dtype") for dtype in dtypes]
+        self.types = {each: numpy_dtype(each) for each in names}
         self.wire_bytes: dict[str, int] = {}
         self._try(has_state)
 
@@ -418,26 +414,39 @@ class _Adapter:
                 if self.shared and hasattr(self.own, "add"):
                     self.add(dtype, wire.reshape(-1), wire.reshape(-1).copy())
 
-    def operations(self) -> tuple[float, float]:
-        """Operations per element of encode and of decode, counted on random numbers; 1 where a codec does not take arrays that
-        count."""
+    def operations(self, own: Any) -> tuple[tuple[float, bool], tuple[float, bool]]:
+        """Operations per element of encode and of decode, counted on random numbers, and whether that is a guess: where some are not
+        seen, or the codec does not take arrays that count, they are at least those of usual codecs."""
         dtype, kind = next(iter(self.types.items()))
         elements = self.block * max(1, 1024 // self.block)
         numbers = np.random.default_rng(0).standard_normal(elements).astype(kind).view(np.uint8)
         size = -(-elements // self.block) * self.wire_bytes[dtype] if self.block_wires else self.of_message(dtype, elements)
         wire = np.zeros(size, np.uint8)
         statistics = self._measured(self._blocks(dtype, numbers), dtype) if self.shared else None
-        counts = []
-        self.counting = True
+        carried = np.zeros(elements, np.float32) if self.has_state else None
+        counts: list[tuple[float, bool]] = []
+        kept, self.own = self.own, own
         try:
-            for function in (lambda: self.encode(dtype, numbers, wire, (), None, statistics), lambda: self.decode(dtype, wire, numbers)):
-                _Counted.operations = 0
-                function()
-                counts.append(_Counted.operations / elements)
-        except ArgumentError:
-            return 1, 1
+            for function, usual in (
+                (lambda: self.encode(dtype, numbers, wire.copy(), (), carried, statistics), 10.0),
+                (lambda: self.decode(dtype, wire, numbers.copy()), 3.0),
+            ):  # fmt: skip
+                of_each, is_guess = 0.0, True
+                for with_makers in (True, False):  # code of C may take no other arrays than NumPy's own
+                    try:
+                        if not counts:  # decode gets a wire, whatever can be counted
+                            self.encode(dtype, numbers, wire, (), carried, statistics)
+                        with counting(with_makers) as self.count:
+                            function()
+                        of_each, is_guess = self.count.operations / elements, self.count.is_guess
+                        break
+                    except ArgumentError:
+                        continue
+                    finally:
+                        self.count = None
+                counts.append((max(of_each, usual) if is_guess else of_each, is_guess))
         finally:
-            self.counting = False
+            self.own = kept
         return counts[0], counts[1]
 
     def of_message(self, dtype: str, elements: int) -> int:
@@ -468,10 +477,12 @@ class _Adapter:
             return np.asarray(self._answer(function, f"{len(argument)} blocks of {dtype}", *arguments))
 
     def _answer(self, function: str, of: str, *arguments: Any) -> Any:
-        if self.counting:
-            arguments = tuple(each.view(_Counted) if isinstance(each, np.ndarray) else each for each in arguments)
+        count = self.count
+        if count is not None:
+            arguments = tuple(_counted(each, count) for each in arguments)
         try:
-            return getattr(self.own, function)(*arguments)
+            made = getattr(self.own, function)(*arguments)
+            return made.plain if isinstance(made, Counted) else made
         except Exception as error:
             where = f"codec {self.name}: {function} of {of}"
             raise ArgumentError(f"{where} raised {type(error).__name__}: {first_line(error)}") from error
@@ -606,6 +617,27 @@ class _MessageAdapter(_Adapter):
         with np.errstate(all="ignore"):
             values = np.asarray(self._answer("decode", of, wire.copy(), len(elements)))
         elements[...] = self._of_payload(values, dtype, elements.shape, of)
+
+
+def _counted(argument: Any, count: Count) -> Any:
+    """As a codec gets it that is counted."""
+    if isinstance(argument, np.ndarray):
+        return Counted(argument, count)
+    if isinstance(argument, Context):
+        return _CountedContext(count, argument)
+    return argument
+
+
+class _CountedContext:
+    """A context whose arrays count."""
+
+    def __init__(self, count: Count, context: Context):
+        self.__dict__.update(vars(context), _count=count, _context=context)
+        if context.state is not None:
+            self.state = Counted(context.state, count)
+
+    def random(self, shape: int | Sequence[int]) -> Counted:
+        return Counted(self._context.random(shape), self._count)
 
 
 def _kind(array: np.ndarray) -> str:

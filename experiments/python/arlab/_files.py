@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -138,15 +139,26 @@ def _remove_left_behind(folder: str, pattern: str) -> None:
 _FORMULA = re.compile("'*[=+\\-@\t\r].", re.DOTALL)
 
 
+#: What std::from_chars reads; float() also takes "-1_000", " -1" and digits of other scripts, which spreadsheets do not.
+_NUMBER = re.compile(r"-?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan(?:\([a-z0-9_]*\))?)", re.IGNORECASE)
+
+
+def _is_number(cell: str) -> bool:
+    if not _NUMBER.fullmatch(cell):
+        return False
+    digits = cell.lower().lstrip("-")
+    if digits[0] in "in":
+        return True
+    value = abs(float(cell))  # out of range is no number
+    return value <= sys.float_info.max and (value > 0 or not re.search("[1-9]", digits.partition("e")[0]))
+
+
 def guarded(cell: str) -> str:
     """A cell of CSV that spreadsheets take for text: an apostrophe before what they would run, unless that is a number.
 
     As the program writes it (guarded_cell in reference/csv.h).
     """
-    with suppress(ValueError):
-        float(cell)
-        return cell
-    return f"'{cell}" if _FORMULA.match(cell) else cell
+    return f"'{cell}" if _FORMULA.match(cell) and not _is_number(cell) else cell
 
 
 def unguarded(cell: Any) -> Any:

@@ -16,12 +16,19 @@ if TYPE_CHECKING:
 if (_DATA := Path(__file__).parent / "data").is_dir():
     _arlab.set_data_folder(str(_DATA))
 
-__all__ = ["Names", "Result", "ask", "first_line", "frame", "listed", "name_of_own", "pandas"]
+__all__ = ["Names", "Result", "ask", "call_of", "call_with", "first_line", "frame", "listed", "name_of_own", "pandas"]
 
 
 def ask(question: str, given: dict[str, Any], progress: Callable[[str], Any] | None = None) -> dict[str, Any]:
     """The answer of the lab, as figures; what is None is not said."""
-    return _arlab.ask(question, given, progress)[0]
+    return _arlab.ask(question, given, progress, call_of(question, given))[0]
+
+
+def call_of(question: str, given: dict[str, Any], *more: str) -> str:
+    """How Python has asked, on one line, for files of results."""
+    said = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    words = [f"{name}={value!r}" for name, value in said.items() if value is not None and name not in ("no_plots", "plot")]
+    return f"arlab.{question.replace('model ', 'models.')}({', '.join([*words, *more])})"
 
 
 def pandas() -> Any:
@@ -119,6 +126,22 @@ def name_of_own(name: Any, what: str) -> str:
     if not isinstance(name, str) or not name.isascii():
         raise ArgumentError(f"{what}'s name is {ascii(name)}: allowed is a text of a to z, 0 to 9, and _ - .")
     return name
+
+
+def call_with(function: Callable[..., Any], given: dict[str, Any], allowed: dict[str, tuple[Callable[[Any], bool], str]]) -> Any:
+    """Calls compiled code with named arguments; where it does not take them, says which is not as `allowed`, with what is in words."""
+    try:
+        return function(**given)
+    except TypeError:
+        for name, (is_allowed, words) in allowed.items():
+            if name in given and not is_allowed(given[name]):
+                raise ArgumentError(f"{name} is {ascii(given[name])}: allowed is {words}") from None
+        raise
+
+
+def is_count(bits: int) -> Callable[[Any], bool]:
+    """Whether a value is an integer from 0 on, of so many bits."""
+    return lambda value: hasattr(value, "__index__") and not isinstance(value, bool) and 0 <= value.__index__() < 2**bits
 
 
 def first_line(error: BaseException, most: int = 300) -> str:

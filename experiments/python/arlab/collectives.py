@@ -9,7 +9,7 @@ from arlab import _arlab
 from arlab._arlab import CodecState
 from arlab._arrays import as_given, tensors_of_ranks
 from arlab._errors import ArgumentError
-from arlab._tables import Result
+from arlab._tables import Result, call_with, is_count
 from arlab.schedules import Algorithm, Schedule, asked
 
 __all__ = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "Reduction", "Sum", "CodecState"]  # as the reference page lists them
@@ -84,22 +84,35 @@ class Reduction(Result):
         self.outputs = outputs
 
 
+_ALLOWED = {
+    "codec": (lambda value: isinstance(value, str), "the name of a codec"),
+    "accumulate": (lambda value: isinstance(value, str), "native or fp32"),
+    "block": (lambda value: value is None or is_count(32)(value), "an integer from 1 on"),
+    "threads": (is_count(32), "an integer from 0 on"),
+    "count": (lambda value: isinstance(value, bool), "True or False"),
+    "rounding_seed": (is_count(64), "an integer from 0 on, of 64 bits"),
+    "call": (is_count(32), "an integer from 0 on, of 32 bits"),
+    "state": (lambda value: value is None or isinstance(value, CodecState), "an arlab.CodecState()"),
+}
+
+
 def _run(tensors: Any, algorithm: str | Algorithm | Schedule, options: dict[str, Any], codec: str | None, **how: Any) -> Reduction:
     """`how`: the rest of what all_reduce takes."""
     ranks = tensors_of_ranks(tensors)
     first = ranks[0]
     what, given = asked(algorithm, options)
     channels = first.shape[-1] if len(first.shape) >= 2 else 0
-    data, figures = _arlab.run_collective(
-        algorithm=what,
-        options=given,
-        codec="" if how.get("like") and codec is None else first.dtype if codec is None else codec,
-        dtype=first.dtype,
-        elements=first.elements,
-        inputs=[memory.address for memory in ranks],
-        channels=channels if channels > 1 else 0,
+    named = {
+        "algorithm": what,
+        "options": given,
+        "codec": "" if how.get("like") and codec is None else first.dtype if codec is None else codec,
+        "dtype": first.dtype,
+        "elements": first.elements,
+        "inputs": [memory.address for memory in ranks],
+        "channels": channels if channels > 1 else 0,
         **how,
-    )
+    }
+    data, figures = call_with(_arlab.run_collective, named, _ALLOWED)
     like = tensors[0] if isinstance(tensors, Sequence) else tensors
     return Reduction(figures, as_given(data, first.dtype, (len(ranks), *first.shape), like))
 

@@ -23,6 +23,7 @@ A codec in NumPy, PyTorch or Triton against the reference's:
 from __future__ import annotations
 
 import io
+import inspect
 import json
 import os
 from functools import partial
@@ -347,7 +348,8 @@ def check_codec(
     subnormals, huge values, infinities and NaN, and lengths that are no whole blocks. decode is given the reference's wires.
 
     Args:
-        encode: takes a tensor of one dimension, returns its wire bytes, uint8 of one dimension. None: is not checked.
+        encode: takes a tensor of one dimension, returns its wire bytes, uint8 of one dimension. None: is not checked. One that takes
+            (tensor, dtype), as the vector pack calls it, is given the dtype's name, "fp16", and so is decode.
         decode: takes (wire, dtype, elements), returns the tensor. None: is not checked.
         codec: a name (see arlab.codecs()), or a folder that `arlab vectors` has written.
         dtype: "fp16", "bf16" or "fp32", or several; by default all that the codec takes.
@@ -375,18 +377,30 @@ def check_codec(
         return _compare_codec(_Functions(encode, decode, block, device), into, wanted)
 
 
+def _takes_two(encode: Any) -> bool:
+    """Whether it needs a second argument, or calls it dtype."""
+    try:
+        of = inspect.signature(encode).parameters.values()
+    except (TypeError, ValueError):  # what has no signature is called with a tensor
+        return False
+    places = [each for each in of if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return len(places) > 1 and (places[1].default is places[1].empty or places[1].name == "dtype")
+
+
 class _Functions:
     """Two functions of a codec, called with bytes."""
 
     def __init__(self, encode: Any, decode: Any, block: int | None, device: Any):
         self.encode, self.decode, self.block = encode, decode, block
+        self._named = block is None and encode is not None and _takes_two(encode)
         self._tensors: Any = NumpyTensors() if device is None else TorchTensors(device)
 
     def encoded(self, payload: np.ndarray, dtype: str, elements: int) -> np.ndarray:
         if self.block is not None:
             payload = self._filled(payload, elements)
         tensor = self._tensor(payload, dtype)
-        wire = self._called("encode", self.encode, tensor if self.block is None else tensor.reshape(-1, self.block))
+        more = [dtype] if self._named else []
+        wire = self._called("encode", self.encode, tensor if self.block is None else tensor.reshape(-1, self.block), *more)
         kind = str(getattr(wire, "dtype", type(wire).__name__)).removeprefix("torch.")
         if kind != "uint8" or (self.block is None and wire.ndim != 1):
             raise CheckError(f"encode gave {kind} of shape {tuple(getattr(wire, 'shape', ()))}: needed are bytes (uint8)")
@@ -397,7 +411,7 @@ class _Functions:
         kind = self._tensors.type_of(dtype)
         given = self._tensors.region(0, wire.reshape(-1))
         if self.block is None:
-            values = self._called("decode", self.decode, given, kind, elements)
+            values = self._called("decode", self.decode, given, dtype if self._named else kind, elements)
             _require_fit(values.dtype == kind, values.reshape(-1).shape[0] == elements, dtype, elements, values, "decode")
         else:
             values = self._called("decode", self.decode, given.reshape(wire.shape))

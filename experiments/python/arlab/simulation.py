@@ -13,7 +13,7 @@ from arlab._deprecated import renamed
 from arlab._errors import ArgumentError
 from arlab._files import read_whole, unguarded
 from arlab._questions import asks, options_in
-from arlab._tables import Names, Result, ask, frame, listed, pandas
+from arlab._tables import Names, Result, ask, call_of, frame, listed, pandas
 from arlab.schedules import Algorithm, Schedule, asked
 
 if TYPE_CHECKING:
@@ -206,7 +206,8 @@ def _answer(question: str, client: Any, workers: int | None, progress: Callable[
         return ask(question, given, progress)
     from arlab import distributed
 
-    run = _arlab.Run(question, given, progress)
+    called = call_of(question, {**given, "workers": workers}, *(["client=..."] if client is not None else []))
+    run = _arlab.Run(question, given, progress, called)
     try:
         with distributed.connected(client, workers) as there:
             run.open()
@@ -257,7 +258,7 @@ def select(**given: Any) -> Selection:
     """The fastest algorithm and codec by message size, under an error budget."""
     for name, field in (("min_sqnr_db", "min_sqnr"), ("algorithm", "algorithms"), ("codec", "codecs")):
         given[field] = given.pop(name, None)
-    data, _, drawing = _arlab.ask("select", given | {"plot": "drawing.png"}, None)
+    data, _, drawing = _arlab.ask("select", given | {"plot": "drawing.png"}, None, call_of("select", given))
     return Selection(data, drawing)
 
 

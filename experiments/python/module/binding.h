@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "reference/codecs/context.h"
+#include "reference/definitions.h"
 #include "reference/dtype.h"
 #include "reference/error.h"
 
@@ -126,6 +127,16 @@ void call_python(const KeptFunction& function, Call call) {
     if (!error.matches(PyExc_Exception)) throw;
     throw RaisedInPython(std::move(error));
   }
+}
+
+/// What tells a definition from others, as a function of Python without arguments says when it is asked.
+inline void keep_python_fingerprint(const std::string& kind, const std::string& name,
+                                    const nb::callable& fingerprint) {
+  keep_fingerprint(kind, name, [function = KeptFunction(fingerprint)] {
+    std::string text;
+    call_python(function, [&](nb::handle python) { text = nb::cast<std::string>(python()); });
+    return text;
+  });
 }
 
 }  // namespace arlab::python

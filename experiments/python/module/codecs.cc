@@ -116,7 +116,8 @@ void register_python_codec(const std::string& name, const std::string& summary,
                            const std::optional<nb::callable>& of_message,
                            const std::optional<nb::callable>& measure,
                            const std::optional<nb::callable>& add, const nb::callable& encode,
-                           const nb::callable& decode) {
+                           const nb::callable& decode, const nb::callable& fingerprint,
+                           bool is_guess) {
   // What a call of Python and NumPy costs is little beside what they do with so many elements.
   constexpr std::size_t kElementsOfACall = std::size_t{1} << 18;
   CodecInfo info{.name = name,
@@ -143,6 +144,8 @@ void register_python_codec(const std::string& name, const std::string& summary,
   }
   register_codec(std::make_shared<PythonCodec>(std::move(info), std::move(by_dtype), of_message,
                                                measure, add, encode, decode));
+  keep_python_fingerprint("codec", name, fingerprint);
+  keep_guess(name, is_guess);
 }
 
 nb::dict info_of(const std::string& codec) {
@@ -203,15 +206,16 @@ void define_codecs(nb::module_& module) {
              nb::arg("saturating"), nb::arg("encode_ops"), nb::arg("decode_ops"),
              nb::arg("uses_context"), nb::arg("has_state"), nb::arg("is_variable"),
              nb::arg("of_message").none(), nb::arg("measure").none(), nb::arg("add").none(),
-             nb::arg("encode"), nb::arg("decode"));
+             nb::arg("encode"), nb::arg("decode"), nb::arg("fingerprint"), nb::arg("is_guess"));
+  module.def("guessed_codecs", guessed_codecs);
   module.def("random_numbers", random_numbers);
-  module.def("register_codebook", [](const std::string& name, const std::vector<float>& levels) {
-    register_codebook(name, levels);
-  });
+  module.def("register_codebook",
+             [](const std::string& name, std::size_t group, const std::vector<float>& levels) {
+               register_codebook(name, group, levels);
+             });
   module.def("codebook", [](const std::string& name) {
-    const auto levels = find_codebook(name);
-    if (!levels) fail("unknown codebook {}", quote(name));
-    return std::vector<float>(levels->level.begin(), levels->level.begin() + levels->count);
+    const CodebookLevels levels = codebook_named(name);
+    return std::vector<float>(levels.level.begin(), levels.level.begin() + levels.count);
   });
   module.def("split_codecs", [](const std::string& codecs) {
     AlgorithmOptions options;

@@ -137,6 +137,10 @@ void define_collectives(nb::module_& module) {
       .def("__copy__", [](const CodecState& state) { return state; })
       .def("__deepcopy__", [](const CodecState& state, const nb::dict&) { return state; });
   module.def("program", program, nb::arg("arguments"));
+  module.def("set_setup", [](const std::string& file, const std::string& hash) {
+    lab::set_setup({file, hash});
+  });
+  module.def("definitions_made", [] { return definitions_made(); });
   module.def("set_data_folder", [](const std::string& folder) { lab::set_data_folder(folder); });
 }
 

@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/pair.h>
 
+#include "experiments/lab/files.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/question.h"
 #include "experiments/lab/simulate.h"
@@ -25,8 +26,10 @@ nb::object simulate(const nb::object& algorithm, const nb::dict& asked) {
 }
 
 /// The figures of the answer, what a verdict "no" says, and the data of a picture; the latter two or nothing. `progress` gets
-/// what is said on the way, or is None.
-nb::tuple ask(const std::string& name, const nb::dict& given, const nb::object& progress) {
+/// what is said on the way, or is None. `called`: how it was asked, for files.
+nb::tuple ask(const std::string& name, const nb::dict& given, const nb::object& progress,
+              const std::string& called) {
+  lab::set_command_line(called);
   const lab::Asked asked = lab::question_named(name).ask();
   set_fields(asked.fields, given);
   require_relations(asked.fields);
@@ -75,7 +78,8 @@ void define_questions(nb::module_& module) {
     }
     return all;
   });
-  module.def("ask", ask, nb::arg("question"), nb::arg("given"), nb::arg("progress").none());
+  module.def("ask", ask, nb::arg("question"), nb::arg("given"), nb::arg("progress").none(),
+             nb::arg("called") = "arlab");
   module.def("simulate", simulate, nb::arg("algorithm").none(), nb::arg("asked"));
 }
 

@@ -5,20 +5,32 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "reference/words.h"
+
 namespace arlab::python {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A number or a text as a text; nothing for others.
+/// A number that is whole, such as 64e6 or one of NumPy's, as an integer; nothing for others.
+std::optional<nb::object> whole_number(nb::handle value) {
+  if (nb::isinstance<nb::bool_>(value)) return std::nullopt;
+  const bool is_index = PyIndex_Check(value.ptr()) != 0;
+  if (!is_index && !nb::isinstance<nb::float_>(value)) return std::nullopt;
+  if (!is_index && !nb::cast<bool>(value.attr("is_integer")())) return std::nullopt;
+  PyObject* const number = is_index ? PyNumber_Index(value.ptr()) : PyNumber_Long(value.ptr());
+  if (number != nullptr) return nb::steal(number);
+  PyErr_Clear();  // an array of several
+  return std::nullopt;
+}
+
+/// A whole number or a text as a text; nothing for others.
 std::optional<std::string> text_of(nb::handle value) {
   std::string text;
   if (nb::isinstance<nb::bool_>(value)) return std::nullopt;
   if (nb::try_cast(value, text)) return text;
-  if (!nb::isinstance<nb::int_>(value)) {
-    if (!nb::hasattr(value, "__fspath__")) return std::nullopt;
-    return nb::cast<std::string>(nb::str(value));
-  }
+  if (const auto number = whole_number(value)) return nb::cast<std::string>(nb::str(*number));
+  if (!nb::hasattr(value, "__fspath__")) return std::nullopt;
   return nb::cast<std::string>(nb::str(value));
 }
 
@@ -43,14 +55,15 @@ FieldValue value_of(const Field& field, nb::handle value) {
   if (value.is_none()) return {};
   if (std::holds_alternative<Text>(field.kind) || std::holds_alternative<Texts>(field.kind)) {
     const auto texts = texts_of(value);
-    if (!texts) fail("{}: allowed is a text or a number, or several", field.name);
+    if (!texts) fail("{}: allowed is a text or a whole number, or several", field.name);
     const std::string text = fmt::format("{}", fmt::join(*texts, ","));
     if (text.find('\0') != text.npos) fail("{}: it has a character NUL", field.name);
     if (std::holds_alternative<Texts>(field.kind)) return *texts;
     return text;
   }
   if (nb::isinstance<nb::bool_>(value) && nb::try_cast(value, flag)) return flag;
-  if (nb::try_cast(value, count)) {
+  const std::optional<nb::object> whole = whole_number(value);
+  if (whole && nb::try_cast(*whole, count)) {
     if (count < 0) return static_cast<double>(count);
     return static_cast<std::uint64_t>(count);
   }
@@ -93,7 +106,8 @@ void set_fields(const std::vector<BoundField>& fields, const nb::dict& values) {
     if (bound == nullptr) {
       std::vector<std::string> known;
       for (const BoundField& each : fields) known.push_back(each.field.name);
-      fail("unknown option {}: known are {}", quote(name), fmt::join(known, ", "));
+      fail("unknown option {}: {}known are {}", quote(name), did_you_mean(name, known),
+           fmt::join(known, ", "));
     }
     bound->set(value_of(bound->field, value), name);
   }

@@ -1,5 +1,7 @@
 // Schedules, the builder that writes them, and algorithms that are written in Python.
 
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -10,6 +12,7 @@
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule_builder.h"
 #include "reference/collectives/schedule_json.h"
+#include "reference/words.h"
 #include "sim/library/library_plan.h"
 
 namespace arlab::python {
@@ -20,6 +23,13 @@ Schedule make(const nb::object& algorithm, std::uint32_t ranks, std::uint64_t el
               std::uint64_t alignment, const nb::dict& options) {
   const lab::CollectiveSpec asked = collective_spec(algorithm, options);
   return without_python([&] { return asked.make(ranks, elements, alignment); });
+}
+
+Schedule make_marked(const std::string& algorithm, std::uint32_t ranks, std::uint64_t elements,
+                     std::uint64_t alignment, const nb::dict& options) {
+  const lab::CollectiveSpec asked = collective_spec(nb::str(algorithm.c_str()), options);
+  return without_python(
+      [&] { return lab::marked_schedule(algorithm, asked.request(ranks, elements, alignment)); });
 }
 
 nb::dict check_of(const Schedule& schedule) {
@@ -67,12 +77,13 @@ auto checked(Call call) {
 }
 
 Collective collective_of(const std::string& name) {
-  std::string known;
+  std::vector<std::string> known;
   for (const Collective collective : kCollectives) {
     if (name_of(collective) == name) return collective;
-    known += (known.empty() ? "" : ", ") + std::string(name_of(collective));
+    known.emplace_back(name_of(collective));
   }
-  fail("unknown collective {}: known are {}", quote(name), known);
+  fail("unknown collective {}: {}known are {}", quote(name), did_you_mean(name, known),
+       fmt::join(known, ", "));
 }
 
 /// A builder as Python has it: it knows the request that it is for.
@@ -98,7 +109,8 @@ struct Builder {
 
 void register_python_algorithm(const std::string& name, const std::string& summary,
                                const std::string& source, const std::string& collective,
-                               bool has_inner_codec, const nb::callable& write) {
+                               bool has_inner_codec, const nb::callable& write,
+                               const nb::callable& fingerprint) {
   const auto function = std::make_shared<KeptFunction>(write);
   const Collective wanted = collective_of(collective);
   Algorithm algorithm;
@@ -117,6 +129,7 @@ void register_python_algorithm(const std::string& name, const std::string& summa
     return std::move(*schedule);
   };
   register_algorithm(std::move(algorithm));
+  keep_python_fingerprint("algorithm", name, fingerprint);
 }
 
 void define_builder(nb::module_& module) {
@@ -247,6 +260,7 @@ void define_schedules(nb::module_& module) {
            })
       .def("to_json", json_of);
   module.def("make_schedule", make);
+  module.def("make_marked_schedule", make_marked);
   module.def("schedule_from_json", from_json, nb::arg("text"), nb::arg("elements").none(),
              nb::arg("alignment"));
   module.def("default_group_size", [](Rank ranks) { return default_group_size(ranks); });

@@ -20,12 +20,16 @@ struct CodebookLevels {
 /// Throws InvalidInput unless there are 2 to 256 levels, finite and ascending, of magnitudes up to 2^100, and one is not 0.
 CodebookLevels codebook_levels(std::string_view name, std::span<const float> levels);
 
-/// Makes a codebook known at run time, as NAME-g32, -g64 and so on, in place of the one of that name that was made known so.
-/// Throws InvalidInput for levels as above, and for a name that is none or is that of another codec. Thread-safe.
-void register_codebook(const std::string& name, std::span<const float> levels);
+/// Makes a codebook known at run time as the codec NAME-g<GROUP>, in place of the one of that name and group that was made known
+/// so. Of another group, the same name may have other levels. Throws InvalidInput for levels as above, for a group that is not
+/// allowed, and for a name that is none or makes that of another codec. Thread-safe.
+void register_codebook(const std::string& name, std::size_t group, std::span<const float> levels);
 
-/// The levels that a name has which goes on with -g<G>; those of nf4 and e4m3b15 are always there.
-std::optional<CodebookLevels> find_codebook(std::string_view name);
+/// The levels of a codec NAME-g<GROUP>; those of nf4 and e4m3b15 are always there, with every group.
+std::optional<CodebookLevels> find_codebook(std::string_view codec);
+
+/// The same, also of a NAME without its group. Throws InvalidInput where there is none, or where groups have different ones.
+CodebookLevels codebook_named(std::string_view name);
 
 template <std::size_t kElements>
 struct Codebook {
@@ -82,9 +86,7 @@ struct Codebook {
     return "<codebook>-g<G> (nf4, e4m3b15 or a registered one; G: 32, 64, 128)";
   }
   static std::optional<Codebook> parse(std::string_view name) {
-    const std::string group = fmt::format("-g{}", kElements);
-    if (!name.ends_with(group)) return std::nullopt;
-    name.remove_suffix(group.size());
+    if (!name.ends_with(fmt::format("-g{}", kElements))) return std::nullopt;
     const std::optional<CodebookLevels> levels = find_codebook(name);
     return levels ? std::optional(Codebook{*levels}) : std::nullopt;
   }

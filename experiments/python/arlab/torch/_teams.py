@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 
-from arlab._errors import ArgumentError
+import arlab
+from arlab import _arlab
+from arlab._errors import ArgumentError, Error
 from arlab.torch._meeting import Meeting as _Meeting
 
 if TYPE_CHECKING:
@@ -63,14 +65,13 @@ class Options:
 
 def takes(codec: str | None, dtype: torch.dtype | None) -> bool:
     """Whether a codec takes the dtype. Raises ArgumentError for a name that is none."""
-    return codec is None or DTYPES.get(dtype) in _dtypes_of(codec)  # type: ignore[arg-type]
+    return codec is None or DTYPES.get(dtype) in _dtypes_of(codec, _arlab.definitions_made())  # type: ignore[arg-type]
 
 
-@functools.cache
-def _dtypes_of(codec: str) -> frozenset[str]:
-    from arlab import codec_info
-
-    return frozenset(codec_info(codec)["dtypes"])
+@functools.lru_cache(256)
+def _dtypes_of(codec: str, definitions: int) -> frozenset[str]:
+    """`definitions`: how many there have been, as a name may be defined again."""
+    return frozenset(arlab.codec_info(codec)["dtypes"])
 
 
 # ---------------------------------------------------------------- the ranks of a group

@@ -1,0 +1,290 @@
+"""What a codec in Python does with each element, counted while it runs: arrays that count what NumPy is asked to do with them.
+
+They are no arrays of NumPy, so that nothing gets past them in silence: whatever makes a plain array of one (a table that is indexed
+with one, an `out` that was there before, a loop over numbers) is seen, and the count is then said to be a guess. While a codec is
+counted, arrays that it makes by np.zeros, np.asarray and the like count, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import threading
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+__all__ = ["Count", "Counted", "counting"]
+
+#: Functions and methods that move elements, or say something of an array, and calculate nothing.
+_MOVES = set(
+    "append array_split asarray_chkfinite atleast_1d atleast_2d atleast_3d block broadcast_arrays broadcast_to can_cast column_stack"
+    " concatenate concat copy copyto delete diag diagonal dsplit dstack empty_like expand_dims fill flatten flip fliplr flipud full_like hsplit"
+    " hstack imag insert iscomplexobj isrealobj ix_ matrix_transpose may_share_memory min_scalar_type moveaxis ndim newbyteorder ones_like pad"
+    " permute_dims ravel real repeat reshape resize result_type rollaxis roll rot90 row_stack setflags shape shares_memory size"
+    " sliding_window_view split squeeze stack swapaxes tile transpose tril triu unstack view vsplit vstack zeros_like byteswap item".split()
+)
+#: Operations per element of the largest array that comes or goes, of all others one.
+_OPERATIONS = {
+    "allclose": 6, "average": 3, "clip": 2, "cross": 6, "gradient": 2, "isclose": 6, "nan_to_num": 6, "nanmax": 2, "nanmean": 3,
+    "nanmin": 2, "nanstd": 6, "nansum": 2, "nanvar": 6, "packbits": 2, "ptp": 2, "round": 3, "around": 3, "std": 4, "unpackbits": 2, "var": 4,
+}  # fmt: skip
+_SORTS = set("argpartition argsort lexsort median nanmedian nanpercentile nanquantile partition percentile quantile sort sort_complex"
+             " unique unique_all unique_counts unique_inverse unique_values union1d intersect1d setdiff1d isin in1d".split())  # fmt: skip
+_SEARCHES = {"digitize", "histogram", "histogram_bin_edges", "interp", "searchsorted"}
+_PRODUCTS = {"dot", "inner", "matmul", "matvec", "outer", "kron", "tensordot", "vdot", "vecdot", "vecmat"}
+#: Of one dimension with another.
+_SLIDES = {"convolve", "correlate"}
+
+
+class Count:
+    """Operations so far, and whether some may be missing."""
+
+    def __init__(self) -> None:
+        self.operations = 0.0
+        self.is_guess = False
+
+    def add(self, name: str, inputs: list[np.ndarray], made: list[np.ndarray], named: dict[str, Any]) -> None:
+        """What a function of NumPy has done."""
+        largest = max((each.size for each in (*inputs, *made)), default=0)
+        sizes = sorted((each.size for each in inputs), reverse=True)
+        if name in _MOVES:
+            return
+        if name in _SORTS:
+            axis = named.get("axis", -1)
+            along = inputs[0].shape[axis] if inputs and inputs[0].ndim and isinstance(axis, int) else largest
+            self.operations += largest * max(math.log2(max(along, 1)), 1)
+        elif name in _SEARCHES:
+            self.operations += largest * max(math.log2(max(sizes[-1] if len(sizes) > 1 else 10, 2)), 1) + (3 * largest if name == "interp" else 0)
+        elif name in _PRODUCTS:
+            # A product and a sum for each number of the result and each that it is summed over; without these, a product.
+            out = max((each.size for each in made), default=1)
+            terms = max(math.prod(sizes[:2]) / max(out, 1), 1) if len(sizes) > 1 else 1
+            if name in ("matmul", "dot", "vecdot", "matvec", "vecmat", "inner") and inputs and inputs[0].ndim:
+                terms = inputs[0].shape[-1 if name != "vecmat" else -1]
+            elif name == "tensordot":
+                terms = math.sqrt(math.prod(sizes[:2]) / max(out, 1))
+            self.operations += out * (2 * terms if name not in ("outer", "kron") else 1)
+        elif name in _SLIDES:
+            self.operations += 2 * math.prod(sizes[:2])
+        elif name == "select":
+            self.operations += largest * max(len(inputs) // 2, 1)
+        else:
+            self.operations += largest * _OPERATIONS.get(name, 1)
+
+
+def _plain(value: Any) -> Any:
+    """The same without arrays that count, also in tuples, lists and dicts."""
+    if isinstance(value, Counted):
+        return value.plain
+    if type(value) in (tuple, list):
+        return type(value)(map(_plain, value))
+    if type(value) is dict:
+        return {key: _plain(each) for key, each in value.items()}
+    return value
+
+
+def _arrays(value: Any) -> list[np.ndarray]:
+    if isinstance(value, Counted):
+        return [value.plain]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return [np.asarray(value)]
+    if isinstance(value, (tuple, list)):
+        return [array for each in value for array in _arrays(each)]
+    return []
+
+
+class Counted(NDArrayOperatorsMixin):
+    """An array that counts what NumPy does with it."""
+
+    __array_priority__ = 1000
+
+    def __init__(self, plain: np.ndarray, count: Count):
+        self.plain, self.count = plain, count
+
+    def _wrapped(self, made: Any, given: tuple[Any, ...] = ()) -> Any:
+        """Arrays of a result that count, too; of `given` the very objects."""
+        if isinstance(made, np.ndarray):
+            for each in given:
+                if isinstance(each, Counted) and each.plain is made:
+                    return each
+            return Counted(made, self.count)
+        if isinstance(made, tuple) and type(made) is not tuple and hasattr(made, "_fields"):  # as of unique_counts
+            return type(made)(*(self._wrapped(each, given) for each in made))
+        return type(made)(self._wrapped(each, given) for each in made) if type(made) in (tuple, list) else made
+
+    # ---- functions of NumPy
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
+        outs = named.get("out", ())
+        # Whoever goes on with an array that does not count is not seen.
+        if any(isinstance(each, np.ndarray) for each in outs):
+            self.count.is_guess = True
+        made = getattr(ufunc, method)(*map(_plain, inputs), **{key: _plain(each) for key, each in named.items()})
+        name = ufunc.__name__ if ufunc.signature else ""
+        self.count.add(name, _arrays(inputs), _arrays(made), named)
+        return self._wrapped(made, outs)
+
+    def __array_function__(self, function: Callable[..., Any], _: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        name = function.__name__
+        if _has_function((*inputs, *named.values())):
+            self.count.is_guess = True  # what it does with plain arrays is its own matter
+        if isinstance(named.get("out"), np.ndarray) or (name == "copyto" and isinstance(inputs[0], np.ndarray)):
+            self.count.is_guess = True
+        made = function(*map(_plain, inputs), **{key: _plain(each) for key, each in named.items()})
+        arrays = _arrays(inputs) + _arrays(list(named.values()))
+        if (function.__module__ or "").startswith(("numpy.fft", "numpy.linalg")) or name in ("einsum", "einsum_path"):
+            self._add_algebra(function.__module__ or "", name, inputs, arrays, _arrays(made))
+        elif name == "copyto" and "where" in named:
+            self.count.add("where", arrays, [], {})
+        elif name in ("select", "choose", "piecewise"):
+            self.count.add("select", arrays, _arrays(made), {})
+        else:
+            self.count.add(name, arrays, _arrays(made), named)
+        return self._wrapped(made, (named.get("out"),))
+
+    def _add_algebra(self, module: str, name: str, inputs: tuple[Any, ...], arrays: list[np.ndarray], made: list[np.ndarray]) -> None:
+        largest = max((each.size for each in (*arrays, *made)), default=0)
+        if name == "einsum" and inputs and isinstance(inputs[0], str) and "..." not in inputs[0]:
+            of_label: dict[str, int] = {}
+            for labels, array in zip(inputs[0].split("->")[0].replace(" ", "").split(","), arrays):
+                of_label |= dict(zip(labels, array.shape))
+            self.count.operations += max(len(arrays), 2) * math.prod(of_label.values())
+        elif module.startswith("numpy.fft"):
+            self.count.operations += 5 * largest * max(math.log2(max(largest, 2)), 1)
+        elif name in ("norm", "vector_norm", "matmul", "einsum_path", "cross", "diagonal", "trace", "outer", "vecdot"):
+            self.count.add("dot" if name in ("matmul", "vecdot") else name, arrays, made, {})
+        else:  # a matrix is solved, or taken apart
+            self.count.operations += largest * max((each.shape[-1] for each in arrays if each.ndim), default=1)
+
+    # ---- what an array has
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("plain", "count"):
+            raise AttributeError(name)
+        found = getattr(self.plain, name)
+        if name in ("tobytes", "tolist", "tofile", "dump", "dumps", "data", "ctypes", "base", "flat", "item"):
+            self.count.is_guess = True
+        if isinstance(found, np.ndarray):
+            return Counted(found, self.count)
+        if not callable(found) or isinstance(found, np.dtype):
+            return found
+
+        def method(*inputs: Any, **named: Any) -> Any:
+            if isinstance(named.get("out"), np.ndarray):
+                self.count.is_guess = True
+            made = found(*map(_plain, inputs), **{key: _plain(each) for key, each in named.items()})
+            self.count.add(name, [self.plain, *_arrays(inputs)], _arrays(made), named)
+            return self._wrapped(made, (named.get("out"),))
+
+        return method
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("plain", "count"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.plain, name, value)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self.plain[_plain(index)]
+        if _is_gathered(index):
+            self.count.add("take", [], _arrays(found), {})
+        return self._wrapped(found)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        place = _plain(index)
+        self.plain[place] = _plain(value)
+        if _is_gathered(index):
+            self.count.add("put", [], [self.plain[place]], {})
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def __iter__(self) -> Any:
+        if self.plain.ndim < 2:  # numbers
+            self.count.is_guess = True
+        return iter([self._wrapped(each) for each in self.plain])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        self.count.is_guess = True
+        return np.array(self.plain, dtype) if copy else np.asarray(self.plain, dtype)
+
+    def __bool__(self) -> bool:
+        return bool(self.plain)
+
+    def __float__(self) -> float:
+        return float(self.plain)
+
+    def __int__(self) -> int:
+        return int(self.plain)
+
+    def __index__(self) -> int:
+        return self.plain.__index__()
+
+    def __contains__(self, value: Any) -> bool:
+        return _plain(value) in self.plain
+
+    def __copy__(self) -> Counted:
+        return Counted(self.plain.copy(), self.count)
+
+    def __deepcopy__(self, _: Any) -> Counted:
+        return Counted(self.plain.copy(), self.count)
+
+    def __repr__(self) -> str:
+        return repr(self.plain)
+
+
+#: What makes arrays without asking those that it is given.
+_MAKERS = (
+    "arange", "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "empty", "eye", "full", "identity", "linspace", "ones",
+    "require", "zeros",
+)  # fmt: skip
+_lock = threading.Lock()
+
+
+@contextmanager
+def counting(with_makers: bool = True) -> Iterator[Count]:
+    """A count, to which arrays belong that a codec makes meanwhile in this thread; without `with_makers` they are plain ones."""
+    count, thread = Count(), threading.get_ident()
+
+    def maker(make: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(make)
+        def made(*inputs: Any, **named: Any) -> Any:
+            array = make(*map(_plain, inputs), **{key: _plain(each) for key, each in named.items()})
+            if threading.get_ident() != thread or _is_ours(sys._getframe(1)):
+                return array
+            given = _arrays(inputs)
+            if given and any(each.dtype != array.dtype for each in given):
+                count.add("astype", given, [], {})
+            return Counted(array, count)
+
+        return made
+
+    with _lock:
+        before = {name: getattr(np, name) for name in _MAKERS if with_makers}
+        try:
+            for name, make in before.items():
+                setattr(np, name, maker(make))
+            yield count
+        finally:
+            for name, make in before.items():
+                setattr(np, name, make)
+
+
+def _has_function(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_has_function, value))
+    return callable(value) and not isinstance(value, (type, np.dtype, Counted))
+
+
+def _is_ours(frame: Any) -> bool:
+    return frame.f_globals.get("__name__", "").partition(".")[0] in ("arlab", "numpy")
+
+
+def _is_gathered(index: Any) -> bool:
+    """Whether elements are picked one by one, by numbers or by a mask."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(each, (Counted, np.ndarray, list)) for each in parts)

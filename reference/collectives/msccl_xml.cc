@@ -493,8 +493,7 @@ class RaceCheck {
     };
     const auto reads = [&](Piece& piece, const auto& text) { read(piece, i, text); };
     if (step.reads_from()) each(step.from, reads);
-    if (step.reads_to()) each(step.to, reads);
-    if (step.stores) {
+    if (step.stores) {  // also what `re` reads there
       each(step.to, [&](Piece& piece, const auto& text) { write(piece, i, "writes", text); });
       if (step.reads_from()) require_apart(step, block.rank, where);
     }

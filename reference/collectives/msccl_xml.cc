@@ -420,6 +420,8 @@ class Clocks {
     std::vector<std::uint32_t> now(width_);
     for (std::uint32_t i = 0; i < order.size(); ++i) {
       std::uint32_t& row = row_of_block[order[i].block];
+      row_[i] = row;
+      if (order[i].waited == kNone && order[i].sender == kNone) continue;
       now.assign(begin_of(row), begin_of(row) + width_);
       bool is_new = false;
       for (const std::uint32_t before : {order[i].waited, order[i].sender}) {

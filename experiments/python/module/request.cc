@@ -15,6 +15,12 @@ std::optional<std::string> text_of(nb::handle value) {
   std::string text;
   if (nb::isinstance<nb::bool_>(value)) return std::nullopt;
   if (nb::try_cast(value, text)) return text;
+  if (nb::isinstance<nb::float_>(value)) {
+    // 64e6 is a count, too.
+    const bool is_whole = nb::cast<bool>(value.attr("is_integer")());
+    return nb::cast<std::string>(
+        nb::str(is_whole ? nb::int_(value) : nb::object(nb::borrow(value))));
+  }
   if (!nb::isinstance<nb::int_>(value)) {
     if (!nb::hasattr(value, "__fspath__")) return std::nullopt;
     return nb::cast<std::string>(nb::str(value));

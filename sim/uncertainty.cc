@@ -59,7 +59,7 @@ std::vector<Elasticity> elasticities_of(const Topology& topology,
   for_each_quantity(topology, [&](const std::string& key, const Quantity& quantity) {
     // How many there are, and how work is cut, is a choice.
     const bool is_choice = key == "library.channels" || key == "library.nvls.chunk_bytes" ||
-                           key == "blocks.tile_elements";
+                           key == "blocks.tile_elements" || key == "device.memory_gb";
     const bool is_missing = is_optional_quantity(key) && !is_given(quantity);
     const double value = quantity.value;
     if (value == 0 || is_choice || is_missing || !is_named(keys, key)) return;

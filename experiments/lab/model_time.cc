@@ -23,7 +23,9 @@ namespace {
 constexpr std::uint32_t kMostTokens = 1 << 24;
 constexpr std::uint32_t kMostBatch = 1 << 16;
 constexpr std::uint32_t kMostServed = 1 << 12;
+constexpr double kLeastRate = 1e-9;
 constexpr double kMostRate = 1e6;
+constexpr double kBytesPerGib = 1 << 30;
 
 struct ModelTimeRequest {
   std::string model;
@@ -35,6 +37,7 @@ struct ModelTimeRequest {
   std::string overlap = "none";
   std::string kernels = "fused";
   std::string combine = "none";
+  std::string weight_bits;
   std::string trace;
   std::optional<std::uint32_t> ranks;
   std::optional<std::uint32_t> tokens;
@@ -54,7 +57,8 @@ struct ModelTimeRequest {
     if (algorithm.empty()) algorithm = library ? "ring" : "two_shot";
     if (!trace.empty()) require_output_file(trace);
     const Topology t = find_topology(topology);
-    const ModelShape shape = find_model(model);
+    ModelShape shape = find_model(model);
+    if (!weight_bits.empty()) shape.weights = changed(shape.weights, weight_bits, shape.matrices());
     const InferenceStep step = make_step(t);
     const Overlap overlaps =
         member_named(overlap, "--overlap", std::span<const Overlap>(kOverlaps));
@@ -112,13 +116,51 @@ struct ModelTimeRequest {
     if (!serves && (max_batch || max_tokens)) {
       fail("--max-batch and --max-tokens are of requests that arrive: --rate or --arrivals");
     }
-    if (rate && !(*rate > 0 && *rate <= kMostRate)) {
-      fail("--rate is {}: allowed is above 0 to {} requests per second", *rate, kMostRate);
+    if (rate && !(*rate >= kLeastRate && *rate <= kMostRate)) {
+      fail("--rate is {}: allowed is {} to {} requests per second", *rate, kLeastRate, kMostRate);
     }
     if (serves && phase != "prefill") {
       fail("--phase {} is of one step; requests that arrive go through both phases", phase);
     }
     return serves;
+  }
+
+  // ---------------------------------------------------------------- weights and memory
+
+  /// Bits of the weights by kind, and whether the memory holds them with the keys and values of a
+  /// step, which are those of `sequences`.
+  static std::vector<Figure> memory_figures(const ModelShape& shape, const InferenceStep& step,
+                                            const Topology& t, std::string_view sequences) {
+    const MemoryNeed need = memory_of(shape, step);
+    const double weights = need.weights / kBytesPerGib;
+    const double kept = need.kept / kBytesPerGib;
+    const std::vector<WeightMatrix> matrices = shape.matrices();
+    const Quantity& memory = t.device.memory_gb;
+    const std::string needed =
+        fmt::format("{:.4g} GiB of weights and {:.3g} GiB of KV cache{}", weights, kept, sequences);
+    Figure fits{"fits_memory", nullptr, needed + ": the memory of the GPUs is not known"};
+    if (memory.value > 0) {
+      const bool fit = weights + kept <= memory.value;
+      fits.value = fit;
+      fits.note = fmt::format("{} {} {} GiB of each GPU", needed,
+                              fit ? "fit into the" : "do not fit into the", memory.value);
+    }
+    return {{"weight_bits", mean_bits(shape.weights, matrices),
+             fmt::format("on average: {} ({}); products at the rate of 16-bit values",
+                         describe(shape.weights, matrices), shape.weights.source)},
+            {"weights_gib", weights, "GiB on each GPU"},
+            {"kv_cache_gib", kept, "GiB on each GPU"},
+            {"memory_gib", memory.value > 0 ? Cell(memory.value) : Cell(),
+             memory.value > 0 ? "GiB of each GPU: " + memory.note : "not known"},
+            fits};
+  }
+
+  static Figure weight_detail(const ModelShape& shape) {
+    Json kinds = Json::object();
+    for (const WeightMatrix& matrix : shape.matrices()) {
+      kinds[std::string(name_of(matrix.kind))] = shape.weights.of(matrix.kind);
+    }
+    return {"weight_bits_by_kind", Cell(kinds)};
   }
 
   /// How requests fare, and how many could be served; the latter of a Poisson process only.
@@ -168,6 +210,26 @@ struct ModelTimeRequest {
     const auto of = [](const Served& served, auto figure) {
       return served.times ? Cell(figure(*served.times)) : Cell();
     };
+    // No more is kept than by a full batch of the longest.
+    InferenceStep fullest = like;
+    fullest.phase = Phase::prefill;
+    fullest.batch = std::min<std::uint64_t>(limits.sequences, all.size());
+    fullest.tokens = 0;
+    for (const ServedRequest& each : all) {
+      fullest.tokens = std::max<std::uint64_t>(
+          fullest.tokens, std::uint64_t{each.prompt_tokens} + each.output_tokens);
+    }
+    const auto too_many = [&](const Served& served) {
+      return served.capacity_per_s && !served.times;
+    };
+    std::string overload;
+    if (too_many(ours) || too_many(uncompressed)) {
+      overload = fmt::format(
+          "--rate {} is not below the {:.4g} requests/s that can be served{}: the queue grows "
+          "without end, so that no latency is told; --arrivals takes a trace that ends",
+          *rate, *(too_many(ours) ? ours : uncompressed).capacity_per_s,
+          too_many(ours) ? "" : " uncompressed");
+    }
     Result report{
         "arlab.model.serving/1",
         {{"model", shape.name},
@@ -186,8 +248,11 @@ struct ModelTimeRequest {
          {"rate_per_s", rate ? Cell(*rate) : Cell(), "requests per second, at random (Poisson)"},
          {"max_batch", limits.sequences, "sequences at once"},
          {"max_tokens", limits.tokens, "of the prompts of one prefill"},
+         {"capacity_per_s", ours.capacity_per_s, "requests per second that can be served"},
+         {"uncompressed_capacity_per_s", uncompressed.capacity_per_s},
          load_of(ours, "load"),
          load_of(uncompressed, "uncompressed_load"),
+         {"overload", overload.empty() ? Cell() : Cell(overload)},
          {"mean_batch", of(ours, [](const ServingTimes& s) { return s.mean_batch; }),
           "sequences that get a token at once"},
          {"most_waiting", of(ours, [](const ServingTimes& s) { return s.most_waiting; }),
@@ -200,6 +265,10 @@ struct ModelTimeRequest {
         {{"latency", "mean_us", "p50_us", "p90_us", "p99_us", "uncompressed_mean_us",
           "uncompressed_p50_us", "uncompressed_p90_us", "uncompressed_p99_us"},
          {}}};
+    const std::string sequences = fmt::format(" of {} sequences at most", fullest.batch);
+    const std::vector<Figure> memory = memory_figures(shape, fullest, t, sequences);
+    report.figures.insert(report.figures.end() - 1, memory.begin(), memory.end());
+    report.details = {weight_detail(shape)};
     for (const auto& [name, member] : {std::pair("ttft", &ServingTimes::first_token),
                                        std::pair("tpot", &ServingTimes::per_token),
                                        std::pair("itl", &ServingTimes::between_tokens)}) {
@@ -260,6 +329,9 @@ struct ModelTimeRequest {
         {{"operation", "kind", "batch", "count", "kernels", "flop", "bytes", "elements", "us",
           "total_us", "share", "bound"},
          {}}};
+    const std::vector<Figure> memory = memory_figures(shape, step, t, "");
+    report.figures.insert(report.figures.end() - 1, memory.begin(), memory.end());
+    report.details = {weight_detail(shape)};
     for (const TimedOperation& each : time.operations) {
       const Operation& op = each.operation;
       const bool sent = op.kind == OperationKind::communication;
@@ -310,6 +382,10 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
       field("algorithm", &r.algorithm, "Of all-reduces", "two_shot; with --library ring"),
       field("codec", &r.codec, "Codec (see arlab list codecs)", "the dtype"),
       field("dtype", &r.dtype, "fp16 or bf16", "bf16"),
+      field("weight_bits", &r.weight_bits,
+            "Bits of each weight of the layers, scales included (4.25), or by kind "
+            "(experts=4.25,head=8)",
+            "as the model's quantization_config says, else 16"),
       field("library", &r.library,
             "As NCCL or RCCL run the collectives; codecs fp16 and bf16 only"),
       field("overlap", &r.overlap,

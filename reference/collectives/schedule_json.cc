@@ -78,6 +78,22 @@ using Input = nlohmann::json;  // objects with logarithmic lookup, for files fro
 /// Nothing in a schedule nests deeper than an addend: file, ops, op, from.
 constexpr int kMaxDepth = 4;
 
+/// What others write as JSON, told by a key of its first level that no schedule has.
+void refuse_foreign(const std::string& key) {
+  constexpr const char* kAllowed =
+      "allowed are arlab's schedules (arlab schedule prints them) and programs of MSCCL (.xml)";
+  if (key == "gpus") {
+    fail("schedule: it is an execution plan of MSCCL++ (its key 'gpus'), which is not read; {}",
+         kAllowed);
+  }
+  if (key == "nodes") {
+    fail(
+        "schedule: it is an execution trace of PyTorch or Chakra (its key 'nodes'), which is not "
+        "read; {}",
+        kAllowed);
+  }
+}
+
 Input parse(std::string_view text) {
   std::vector<std::set<std::string>> keys;  // seen so far, of each object that is open
   const auto check = [&](int depth, Input::parse_event_t event, const Input& parsed) {
@@ -89,6 +105,7 @@ Input parse(std::string_view text) {
         if (depth >= kMaxDepth) fail("schedule: it nests deeper than {} levels", kMaxDepth);
         break;
       case Input::parse_event_t::key:
+        if (keys.size() == 1) refuse_foreign(parsed.get_ref<const std::string&>());
         if (!keys.back().insert(parsed.get<std::string>()).second) {
           fail("schedule: the key {} stands twice in one object", quote(parsed.get<std::string>()));
         }
@@ -500,6 +517,12 @@ Schedule schedule_from_json(std::string_view json_text) {
 }
 
 WrittenSchedule read_schedule(const std::string& path) {
+  if (path.ends_with(".et")) {
+    fail(
+        "{}: it is an execution trace of Chakra (.et), which is not read; allowed are a schedule, "
+        "FILE.json or FILE.xml",
+        path);
+  }
   InputFile input{std::filesystem::path(path)};
   constexpr std::uint64_t kBytesPerCharacter = 10;  // of JSON that has been read, about
   require_memory(kBytesPerCharacter * input.remaining(), path);

@@ -42,6 +42,7 @@ Device generic_device() {
           .step_us = assumed(1),
           .message_us = assumed(0.5),
           .hbm_gb_per_s = assumed(3000),
+          .memory_gb = unless_given(0),
           .codec_gops_per_s = assumed(5000),
           .decode_cost = assumed(1),
           .bf16_cost = unless_given(1),

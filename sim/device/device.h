@@ -217,6 +217,9 @@ struct Device {
   Quantity message_us;  ///< per stage and peer: signal it, wait for it; may be 0
 
   Quantity hbm_gb_per_s;  ///< the device's own memory, reading and writing together
+  /// what that holds, in 2^30 bytes, as data sheets count them; arlab model time alone asks; 0: not
+  /// known
+  Quantity memory_gb = unless_given(0);
   /// operations on elements, of codecs (CodecCost) and sums; 10^9 per second
   Quantity codec_gops_per_s;
   /// throughput: what a counted operation of decode costs in operations of encode; an encoder
@@ -249,12 +252,12 @@ struct Device {
 
 /// Whether a file may leave it out.
 inline bool is_optional_quantity(std::string_view key) {
-  return key == "device.copy_efficiency" || key == "device.bf16_cost" ||
-         key == "library.low_latency_max_bytes" || key == "library.ring_gb_per_s" ||
-         key == "library.low_latency_ring_gb_per_s" || key == "library.simple_efficiency" ||
-         key == "library.exchange_gb_per_s" || key.starts_with("library.network.") ||
-         key.starts_with("library.expected_") || key == "library.nvls.expected_us" ||
-         key.starts_with("blocks.multiprocessor");
+  return key == "device.memory_gb" || key == "device.copy_efficiency" ||
+         key == "device.bf16_cost" || key == "library.low_latency_max_bytes" ||
+         key == "library.ring_gb_per_s" || key == "library.low_latency_ring_gb_per_s" ||
+         key == "library.simple_efficiency" || key == "library.exchange_gb_per_s" ||
+         key.starts_with("library.network.") || key.starts_with("library.expected_") ||
+         key == "library.nvls.expected_us" || key.starts_with("blocks.multiprocessor");
 }
 
 /// Round numbers, for what-if questions.
@@ -275,6 +278,7 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
   visit("overhead.step_us", device.step_us);
   visit("overhead.message_us", device.message_us);
   visit("device.hbm_gb_per_s", device.hbm_gb_per_s);
+  visit("device.memory_gb", device.memory_gb);
   visit("device.codec_gops_per_s", device.codec_gops_per_s);
   visit("device.decode_cost", device.decode_cost);
   visit("device.bf16_cost", device.bf16_cost);

@@ -246,6 +246,13 @@ toml::table read_table(std::string_view text, std::string_view origin,
   }
   // Two models of a kernel; a file that has one does without the other.
   if (own.contains("blocks")) base.erase("stores");
+  // Another device has another memory.
+  toml::table* device = base["device"].as_table();
+  const auto own_device = own["device"]["name"].value<std::string>();
+  if (device != nullptr && own_device &&
+      own_device != base["device"]["name"].value<std::string>()) {
+    device->erase("memory_gb");
+  }
   if (own.contains("stores")) {
     for (const char* section : {"blocks", "codecs", "small", "sentinels"}) base.erase(section);
   }

@@ -1,5 +1,6 @@
 #include "sim/workload/layer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "reference/error.h"
@@ -24,7 +25,7 @@ class LayerWriter {
   void attention_part() {
     norm("attention norm");
     const double out = model_.is_latent() ? latent_attention() : grouped_attention();
-    gemm("attention out", rows_, out, model_.hidden);
+    gemm(WeightKind::attention, "attention out", rows_, out, model_.hidden);
     communication("attention all-reduce", Collective::all_reduce, rows_ * model_.hidden);
     residual("attention residual");
   }
@@ -32,9 +33,9 @@ class LayerWriter {
   void dense_part() {
     const double ffn = double(model_.dense_layers > 0 ? model_.dense_ffn : model_.ffn) / ranks_;
     norm("ffn norm");
-    gemm("gate and up", rows_, model_.hidden, 2 * ffn);
+    gemm(WeightKind::dense, "gate and up", rows_, model_.hidden, 2 * ffn);
     activation("silu", rows_, ffn);
-    gemm("down", rows_, ffn, model_.hidden);
+    gemm(WeightKind::dense, "down", rows_, ffn, model_.hidden);
     communication("ffn all-reduce", Collective::all_reduce, rows_ * model_.hidden);
     residual("ffn residual");
   }
@@ -48,18 +49,19 @@ class LayerWriter {
     const double sent = own * model_.experts_per_token * model_.hidden;
     const double slots = std::ceil(sent / ranks_) * ranks_;
     norm("ffn norm");
-    gemm("router", own, model_.hidden, model_.experts);
+    gemm(WeightKind::router, "router", own, model_.hidden, model_.experts);
     elementwise("choice of experts", own * model_.experts);
     communication("dispatch", Collective::all_to_all, slots);
-    gemm("experts: gate and up", routed, model_.hidden, 2.0 * model_.ffn, active);
+    gemm(WeightKind::experts, "experts: gate and up", routed, model_.hidden, 2.0 * model_.ffn,
+         active);
     activation("experts: silu", routed, model_.ffn);
-    gemm("experts: down", routed, model_.ffn, model_.hidden, active);
+    gemm(WeightKind::experts, "experts: down", routed, model_.ffn, model_.hidden, active);
     communication("combine", Collective::all_to_all, slots, step_.quantized_combine);
     elementwise("weighted sum", own * model_.hidden * (model_.experts_per_token + 1.0));
     if (model_.shared_ffn > 0) {
-      gemm("shared: gate and up", own, model_.hidden, 2.0 * model_.shared_ffn);
+      gemm(WeightKind::shared, "shared: gate and up", own, model_.hidden, 2.0 * model_.shared_ffn);
       activation("shared: silu", own, model_.shared_ffn);
-      gemm("shared: down", own, model_.shared_ffn, model_.hidden);
+      gemm(WeightKind::shared, "shared: down", own, model_.shared_ffn, model_.hidden);
     }
     communication("all-gather", Collective::all_gather, own * ranks_ * model_.hidden);
     residual("ffn residual");
@@ -68,7 +70,7 @@ class LayerWriter {
   /// Logits of the last token of every sequence.
   void head() {
     norm("final norm");
-    gemm("logits", static_cast<double>(step_.batch), model_.hidden,
+    gemm(WeightKind::head, "logits", static_cast<double>(step_.batch), model_.hidden,
          static_cast<double>(model_.vocabulary) / ranks_);
   }
 
@@ -79,7 +81,7 @@ class LayerWriter {
     // With more ranks than heads of keys, ranks hold copies.
     const double kv =
         std::max(static_cast<double>(model_.kv_width()) / ranks_, double(model_.head_size));
-    gemm("qkv", rows_, model_.hidden, q + 2 * kv);
+    gemm(WeightKind::attention, "qkv", rows_, model_.hidden, q + 2 * kv);
     if (step_.attention) {
       elementwise("rope", 2 * rows_ * (q + 2 * kv));
       attention(q, q, 2 * kv);
@@ -96,10 +98,10 @@ class LayerWriter {
     const double without_rope = model_.head_size - latent.rope_size;
     const double kept = double(latent.kv_rank) + latent.rope_size;
     const bool small_q = latent.q_rank > 0;
-    gemm(small_q ? "q and kv down" : "q and kv", rows_, model_.hidden,
+    gemm(WeightKind::attention, small_q ? "q and kv down" : "q and kv", rows_, model_.hidden,
          (small_q ? latent.q_rank : q) + kept);
     elementwise("latent norm", 2 * rows_ * (double(latent.q_rank) + latent.kv_rank));
-    if (small_q) gemm("q up", rows_, latent.q_rank, q);
+    if (small_q) gemm(WeightKind::attention, "q up", rows_, latent.q_rank, q);
     const double out = heads * latent.value_size;
     if (!step_.attention) {
       elementwise("copy of q", 2 * rows_ * out);
@@ -107,12 +109,15 @@ class LayerWriter {
     }
     elementwise("rope", 2 * rows_ * (heads + 1) * latent.rope_size);
     if (step_.phase == Phase::prefill) {
-      gemm("kv up", rows_, latent.kv_rank, heads * (without_rope + latent.value_size));
+      gemm(WeightKind::attention, "kv up", rows_, latent.kv_rank,
+           heads * (without_rope + latent.value_size));
       attention(q, out, q + out);
     } else {
-      gemm("q to latent", rows_ * heads, without_rope, latent.kv_rank, heads);
+      gemm(WeightKind::attention, "q to latent", rows_ * heads, without_rope, latent.kv_rank,
+           heads);
       attention(heads * kept, heads * latent.kv_rank, kept);
-      gemm("latent to v", rows_ * heads, latent.kv_rank, latent.value_size, heads);
+      gemm(WeightKind::attention, "latent to v", rows_ * heads, latent.kv_rank, latent.value_size,
+           heads);
     }
     return out;
   }
@@ -122,11 +127,14 @@ class LayerWriter {
     return operations_.back();
   }
 
-  /// [rows, inner] by [inner, outer]; `matrices` of that shape share the rows.
-  void gemm(const char* name, double rows, double inner, double outer, double matrices = 1) {
+  /// [rows, inner] by [inner, outer], which are weights of a kind; `matrices` of that shape share the
+  /// rows.
+  void gemm(WeightKind kind, const char* name, double rows, double inner, double outer,
+            double matrices = 1) {
     Operation& op = add(name, OperationKind::gemm);
     op.flop = 2 * rows * inner * outer;
-    op.bytes = element_bytes_ * (matrices * inner * outer + rows * (inner + outer));
+    const double weight_bytes = model_.weights.of(kind) / 8;
+    op.bytes = weight_bytes * matrices * inner * outer + element_bytes_ * rows * (inner + outer);
     op.tiles = matrices * tiles_of_product(rows / matrices, outer);
   }
 
@@ -245,6 +253,38 @@ std::vector<Operation> operations_of_layer(const ModelShape& model, const LayerK
     layer.dense_part();
   }
   return layer.take();
+}
+
+MemoryNeed memory_of(const ModelShape& model, const InferenceStep& step) {
+  const double ranks = step.ranks;
+  const double h = model.hidden;
+  const LatentAttention& latent = model.latent;
+  const double kv =
+      model.is_latent()
+          ? double(latent.kv_rank) + latent.rope_size
+          : std::max(2.0 * static_cast<double>(model.kv_width()) / ranks, 2.0 * model.head_size);
+  MemoryNeed need;
+  for (const WeightMatrix& matrix : model.matrices()) {
+    // Routers, shared experts and what makes latent vectors are whole on every rank.
+    const bool is_whole = matrix.kind == WeightKind::router || matrix.kind == WeightKind::shared ||
+                          (model.is_latent() && matrix.name.find("_a_proj") != std::string::npos);
+    const bool is_kv = !model.is_latent() &&
+                       (matrix.name.ends_with(".k_proj") || matrix.name.ends_with(".v_proj"));
+    const double weights = is_whole ? matrix.weights()
+                           : is_kv  ? h * kv / 2
+                                    : matrix.weights() / ranks;
+    need.weights += weights * model.weights.of(matrix.kind) / 8;
+  }
+  for (const LayerKind& kind : model.kinds()) {
+    const auto keep = [&](std::uint64_t length, double times) {
+      double tokens = static_cast<double>(length) + (step.phase == Phase::decode ? 1 : 0);
+      if (kind.window > 0) tokens = std::min<double>(tokens, kind.window);
+      need.kept += kind.count * times * tokens * kv * static_cast<double>(size_of(step.dtype));
+    };
+    for (const std::uint64_t length : step.lengths) keep(length, 1);
+    if (step.lengths.empty()) keep(step.tokens, static_cast<double>(step.batch));
+  }
+  return need;
 }
 
 std::vector<Operation> operations_of_head(const ModelShape& model, const InferenceStep& step) {

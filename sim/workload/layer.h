@@ -73,6 +73,14 @@ struct Operation {
 std::vector<Operation> operations_of_layer(const ModelShape& model, const LayerKind& kind,
                                            const InferenceStep& step);
 
+/// Bytes that a rank has to keep: of the weights, with their bits, and of the keys and values of all
+/// sequences at the end of the step, 16 bits each.
+struct MemoryNeed {
+  double weights = 0;
+  double kept = 0;
+};
+MemoryNeed memory_of(const ModelShape& model, const InferenceStep& step);
+
 /// What follows the last layer: the norm and the logits of one token per sequence.
 std::vector<Operation> operations_of_head(const ModelShape& model, const InferenceStep& step);
 

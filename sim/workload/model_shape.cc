@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "reference/json.h"
 #include "sim/topology/toml_section.h"
@@ -14,6 +15,24 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kConfig = "its config.json on Hugging Face";
+
+/// As the quantization_config of what is published says: experts in mxfp4; all layers in fp8 with a
+/// scale for 128 x 128.
+WeightBits of_gpt_oss() {
+  WeightBits bits;
+  bits.of(WeightKind::experts) = 4.25;
+  bits.source = "quantization_config: mxfp4";
+  return bits;
+}
+WeightBits of_deepseek() {
+  WeightBits bits;
+  for (const WeightKind kind :
+       {WeightKind::attention, WeightKind::dense, WeightKind::experts, WeightKind::shared}) {
+    bits.of(kind) = 8 + 32.0 / (128 * 128);
+  }
+  bits.source = "quantization_config: fp8";
+  return bits;
+}
 
 const std::vector<ModelShape>& models() {
   static const std::vector<ModelShape> kModels = {
@@ -39,7 +58,8 @@ const std::vector<ModelShape>& models() {
        .experts = 32,
        .experts_per_token = 4,
        .window = 128,
-       .windowed_layers = 12},
+       .windowed_layers = 12,
+       .weights = of_gpt_oss()},
       {.name = "gpt-oss-120b",
        .source = kConfig,
        .layers = 36,
@@ -52,7 +72,8 @@ const std::vector<ModelShape>& models() {
        .experts = 128,
        .experts_per_token = 4,
        .window = 128,
-       .windowed_layers = 18},
+       .windowed_layers = 18,
+       .weights = of_gpt_oss()},
       {.name = "deepseek-v3",
        .source = kConfig,
        .layers = 61,
@@ -67,7 +88,8 @@ const std::vector<ModelShape>& models() {
        .shared_ffn = 2048,
        .dense_layers = 3,
        .dense_ffn = 18432,
-       .latent = {.kv_rank = 512, .q_rank = 1536, .rope_size = 64, .value_size = 128}},
+       .latent = {.kv_rank = 512, .q_rank = 1536, .rope_size = 64, .value_size = 128},
+       .weights = of_deepseek()},
       {.name = "smollm2",
        .source = kConfig,
        .layers = 30,
@@ -111,13 +133,17 @@ constexpr std::array kKeys = {"model_type",
                               "qk_nope_head_dim",
                               "v_head_dim",
                               "sliding_window",
-                              "layer_types"};
+                              "layer_types",
+                              "torch_dtype",
+                              "dtype",
+                              "quantization_config"};
 
 constexpr std::uint32_t kMostWidth = 1 << 20;
 constexpr std::uint32_t kMostLayers = 1 << 12;
 constexpr std::uint32_t kMostExperts = 1 << 12;
 
-/// Numbers, texts, and arrays of texts of the first level. A key that nobody asks for would be a typing error.
+/// Numbers, texts, and arrays of texts of the first level, and all that is in quantization_config. A
+/// key that nobody asks for would be a typing error.
 Json json_of(const toml::table& table, std::string_view origin) {
   Json json = Json::object();
   for (const auto& [key, node] : table) {
@@ -125,6 +151,12 @@ Json json_of(const toml::table& table, std::string_view origin) {
     if (std::find(kKeys.begin(), kKeys.end(), name) == kKeys.end()) {
       fail("{}: unknown key '{}'; allowed are {}", origin, printable(name),
            join({kKeys.begin(), kKeys.end()}));
+    }
+    if (const toml::table* inner = node.as_table();
+        inner != nullptr && name == "quantization_config") {
+      std::ostringstream written;
+      written << toml::json_formatter{*inner};
+      json[name] = Json::parse(written.str(), nullptr, false);
     }
     if (const auto integer = node.value_exact<std::int64_t>()) json[name] = *integer;
     if (const auto text = node.value_exact<std::string>()) json[name] = *text;
@@ -138,6 +170,51 @@ Json json_of(const toml::table& table, std::string_view origin) {
     if (!json.contains(name)) json[name] = nullptr;
   }
   return json;
+}
+
+/// JSON as Python writes it may have NaN and Infinity for numbers: here they become texts, which no
+/// key that is needed takes.
+Json json_as_python_writes(std::string_view text, std::string_view origin) {
+  std::string plain;
+  bool in_text = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    if (in_text && c == '\\' && at + 1 < text.size()) {
+      plain += c;
+      plain += text[at + 1];
+      at += 2;
+      continue;
+    }
+    if (c == '"') in_text = !in_text;
+    const std::string_view rest = text.substr(at);
+    std::string_view number;
+    for (const std::string_view each : {"NaN", "Infinity", "-Infinity"}) {
+      if (!in_text && rest.starts_with(each)) number = each;
+    }
+    if (number.empty()) {
+      plain += c;
+      ++at;
+      continue;
+    }
+    plain += fmt::format("\"{}\"", number);
+    at += number.size();
+  }
+  Json json = parse_json<Json>(plain);
+  if (json.is_discarded()) fail("{}: it is not JSON", origin);
+  return json;
+}
+
+/// Where a model of text is a part of another one, that part, with what is said of all.
+Json text_part_of(Json json) {
+  const bool is_part = json.is_object() && !json.contains("num_hidden_layers") &&
+                       json.contains("text_config") && json["text_config"].is_object();
+  if (!is_part) return json;
+  Json part = json["text_config"];
+  for (const char* key : {"quantization_config", "compression_config", "quantization",
+                          "torch_dtype", "dtype", "tie_word_embeddings"}) {
+    if (json.contains(key) && !part.contains(key)) part[key] = json[key];
+  }
+  return part;
 }
 
 /// Looks up integers by key, with messages that name the file.
@@ -161,6 +238,11 @@ class Config {
   }
   std::uint32_t integer_or(const char* key, std::uint32_t most, std::uint32_t otherwise) const {
     return has(key) ? integer(key, most) : otherwise;
+  }
+  std::string type() const {
+    return has("model_type") && json_["model_type"].is_string()
+               ? json_["model_type"].get<std::string>()
+               : std::string();
   }
 
   bool flag(const char* key) const {
@@ -244,6 +326,60 @@ double ModelShape::active_parameters() const {
   return parameters_of_layers(experts_per_token) + 1.0 * hidden * vocabulary;
 }
 
+std::vector<WeightMatrix> ModelShape::matrices(std::string_view type) const {
+  std::vector<WeightMatrix> all;
+  const auto add = [&](std::string name, WeightKind kind, double inputs, double outputs,
+                       double count = 1) {
+    if (inputs > 0 && outputs > 0) all.push_back({std::move(name), kind, inputs, outputs, count});
+  };
+  const double h = hidden;
+  const auto gated =
+      [&](const std::string& part, WeightKind kind, double width, double count = 1,
+          const std::array<const char*, 3>& names = {"gate_proj", "up_proj", "down_proj"}) {
+        add(part + names[0], kind, h, width, count);
+        add(part + names[1], kind, h, width, count);
+        add(part + names[2], kind, width, h, count);
+      };
+  const bool mixtral = type == "mixtral";
+  for (std::uint32_t i = 0; i < layers; ++i) {
+    const std::string layer = fmt::format("model.layers.{}.", i);
+    const std::string self = layer + "self_attn.";
+    const auto q = static_cast<double>(attention_width());
+    const auto kv = static_cast<double>(kv_width());
+    if (is_latent()) {
+      const double of_head = head_size - latent.rope_size + latent.value_size;
+      add(self + "q_a_proj", WeightKind::attention, latent.q_rank > 0 ? h : 0, latent.q_rank);
+      add(self + (latent.q_rank > 0 ? "q_b_proj" : "q_proj"), WeightKind::attention,
+          latent.q_rank > 0 ? latent.q_rank : h, q);
+      add(self + "kv_a_proj_with_mqa", WeightKind::attention, h,
+          double(latent.kv_rank) + latent.rope_size);
+      add(self + "kv_b_proj", WeightKind::attention, latent.kv_rank, heads * of_head);
+      add(self + "o_proj", WeightKind::attention, double(heads) * latent.value_size, h);
+    } else {
+      add(self + "q_proj", WeightKind::attention, h, q);
+      add(self + "k_proj", WeightKind::attention, h, kv);
+      add(self + "v_proj", WeightKind::attention, h, kv);
+      add(self + "o_proj", WeightKind::attention, q, h);
+    }
+    if (experts == 0 || i < dense_layers) {
+      gated(layer + "mlp.", WeightKind::dense, dense_layers > 0 ? dense_ffn : ffn);
+      continue;
+    }
+    const std::string part = layer + (mixtral ? "block_sparse_moe." : "mlp.");
+    add(part + (type == "gpt_oss" ? "router" : "gate"), WeightKind::router, h, experts);
+    if (mixtral) {
+      gated(part + "experts.0.", WeightKind::experts, ffn, experts, {"w1", "w3", "w2"});
+    } else {
+      gated(part + "experts.0.", WeightKind::experts, ffn, experts);
+    }
+    gated(part + (type == "qwen2_moe" ? "shared_expert." : "shared_experts."), WeightKind::shared,
+          shared_ffn);
+  }
+  if (!tied) add("model.embed_tokens", WeightKind::embedding, h, vocabulary);
+  add("lm_head", WeightKind::head, h, vocabulary);
+  return all;
+}
+
 std::vector<std::string> listed_models() {
   std::vector<std::string> names;
   for (const ModelShape& model : models()) names.push_back(model.name);
@@ -255,8 +391,7 @@ ModelShape parse_model(std::string_view text, bool toml, std::string_view origin
   if (toml) {
     json = json_of(parse_toml(text, origin), origin);
   } else {
-    json = parse_json<Json>(text);
-    if (json.is_discarded()) fail("{}: it is not JSON", origin);
+    json = text_part_of(json_as_python_writes(text, origin));
   }
   const Config config(json, origin);
   config.require_known_type();
@@ -293,7 +428,9 @@ ModelShape parse_model(std::string_view text, bool toml, std::string_view origin
   model.ffn = config.integer(own_width ? "moe_intermediate_size" : "intermediate_size", kMostWidth);
   if (model.experts > 0) {
     model.experts_per_token = config.integer("num_experts_per_tok", model.experts);
-    model.shared_ffn = config.integer_or("shared_expert_intermediate_size", kMostWidth, 0);
+    if (config.has("shared_expert_intermediate_size")) {
+      model.shared_ffn = config.integer("shared_expert_intermediate_size", kMostWidth, 0);
+    }
     if (config.has("n_shared_experts")) {
       model.shared_ffn = config.integer("n_shared_experts", kMostWidth / model.ffn, 0) * model.ffn;
     }
@@ -309,6 +446,7 @@ ModelShape parse_model(std::string_view text, bool toml, std::string_view origin
   if (model.windowed_layers + model.dense_layers > model.layers) {
     fail("{}: key 'layer_types': windows in layers without experts are not modelled", origin);
   }
+  model.weights = weight_bits_of(json, model.matrices(config.type()), origin);
   return model;
 }
 

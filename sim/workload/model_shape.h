@@ -1,10 +1,13 @@
-// The shapes of a transformer: what decides how long its layers take. Weights play no part.
+// The shapes of a transformer, and how many bits its weights have: what decides how long its layers
+// take.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "sim/workload/weight_bits.h"
 
 namespace arlab {
 
@@ -47,6 +50,7 @@ struct ModelShape {
   std::uint32_t windowed_layers = 0;
   LatentAttention latent = {};
   bool tied = false;  ///< one matrix for embedding and head
+  WeightBits weights = {};
   bool operator==(const ModelShape&) const = default;
 
   bool is_latent() const { return latent.kv_rank > 0; }
@@ -59,6 +63,9 @@ struct ModelShape {
   /// Those of them that a token is multiplied with: without the embedding, of which it takes a row,
   /// and the experts that it is not sent to.
   double active_parameters() const;
+  /// Matrices of all layers, then the embedding and the head, by the names that models of this
+  /// model_type have. Where the two are one, the head alone.
+  std::vector<WeightMatrix> matrices(std::string_view type = {}) const;
 
  private:
   double parameters_of_layers(double experts_each) const;

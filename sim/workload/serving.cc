@@ -40,16 +40,17 @@ class Engine {
 
   ServingTimes run() {
     while (next_ < requests_.size() || arrived_ < requests_.size() || !running_.empty()) {
-      while (arrived_ < requests_.size() && requests_[arrived_].arrival_us <= now_us_) ++arrived_;
+      while (arrived_ < requests_.size() && arrival_us(arrived_) <= now_us_) ++arrived_;
       if (next_ < arrived_ && running_.size() < limits_.sequences) {
         prefill();
       } else if (!running_.empty()) {
         decode();
       } else {
-        now_us_ = requests_[arrived_].arrival_us;
+        origin_us_ = requests_[arrived_].arrival_us;
+        now_us_ = 0;
       }
     }
-    times_.end = now_us_;
+    times_.end = origin_us_ + now_us_;
     if (decodes_ > 0) times_.mean_batch = double(times_.between_tokens.size()) / double(decodes_);
     return std::move(times_);
   }
@@ -65,6 +66,10 @@ class Engine {
     double last_us;
   };
 
+  double arrival_us(std::size_t request) const {
+    return requests_[request].arrival_us - origin_us_;
+  }
+
   void step(Phase phase) {
     times_.most_waiting = std::max(times_.most_waiting, arrived_ - next_);
     now_us_ += step_us_(phase, lengths_);
@@ -78,11 +83,11 @@ class Engine {
            tokens + requests_[next_].prompt_tokens <= limits_.tokens) {
       tokens += requests_[next_].prompt_tokens;
       lengths_.push_back(requests_[next_].prompt_tokens);
-      begun_us_[next_++] = now_us_;
+      begun_us_[next_++] = origin_us_ + now_us_;
     }
     step(Phase::prefill);
     for (std::size_t i = first; i < next_; ++i) {
-      times_.first_token[i] = now_us_ - requests_[i].arrival_us;
+      times_.first_token[i] = now_us_ - arrival_us(i);
       if (requests_[i].output_tokens > 1) running_.push_back({i, 1, now_us_, now_us_});
     }
   }
@@ -106,7 +111,8 @@ class Engine {
   std::span<const ServedRequest> requests_;
   BatchLimits limits_;
   const StepTime& step_us_;
-  double now_us_ = 0;
+  double origin_us_ = 0;  ///< when the device was idle last: years of waiting take no digits away
+  double now_us_ = 0;     ///< since then
   std::size_t arrived_ = 0;  ///< requests that have come
   std::size_t next_ = 0;     ///< the first that has not begun
   std::uint64_t decodes_ = 0;

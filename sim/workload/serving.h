@@ -3,8 +3,8 @@
 //
 // One step at a time. If requests wait and there is room, the next step is a prefill of as many of
 // their prompts as fit, in the order in which they came; it ends with the first token of each. Else
-// it is one more token for every sequence. A sequence leaves with its last token. Memory for keys and
-// values is not counted.
+// it is one more token for every sequence. A sequence leaves with its last token. No request waits for
+// memory.
 #pragma once
 
 #include <cstdint>

@@ -188,6 +188,10 @@ Workload parse_workload(std::string_view text, std::string_view origin) {
 }
 
 Workload read_workload(const std::filesystem::path& path) {
+  if (path.extension() == ".et") {
+    fail("{}: it is an execution trace of Chakra (.et), which is not read; allowed is a .toml",
+         printable(path.string()));
+  }
   return parse_workload(read_text_file(path, "workload file"), printable(path.string()));
 }
 

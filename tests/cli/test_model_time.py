@@ -60,6 +60,88 @@ def test_a_config_is_the_model_of_that_name(tmp_path):
         assert {**of_file, "model": ""} == {**named, "model": ""}
 
 
+FP8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}}
+
+
+def test_weights_have_the_bits_that_the_config_says(tmp_path):
+    (tmp_path / "plain.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "fp8.json").write_text(json.dumps(CONFIG | FP8))
+    (tmp_path / "other.json").write_text(json.dumps(CONFIG | {"quantization_config": {"quant_method": "vptq"}}))
+    command = "model time --topology h200-2 --phase decode --model"
+    plain, fp8, other = (ok_json(f"{command} {name}.json", tmp_path) for name in ("plain", "fp8", "other"))
+    assert plain["weight_bits_by_kind"] == {"attention": 16, "dense": 16, "embedding": 16, "head": 16} and plain["weight_bits"] == 16
+    bits = 8 + 32 / 128**2
+    assert fp8["weight_bits_by_kind"] == {"attention": bits, "dense": bits, "embedding": 16, "head": 16}
+
+    def bytes_of(found):
+        return {row["operation"]: row["bytes"] for row in found["operations"]}
+
+    # gate and up: 4096 x 2 x 7168 weights of a rank, a row in and a row out.
+    weights, rows = 4096 * 14336, 2 * (4096 + 14336)
+    assert bytes_of(plain)["gate and up"] == 2 * weights + rows
+    assert bytes_of(fp8)["gate and up"] == bits / 8 * weights + rows
+    assert bytes_of(fp8)["logits"] == bytes_of(plain)["logits"]
+    assert 0.5 < fp8["compute_us"] / plain["compute_us"] < 0.7
+    assert fp8["communication_us"] == pytest.approx(plain["communication_us"])
+    assert "attention, dense 8.002; head, embedding 16 (quantization_config: fp8)" in " ".join(ok(f"{command} fp8.json", tmp_path).split())
+    assert other["tpot_us"] == plain["tpot_us"]
+    assert "'vptq' is not modelled: 16-bit weights" in " ".join(ok(f"{command} other.json", tmp_path).split())
+    # The option goes before the file, and is refused where it changes nothing.
+    given = ok_json(f"{command} plain.json --weight-bits {bits}", tmp_path)
+    assert (given["tpot_us"], given["weight_bits"]) == (fp8["tpot_us"], fp8["weight_bits"])
+    kinds = ok_json(f"{command} fp8.json --weight-bits 4.5,head=8", tmp_path)["weight_bits_by_kind"]
+    assert kinds == {"attention": 4.5, "dense": 4.5, "embedding": 16, "head": 8}
+    refused(f"{command} plain.json --weight-bits 16", tmp_path, "--weight-bits 16 changes nothing")
+    refused(f"{command} plain.json --weight-bits experts=4", tmp_path, "--weight-bits: 'experts=4': allowed are", "attention, dense, head, embedding")
+    refused(f"{command} plain.json --weight-bits 4bit", tmp_path, "--weight-bits: '4bit'")
+    served = ok_json(f"{command.replace(' --phase decode', '')} fp8.json --rate 1 --requests 10", tmp_path)
+    assert served["weight_bits_by_kind"] == fp8["weight_bits_by_kind"]
+
+
+def test_whether_weights_and_keys_fit_into_the_memory_is_said(tmp_path):
+    def found(more):
+        return ok_json(f"model time {more}", tmp_path)
+
+    # 671e9 weights: too many in bf16 for eight GPUs of 141 GiB, not in fp8 as they are published.
+    published = found("--model deepseek-v3 --topology h200-8")
+    assert published["fits_memory"] is True and published["memory_gib"] == 141
+    assert published["weights_gib"] == pytest.approx(671e9 / 8 / 2**30, rel=0.1)
+    wide = found("--model deepseek-v3 --topology h200-8 --weight-bits 16")
+    assert wide["fits_memory"] is False
+    text = " ".join(ok("model time --model llama-3-70b --topology l40s-2", tmp_path).split())
+    assert "GiB of weights and" in text and "do not fit into the 48 GiB of each GPU" in text
+    # 2 x 8 heads of 128 elements in 2 bytes for 32 layers, tokens of the prompts, on two GPUs.
+    small = found("--model llama-3-8b --topology l40s-2 --batch 3 --tokens 1000")
+    assert small["kv_cache_gib"] == pytest.approx(2 * 8 * 128 * 2 * 32 * 3000 / 2 / 2**30) and small["fits_memory"] is True
+    assert small["weights_gib"] == pytest.approx(8.03e9 * 2 / 2 / 2**30, rel=0.001)
+    assert found("--model llama-3-8b --topology l40s-2 --batch 1000 --tokens 2000")["fits_memory"] is False
+    # A batch that is full of the longest.
+    served = found("--model llama-3-8b --topology l40s-2 --rate 0.01 --requests 20 --max-batch 8 --tokens 992 --output-tokens 8")
+    assert served["kv_cache_gib"] == pytest.approx(2 * 8 * 128 * 2 * 32 * 8000 / 2 / 2**30) and served["fits_memory"] is True
+    # Another device has another memory: it is not that of the base.
+    (tmp_path / "own.toml").write_text('base = "h200-8"\nname = "own"\n[device]\nname = "NVIDIA H300"\n')
+    own = found("--model llama-3-8b --topology own.toml")
+    assert own["fits_memory"] is None and own["memory_gib"] is None
+    assert "the memory of the GPUs is not known" in " ".join(ok("model time --model llama-3-8b --topology own.toml", tmp_path).split())
+
+
+def test_configs_as_python_writes_them(tmp_path):
+    odd = CONFIG | {"time_step_limit": [0.0, float("inf")], "a": float("nan"), "b": -float("inf"), 'quo"te \\': "NaN Infinity"}
+    (tmp_path / "odd.json").write_text(json.dumps(odd))
+    (tmp_path / "nested.json").write_text(json.dumps({"model_type": "some_vl", "text_config": CONFIG, "vision_config": {}} | FP8))
+    plain = ok_json(LLAMA, tmp_path)
+    assert ok_json(LLAMA.replace("llama-3-8b", "odd.json"), tmp_path)["ttft_us"] == plain["ttft_us"]
+    nested = ok_json(LLAMA.replace("llama-3-8b", "nested.json"), tmp_path)
+    assert nested["parameters"] == plain["parameters"] and nested["weight_bits_by_kind"]["dense"] < 9
+    (tmp_path / "bad.json").write_text(json.dumps(CONFIG | {"hidden_size": float("inf")}))
+    refused(LLAMA.replace("llama-3-8b", "bad.json"), tmp_path, "key 'hidden_size': it must be an integer")
+    experts = CONFIG | {"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512}
+    for width, shared in ((0, False), (512, True)):
+        (tmp_path / "shared.json").write_text(json.dumps(experts | {"shared_expert_intermediate_size": width}))
+        operations = [row["operation"] for row in ok_json(LLAMA.replace("llama-3-8b", "shared.json"), tmp_path)["operations"]]
+        assert ("shared: down" in operations) == shared
+
+
 def test_a_mixture_of_experts_exchanges_tokens(tmp_path):
     command = "model time --model qwen3-30b-a3b --topology h800-8 --tokens 8192 --codec int4-g32"
     found = ok_json(command, tmp_path)
@@ -135,9 +217,23 @@ def test_more_requests_than_can_be_served_have_no_latency(tmp_path):
     assert found["load"] == pytest.approx(1.5) and found["end_s"] is None
     assert all(row[key] is None for row in found["latencies"] for key in ("mean_us", "p99_us", "uncompressed_mean_us"))
     assert "the queue grows without end" in ok(f"{command} {1.5 * capacity}", tmp_path)
+    assert found["capacity_per_s"] == pytest.approx(capacity)
+    assert "requests/s that can be served: the queue grows without end" in found["overload"] and "--arrivals" in found["overload"]
     # A rate between the two: the codec serves it, and without one the queue grows.
     between = ok_json(f"{command} {0.98 * capacity}", tmp_path)
     assert between["latencies"][0]["mean_us"] > 0 and between["latencies"][0]["uncompressed_mean_us"] is None
+    assert "that can be served uncompressed" in between["overload"]
+    assert ok_json(f"{command} {0.5 * capacity}", tmp_path)["overload"] is None
+
+
+def test_years_between_requests_take_no_digits_away(tmp_path):
+    command = "model time --model llama-3-8b --topology a100-8 --tokens 512 --output-tokens 4 --requests 1000 --rate"
+    alone = ok_json("model time --model llama-3-8b --topology a100-8 --tokens 512", tmp_path)["ttft_us"]
+    for rate in ("1e-3", "1e-9"):
+        ttft, _, itl = ok_json(f"{command} {rate}", tmp_path)["latencies"]
+        for key in ("mean_us", "p50_us", "p99_us"):
+            assert ttft[key] == pytest.approx(alone, rel=1e-9)
+        assert itl["p99_us"] == pytest.approx(itl["p50_us"], rel=1e-3)
 
 
 def test_a_trace_of_arrivals(tmp_path):
@@ -150,7 +246,8 @@ def test_a_trace_of_arrivals(tmp_path):
 @pytest.mark.parametrize(
     ("more", "part"),
     [
-        ("--rate 0", "--rate is 0: allowed is above 0"),
+        ("--rate 0", "--rate is 0: allowed is 1e-09 to 1000000"),
+        ("--rate 9.9e-10", "--rate is 9.9e-10: allowed is 1e-09 to 1000000"),
         ("--rate nan", "--rate"),
         ("--max-batch 4", "--max-batch and --max-tokens are of requests that arrive"),
         ("--seed 4", "--rate"),

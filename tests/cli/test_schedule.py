@@ -189,5 +189,22 @@ def test_an_algorithm_of_msccl_is_one_everywhere(tmp_path):
     wrong = (tmp_path / "ring.xml").read_text().replace('type="rrcs"', 'type="rcs"', 1)
     (tmp_path / "wrong.xml").write_text(wrong)
     refused("simulate --algorithm wrong.xml --topology full:4 --codec qr-q4 --bytes 1M", tmp_path, "not an all-reduce", "rank")
+    racing = (tmp_path / "allpairs.xml").read_text().replace('depid="1" deps="1"', 'depid="-1" deps="-1"', 1)
+    (tmp_path / "racing.xml").write_text(racing)
+    for command in ("schedule --schedule racing.xml --elements 1K", "simulate --algorithm racing.xml --topology full:4 --bytes 1M --codec qr-q4"):
+        refused(command, tmp_path, "racing.xml", "gpu 0, tb 1, step 1 writes scratch 2 and tb 0, step 3 reads it; nothing orders them")
     (tmp_path / "cut.xml").write_text(wrong[:500])
     refused("simulate --algorithm cut.xml --topology full:4 --codec qr-q4 --bytes 1M", tmp_path, "cut.xml", "not XML")
+
+
+def test_programs_of_others_are_named(tmp_path):
+    op = {"name": "put", "src_buff": [{"type": "i", "index": 0, "size": 1}], "channel_ids": [0]}
+    plan = {"name": "x", "collective": "allreduce", "gpus": [{"id": 0, "threadblocks": [{"id": 0, "ops": [op]}]}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    node = {"id": 1, "name": "[pytorch|profiler|execution_trace|process]", "inputs": {"values": [[1, [2, [3]]]]}}
+    (tmp_path / "trace.json").write_text(json.dumps({"schema": "1.1.0-chakra.0.0.4", "nodes": [node]}))
+    (tmp_path / "trace.0.et").write_bytes(b"\x07\x0a\x050.0.4\x10\x08\x01\x12\x05start")
+    for file, what in (("plan.json", "an execution plan of MSCCL++"), ("trace.json", "of PyTorch or Chakra"), ("trace.0.et", "of Chakra (.et)")):
+        refused(f"schedule --schedule {file} --elements 1K", tmp_path, file, what, "not read", "allowed are")
+    refused("simulate --algorithm plan.json --topology full:4 --codec fp16 --bytes 1M", tmp_path, "an execution plan of MSCCL++")
+    refused("simulate --workload trace.0.et --topology full:4", tmp_path, "trace.0.et", "an execution trace of Chakra")

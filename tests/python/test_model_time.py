@@ -19,6 +19,17 @@ def test_time_has_its_parts():
     assert "attention" not in set(alone.operations["operation"]) and alone.speedup_over_library is None
 
 
+def test_weights_may_have_other_bits():
+    plain, four, kinds = (
+        arlab.models.time("llama-3-8b", topology="h200-2", phase="decode", **given)
+        for given in ({}, {"weight_bits": 4.25}, {"weight_bits": "8,head=8"})
+    )
+    assert four.tpot_us < kinds.tpot_us < plain.tpot_us and (plain.fits_memory, plain.memory_gib) == (True, 141)
+    assert kinds.weight_bits_by_kind == {"attention": 8, "dense": 8, "embedding": 16, "head": 8}
+    with pytest.raises(ValueError, match="changes nothing"):
+        arlab.models.time("llama-3-8b", topology="h200-2", weight_bits=16)
+
+
 def test_a_config_and_a_trace(tmp_path):
     config = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100}
     (tmp_path / "config.json").write_text(json.dumps(config))

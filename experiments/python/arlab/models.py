@@ -87,6 +87,8 @@ class ModelTime(Result):
     communication_share            communication_us over the time, 0 to 1
     speedup_over_library           over the same with NCCL or RCCL, uncompressed; None where the topology does not know it
     operations                     a pandas.DataFrame: FLOP, bytes and time of each operation of one rank
+    weight_bits_by_kind            bits of a weight, scales included: a dict of attention, dense, experts, shared, router, head, embedding
+    fits_memory                    whether weights_gib and kv_cache_gib fit into memory_gib of each GPU; None where that is not known
 
     With rate or arrivals it is about requests that arrive while the model is busy:
 
@@ -98,12 +100,15 @@ class ModelTime(Result):
     SHOWN = (
         "model", "topology", "ranks", "phase", "batch", "tokens", "dtype", "algorithm", "codec", "overlap", "ttft_us", "tpot_us",
         "compute_us", "communication_us", "communication_share", "speedup_over_library", "rate_per_s", "load", "uncompressed_load",
-        "provenance",
+        "weight_bits", "fits_memory", "provenance",
     )  # fmt: skip
     TABLES = {"operations": "operations", "latencies": "latencies"}
 
     ttft_us: float | None
     tpot_us: float | None
+    weight_bits: float
+    weight_bits_by_kind: dict[str, float]
+    fits_memory: bool | None
     compute_us: float
     communication_us: float
     communication_share: float
@@ -156,7 +161,8 @@ def time(model: str | Path, *, attention: bool = True, **given: Any) -> ModelTim
     """Time to first token or per output token, by a roofline of the layers and simulated collectives.
 
     model: a name (`arlab model time --help` lists them), the path of a config.json, or of a .toml with its keys. attention: False
-    leaves it out, as experiments/gpu/bench_torch_layers.py does.
+    leaves it out, as experiments/gpu/bench_torch_layers.py does. weight_bits: a number, or "experts=4.25,head=8"; else what the model's
+    quantization_config says.
     """
     return ModelTime(ask("model time", {"model": model, "no_attention": not attention, **given}))
 

@@ -30,7 +30,8 @@ std::optional<std::string> text_of(nb::handle value) {
   if (nb::isinstance<nb::bool_>(value)) return std::nullopt;
   if (nb::try_cast(value, text)) return text;
   if (const auto number = whole_number(value)) return nb::cast<std::string>(nb::str(*number));
-  if (!nb::hasattr(value, "__fspath__")) return std::nullopt;
+  const bool is_text = nb::isinstance<nb::float_>(value) || nb::hasattr(value, "__fspath__");
+  if (!is_text) return std::nullopt;
   return nb::cast<std::string>(nb::str(value));
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace arlab::python {
@@ -15,6 +16,12 @@ std::optional<std::string> text_of(nb::handle value) {
   std::string text;
   if (nb::isinstance<nb::bool_>(value)) return std::nullopt;
   if (nb::try_cast(value, text)) return text;
+  if (nb::isinstance<nb::float_>(value)) {  // 64e6
+    constexpr double kMostExact = 9007199254740992;
+    const auto number = nb::cast<double>(value);
+    if (number != std::floor(number) || std::abs(number) > kMostExact) return std::nullopt;
+    return fmt::format("{:.0f}", number);
+  }
   if (!nb::isinstance<nb::int_>(value)) {
     if (!nb::hasattr(value, "__fspath__")) return std::nullopt;
     return nb::cast<std::string>(nb::str(value));
@@ -43,7 +50,7 @@ FieldValue value_of(const Field& field, nb::handle value) {
   if (value.is_none()) return {};
   if (std::holds_alternative<Text>(field.kind) || std::holds_alternative<Texts>(field.kind)) {
     const auto texts = texts_of(value);
-    if (!texts) fail("{}: allowed is a text or a number, or several", field.name);
+    if (!texts) fail("{}: allowed is a text or a whole number, or several", field.name);
     const std::string text = fmt::format("{}", fmt::join(*texts, ","));
     if (text.find('\0') != text.npos) fail("{}: it has a character NUL", field.name);
     if (std::holds_alternative<Texts>(field.kind)) return *texts;

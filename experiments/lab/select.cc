@@ -35,6 +35,7 @@
 #include "sim/flows.h"
 #include "sim/library/library.h"
 #include "sim/library/library_plan.h"
+#include "sim/library/servers.h"
 #include "sim/simulator.h"
 
 namespace arlab::lab {
@@ -101,6 +102,17 @@ struct Timed {
   bool has_library(const Algorithm& a) const { return std::ranges::count(library, a.name) > 0; }
 };
 
+/// On how many ranks kernels were timed, by the file of a machine of this device that says so.
+std::vector<Rank> ranks_of_kernels_on(const std::string& device) {
+  for (const std::string& name : listed_topologies()) {
+    const Topology other = find_topology(name);
+    if (other.device.name == device && other.uncertainty && other.uncertainty->kernels) {
+      return other.uncertainty->kernels->ranks;
+    }
+  }
+  return {};
+}
+
 /// Nothing of a machine that somebody has described: only of those that come with the program there is a record.
 Timed timed_on(const Topology& t, const std::string& named, DType type) {
   Timed timed;
@@ -117,7 +129,7 @@ Timed timed_on(const Topology& t, const std::string& named, DType type) {
     if (t.device.blocks) {
       timed.algorithms = t.device.blocks->measured;
       for (const CodecTimes& row : t.device.codecs) timed.codecs.push_back(row.codec);
-      if (kernels) timed.ranks = kernels->ranks;
+      timed.ranks = kernels ? kernels->ranks : ranks_of_kernels_on(t.device.name);
     } else if (of_this_device(kernels)) {
       timed.algorithms = kernels->algorithms;
       timed.codecs = kernels->codecs;
@@ -144,6 +156,7 @@ Timed timed_on(const Topology& t, const std::string& named, DType type) {
 
 /// 2, 4, 8 ranks.
 std::string ranks_text(const std::vector<Rank>& ranks) {
+  if (ranks.empty()) return "an unknown number of ranks";
   return fmt::format("{} rank{}", fmt::join(ranks, ", "), ranks == std::vector<Rank>{1} ? "" : "s");
 }
 
@@ -731,7 +744,7 @@ struct SelectRequest {
         }
       }
     }
-    for (const Algorithm* a : algorithms_of_library(t)) {
+    for (const Algorithm* a : algorithms_of_library(t, world_size)) {
       const std::string uncompressed(name_of(type));
       found.ranked.push_back({a, uncompressed, find_codec(uncompressed), true,
                               8.0 * static_cast<double>(size_of(type))});
@@ -748,13 +761,15 @@ struct SelectRequest {
     return found;
   }
 
-  /// Those of the vendor's library for this collective.
-  std::vector<const Algorithm*> algorithms_of_library(const Topology& t) const {
+  /// Those of the vendor's library for this collective; its trees are between servers only.
+  std::vector<const Algorithm*> algorithms_of_library(const Topology& t, Rank world_size) const {
     std::vector<const Algorithm*> all;
     if (!t.device.library) return all;
     if (what() == Collective::all_reduce) {
       for (const std::string& name : library_algorithms(t)) {
-        all.push_back(&find_simulated_algorithm(name));
+        const Algorithm& a = find_simulated_algorithm(name);
+        const bool is_inside = t.kind == TopologyKind::fat_tree && !spans_servers(t, world_size);
+        if (!is_inside || library_runs(a)) all.push_back(&a);
       }
     } else {
       for (const Algorithm& a : all_algorithms()) {

@@ -669,6 +669,10 @@ const std::vector<std::string> kRunColumns = words_in(
     "bottleneck");
 const std::vector<std::string> kLastRunColumns = words_in("wire_bits_per_element extrapolated");
 
+std::string joined(const std::vector<std::string>& reasons) {
+  return fmt::format("{}", fmt::join(reasons, "; "));
+}
+
 /// A row for each size of each topology, algorithm and codec.
 Result result_of_list(const SimulateRequest& request) {
   if (!request.trace.empty() || request.runs || request.sensitivity) {
@@ -701,9 +705,9 @@ Result result_of_list(const SimulateRequest& request) {
           for (const std::string& column : result.rows.columns) {
             const auto figure = std::ranges::find(whole.figures, column, &Figure::name);
             const bool is_there = figure != whole.figures.end();
-            row.push_back(!is_there                  ? Cell()
-                          : column == "extrapolated" ? Cell(figure->words)
-                                                     : figure->value);
+            row.push_back(column == "extrapolated" ? Cell(joined(each.extrapolated()))
+                          : is_there               ? figure->value
+                                                   : Cell());
           }
           results.push_back(each.times());
           has_interval = has_interval || each.interval().has_value();
@@ -748,8 +752,7 @@ Result result_of_sizes(const SimulateRequest& request) {
     std::vector<Cell>& row = result.rows.rows.back();
     if (chooses) row.emplace_back(r.algorithm);
     row.emplace_back(each.wire_bits_per_element());
-    row.emplace_back(interval ? Cell(fmt::format("{}", fmt::join(each.extrapolated(), "; ")))
-                              : Cell());
+    row.emplace_back(joined(each.extrapolated()));
   }
   if (all.back().is_at_most()) result.figures.push_back({"latencies", "at most", kAtMost});
   Result last = all.back().result(false);
@@ -878,11 +881,16 @@ Result simulate(const SimulateRequest& request) {
 }
 
 std::vector<BoundField> fields(SimulateRequest& r) {
+  std::vector<BoundField> collective = fields(r.collective);
+  collective.front().field.help =
+      "Algorithms, separated by commas (see arlab list algorithms): with several of them, of "
+      "topologies or of codecs, a row "
+      "for each";
   return together(
       {field("topology", &r.topology,
              "Topologies, separated by commas (see arlab list topologies), or .toml files")
            .required()},
-      fields(r.collective),
+      std::move(collective),
       {field("codec", &r.codec,
              "Codecs, separated by commas (see arlab list codecs), or "
              "bits=4.5,encode_ops=9,decode_ops=4 for one that is not there")},

@@ -82,7 +82,7 @@ std::vector<Cell> row_of(const SweepPoint& p, DType type) {
           r.bottleneck,
           interval ? Cell(interval->low_us) : Cell(),
           interval ? Cell(interval->high_us) : Cell(),
-          interval ? Cell(fmt::format("{}", fmt::join(simulation.extrapolated(), "; "))) : Cell()};
+          fmt::format("{}", fmt::join(simulation.extrapolated(), "; "))};
 }
 
 bool is_file_name(const std::string& name) {

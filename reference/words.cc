@@ -25,6 +25,15 @@ std::string spoken(std::string_view name) {
   return letters;
 }
 
+struct SizeUnit {
+  char letter;
+  std::uint64_t binary;
+  std::uint64_t decimal;
+};
+constexpr SizeUnit kSizeUnits[] = {{'k', std::uint64_t{1} << 10, 1000},
+                                   {'m', std::uint64_t{1} << 20, 1000000},
+                                   {'g', std::uint64_t{1} << 30, 1000000000}};
+
 }  // namespace
 
 std::size_t edits_between(std::string_view a, std::string_view b) {
@@ -70,18 +79,14 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
   if (error != std::errc()) return std::nullopt;
   std::string suffix;
   for (const char* at = rest; at != end; ++at) suffix += lower(*at);
-  unsigned shift = 0;
-  if (suffix == "k" || suffix == "kib") {
-    shift = 10;
-  } else if (suffix == "m" || suffix == "mib") {
-    shift = 20;
-  } else if (suffix == "g" || suffix == "gib") {
-    shift = 30;
-  } else if (!suffix.empty()) {
-    return std::nullopt;
+  std::uint64_t unit = 0;
+  if (suffix.empty()) unit = 1;
+  for (const auto& [letter, binary, decimal] : kSizeUnits) {
+    if (suffix == std::string{letter} || suffix == std::string{letter} + "ib") unit = binary;
+    if (suffix == std::string{letter} + "b") unit = decimal;
   }
-  if (value > (UINT64_MAX >> shift)) return std::nullopt;
-  return value << shift;
+  if (unit == 0 || value > UINT64_MAX / unit) return std::nullopt;
+  return value * unit;
 }
 
 }  // namespace arlab

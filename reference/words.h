@@ -22,8 +22,8 @@ std::size_t edits_between(std::string_view a, std::string_view b);
 /// are known; nothing where none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known);
 
-/// A whole number, also with K, M or G, or KiB, MiB or GiB, for 2^10, 2^20 and 2^30, in capitals or
-/// not. Nothing for other text, and for what 64 bits do not hold.
+/// A whole number, also with K, M or G, or KiB, MiB or GiB, for 2^10, 2^20 and 2^30, or with KB, MB or GB for 10^3, 10^6 and
+/// 10^9; in capitals or not. Nothing for other text, and for what 64 bits do not hold.
 std::optional<std::uint64_t> parse_size(std::string_view text);
 
 /// The member of a list whose name_of() this is. Throws InvalidInput, which says what `called` is and what is allowed.

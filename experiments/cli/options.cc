@@ -100,14 +100,20 @@ Page page() {
 
 namespace {
 
+/// Lists that other commands call by the singular take that, too.
+constexpr std::pair<std::string_view, std::string_view> kAlsoNamed[] = {
+    {"codecs", "codec"}, {"algorithms", "algorithm"}};
+
 void add_fields(CLI::App& command, const std::vector<BoundField>& fields) {
   std::map<std::string, CLI::Option*> options;
   for (const BoundField& bound : fields) {
     const Field& field = bound.field;
     const std::string& place = bound.relations.place;
     const std::string name = place.empty() ? "--" + field.option() : place;
-    const std::string names =
-        field.letter.empty() ? name : fmt::format("-{},{}", field.letter, name);
+    std::string names = field.letter.empty() ? name : fmt::format("-{},{}", field.letter, name);
+    for (const auto& [plural, singular] : kAlsoNamed) {
+      if (field.name == plural) names += fmt::format(",--{}", singular);
+    }
     std::string help = field.help;
     if (const auto* kind = std::get_if<OneOf>(&field.kind)) {
       help += fmt::format(": {}", fmt::join(kind->names, " or "));

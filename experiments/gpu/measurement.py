@@ -16,11 +16,11 @@ COLUMNS = ("platform", "machine", "ranks", "algorithm", "codec", "dtype", "bytes
 
 
 def parse_size(text):
-    """Bytes: 32K, 16M, 1G or a number; binary suffixes."""
-    match = re.fullmatch(r"([1-9]\d*)([KMG]?)", text)
-    if not match:
-        raise ValueError(f"size {text!r}: allowed are a positive integer, or one with K, M or G, as in 64M")
-    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+    """Bytes: 32K, 16M or 16MiB, 1G, or a number; 64MB are 64 * 10^6. As reference/words.h has it."""
+    match = re.fullmatch(r"([1-9]\d*)([KMG]?)(I?B)?", text.upper())
+    if not match or (match[3] and not match[2]):
+        raise ValueError(f"size {text!r}: allowed are a positive integer, or one with K, M or G (KiB, ...; KB, ... are decimal), as in 64M")
+    return int(match[1]) * (1000 if match[3] == "B" else 1024) ** " KMG".index(match[2] or " ")
 
 
 def sizes_between(least, most):

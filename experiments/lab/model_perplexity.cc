@@ -118,17 +118,17 @@ struct PerplexityRequest {
                                 models::LinearLayers* linears) const {
     const auto wires = wires_of(point);
     std::vector<std::shared_ptr<const models::RunCollective>> of_layer;
-    double bits = 0;
-    double split_layers = 0;
-    for (const auto& wire : wires) {
-      of_layer.push_back(wire.run);
-      if (wire.run == nullptr) continue;
-      bits += wire.bits_per_element;
-      ++split_layers;
-    }
+    for (const auto& wire : wires) of_layer.push_back(wire.run);
     models::CompressedAllReduce split(point.ranks, text.network().shape.hidden, wires[0].dtype,
                                       of_layer, collective.threads());
     const auto summary = run_text(text, baseline, split, collective.threads(), linears);
+    double bits = 0;
+    double split_layers = 0;
+    for (const auto& wire : wires) {
+      if (wire.run == nullptr) continue;
+      bits += wire.sent_bits_per_element();
+      ++split_layers;
+    }
     std::vector<Figure> fields = {
         {"ranks", point.ranks},
         {"algorithm",
@@ -230,12 +230,17 @@ struct PerplexityRequest {
 
   Result answer() {
     std::error_code error;
-    if (!cache.empty() && !fs::is_directory(cache, error)) {
-      fail("--cache {}: {}", cache, error ? error.message() : "it is not a folder");
+    if (!cache.empty() && fs::exists(cache, error) && !fs::is_directory(cache, error)) {
+      fail("--cache {}: it is not a folder", cache);
     }
     const std::vector<PerplexityPoint> all = points();
     text.load();
     for (const PerplexityPoint& point : all) wires_of(point);  // what cannot be is said at once
+    if (!cache.empty() && fs::create_directories(cache, error)) {
+      // Results in it are believed: nobody else writes there.
+      fs::permissions(cache, fs::perms::owner_all, error);
+    }
+    if (error) fail("--cache {}: {}", cache, error.message());
     const Json common = cache.empty() ? Json() : common_request();
 
     std::optional<std::vector<std::vector<float>>> baseline;
@@ -283,7 +288,8 @@ struct PerplexityRequest {
       report.rows = table_of(results);
       report.shown = words_in(
           "ranks algorithm codec dtype perplexity perplexity_ratio "
-          "perplexity_ratio_standard_error mean_kl top1_agreement_percent token_sqnr_db");
+          "perplexity_ratio_standard_error mean_kl top1_agreement_percent token_sqnr_db "
+          "wire_bits_per_element");
       if (!formats.weights.empty() || !formats.activations.empty()) {
         report.shown.insert(report.shown.begin(), {"weights", "activations"});
       }
@@ -296,8 +302,10 @@ struct PerplexityRequest {
 std::vector<BoundField> fields(PerplexityRequest& r) {
   return together(
       r.request(),
-      {field("cache", &r.cache,
-             "Folder in which results are kept, and from which those that are there are taken")});
+      {field(
+          "cache", &r.cache,
+          "Folder in which results are kept, and from which those that are there are taken; it is "
+          "made where there is none")});
 }
 
 }  // namespace

@@ -192,11 +192,21 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
     }
     require_whole_blocks(made, Codecs(*outer, *inner));
   }
+  std::shared_ptr<models::SentBytes> bytes;
+  if (outer->info().has_variable_wire || inner->info().has_variable_wire) {
+    wire.bytes = bytes = std::make_shared<models::SentBytes>();
+  }
   wire.run = std::make_shared<const models::RunCollective>(
-      platform.empty() ? models::in_reference(make, outer, inner, wire.dtype, execute_options)
-                       : on_platform(platform, outer->name(), wire.dtype, options,
-                                     execute_options.sum, ranks, make));
+      platform.empty()
+          ? models::in_reference(make, outer, inner, wire.dtype, execute_options, bytes)
+          : on_platform(platform, outer->name(), wire.dtype, options, execute_options.sum, ranks,
+                        make));
   return wire;
+}
+
+double ModelCollective::Wire::sent_bits_per_element() const {
+  if (bytes == nullptr || bytes->most == 0) return bits_per_element;
+  return bits_per_element * static_cast<double>(bytes->sent) / static_cast<double>(bytes->most);
 }
 
 std::vector<BoundField> fields(ModelFormats& f) {

@@ -63,9 +63,14 @@ struct ModelCollective {
   /// go together, and for what is no all-reduce.
   struct Wire {
     std::shared_ptr<const models::RunCollective> run;
-    double bits_per_element = 0;  ///< average over all sends, of the first chunk
+    /// Average over all sends, of the first chunk; of wires of variable length the most.
+    double bits_per_element = 0;
+    std::shared_ptr<const models::SentBytes> bytes = {};  ///< of wires of variable length
     std::string codec;
     DType dtype = DType::fp16;
+
+    /// As they were sent, once they have run.
+    double sent_bits_per_element() const;
   };
   /// `tokens`: of the chunks that will come.
   Wire wire(const std::string& codec, const std::string& dtype, Rank ranks,

@@ -11,6 +11,7 @@
 
 #include "experiments/lab/files.h"
 #include "experiments/lab/questions.h"
+#include "experiments/lab/simulate.h"
 #include "reference/codecs/registry.h"
 #include "reference/tensors/file.h"
 #include "reference/words.h"
@@ -53,7 +54,40 @@ struct ModelTimeRequest {
   bool library = false;
   bool no_attention = false;
 
+  /// A row for each of what is listed, or all about one.
   Result answer() {
+    const auto listed = [](const std::string& text, const char* option) {
+      return text.empty() ? std::vector{text} : names_in(text, option);
+    };
+    const std::vector<std::string> topologies = listed(topology, "--topology");
+    const std::vector<std::string> algorithms = listed(algorithm, "--algorithm");
+    const std::vector<std::string> codecs = listed(codec, "--codec");
+    if (topologies.size() * algorithms.size() * codecs.size() == 1) return answer_of_one();
+    if (!trace.empty() || rate || !arrivals.empty()) {
+      fail("--trace, --rate and --arrivals are of one topology, algorithm and codec, not of lists");
+    }
+    std::vector<std::vector<Figure>> rows;
+    for (const std::string& on : topologies) {
+      for (const std::string& by : algorithms) {
+        for (const std::string& with : codecs) {
+          ModelTimeRequest one = *this;
+          one.topology = on;
+          one.algorithm = by;
+          one.codec = with;
+          rows.push_back(one.answer_of_one().figures);
+        }
+      }
+    }
+    Result result{"arlab.model.time.list/1"};
+    result.rows_name = "times";
+    result.rows = table_of(rows);
+    result.shown = words_in("algorithm codec ttft_us communication_us speedup_over_library");
+    if (phase == "decode") result.shown[2] = "tpot_us";
+    if (topologies.size() > 1) result.shown.insert(result.shown.begin(), "topology");
+    return result;
+  }
+
+  Result answer_of_one() {
     if (algorithm.empty()) algorithm = library ? "ring" : "two_shot";
     if (!trace.empty()) require_output_file(trace);
     const Topology t = find_topology(topology);
@@ -353,7 +387,8 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
                         fmt::join(listed_models(), ", ")))
           .required(),
       field("topology", &r.topology,
-            "Topology (see arlab list topologies) or a .toml file, with a section [compute]")
+            "Topologies, separated by commas (see arlab list topologies), or .toml files, with a "
+            "section [compute]")
           .required(),
       field("ranks", &r.ranks, "Devices that share each layer", "all of the topology")
           .from(1, kMaxWorldSize),
@@ -379,8 +414,9 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
       field("max_tokens", &r.max_tokens,
             "Tokens of the prompts of one prefill, of requests that arrive", "8192")
           .from(1, kMostTokens),
-      field("algorithm", &r.algorithm, "Of all-reduces", "two_shot; with --library ring"),
-      field("codec", &r.codec, "Codec (see arlab list codecs)", "the dtype"),
+      field("algorithm", &r.algorithm, "Of all-reduces, separated by commas",
+            "two_shot; with --library ring"),
+      field("codec", &r.codec, "Codecs, separated by commas (see arlab list codecs)", "the dtype"),
       field("dtype", &r.dtype, "fp16 or bf16", "bf16"),
       field("weight_bits", &r.weight_bits,
             "Bits of each weight of the layers, scales included (4.25), or by kind "

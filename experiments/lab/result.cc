@@ -58,11 +58,47 @@ std::string json_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+namespace {
+
+/// Six digits; from a million on with an exponent of three, six, nine ...: 70.5524e9.
+std::string number_text(double number) {
+  constexpr double kMany = 999999.5;  // which six digits round to a million
+  if (!std::isfinite(number) || std::abs(number) < kMany) return fmt::format("{:.6g}", number);
+  const int thousands = std::max(2, static_cast<int>(std::floor(std::log10(std::abs(number)) / 3)));
+  return fmt::format("{:.6g}e{}", number / std::pow(1000.0, thousands), 3 * thousands);
+}
+
+/// Bytes with their unit, where that says it exactly: 64 MiB, 64 MB, 1.5 KiB. Else the digits.
+std::string size_text(std::uint64_t bytes) {
+  constexpr double kUnits[] = {1024, 1000};
+  // Whole numbers before hundredths.
+  for (const std::uint64_t parts : {1, 100}) {
+    for (const double base : kUnits) {
+      for (int power = 1; power <= 3; ++power) {
+        const auto unit = static_cast<std::uint64_t>(std::pow(base, power));
+        if (bytes < unit || bytes / unit >= 1000 || bytes % unit * parts % unit != 0) continue;
+        return fmt::format("{:g} {}{}", static_cast<double>(bytes) / static_cast<double>(unit),
+                           "KMG"[power - 1], base == 1024 ? "iB" : "B");
+      }
+    }
+  }
+  return fmt::format("{}", bytes);
+}
+
+/// Bytes with their unit.
+std::string sized_text(const std::string& name, const Json& cell) {
+  const bool is_size = name == "bytes" || name.ends_with("_bytes");
+  if (!is_size || !cell.is_number_unsigned()) return cell_text(cell);
+  return size_text(cell.get<std::uint64_t>());
+}
+
+}  // namespace
+
 std::string cell_text(const Json& cell) {
   if (cell.is_null()) return "-";
   if (cell.is_boolean()) return cell.get<bool>() ? "yes" : "no";
   if (cell.is_string()) return cell.get<std::string>();
-  if (cell.is_number_float()) return fmt::format("{:.6g}", cell.get<double>());
+  if (cell.is_number_float()) return number_text(cell.get<double>());
   return json_line(cell);
 }
 
@@ -111,7 +147,7 @@ Column column_of(const Table& table, std::size_t c) {
   column.width = table.columns[c].size();
   std::size_t longest_word = column.width;
   for (const auto& row : table.rows) {
-    const std::string text = cell_text(row[c]);
+    const std::string text = sized_text(table.columns[c], row[c]);
     column.width = std::max(column.width, text.size());
     const Json& cell = row[c];
     column.numeric = column.numeric && (cell.is_number() || cell.is_null() || cell == "" ||
@@ -179,7 +215,7 @@ std::string render_text(const Table& table, const Page& page, std::vector<std::s
     std::vector<std::vector<std::string>> cells;
     std::size_t height = 1;
     for (std::size_t c = 0; c < columns.size(); ++c) {
-      cells.push_back(lines_of(cell_text(row[c]), columns[c].width));
+      cells.push_back(lines_of(sized_text(table.columns[c], row[c]), columns[c].width));
       height = std::max(height, cells.back().size());
     }
     for (std::size_t l = 0; l < height; ++l) {
@@ -237,34 +273,60 @@ Table table_of(const std::vector<std::vector<Figure>>& rows) {
 
 namespace {
 
-/// Notes that do not fit go on in the lines below.
+/// A figure's value; of bytes both the digits and the size with its unit.
+std::string value_text(const Figure& field) {
+  std::string text = cell_text(field.value);
+  const std::string size = sized_text(field.name, field.value);
+  return size == text ? text : fmt::format("{} ({})", text, size);
+}
+
+/// What is left of a page right of so many columns.
+std::size_t room_right_of(std::size_t columns, const Page& page) {
+  if (page.width == std::string::npos) return page.width;
+  return std::max(page.width, columns + kNarrow) - columns;
+}
+
+/// Values and notes that do not fit go on in the lines below. A note stands right of its value, but below one that would push
+/// the others away.
 std::string render_fields(const std::vector<Figure>& fields, const Page& page) {
+  constexpr std::size_t kWide = 40;
   std::size_t name_width = 0;
+  for (const Figure& field : fields) name_width = std::max(name_width, field.name.size());
+  const std::size_t values = name_width + 2;
+  const std::size_t widest = std::min(kWide, room_right_of(values, page) / 2);
   std::size_t value_width = 0;
   for (const Figure& field : fields) {
-    name_width = std::max(name_width, field.name.size());
-    if (!field.note.empty()) value_width = std::max(value_width, cell_text(field.value).size());
+    const std::size_t width = value_text(field).size();
+    if (!field.note.empty() && width <= widest) value_width = std::max(value_width, width);
   }
-  const std::size_t before = name_width + value_width + 4;
-  const std::size_t room = page.width == std::string::npos
-                               ? page.width
-                               : std::max(page.width, before + kNarrow) - before;
+  const std::size_t notes = values + value_width + 2;
   std::string text;
   for (const Figure& field : fields) {
+    std::string start = fmt::format("{:<{}}  ", field.name, name_width);
+    const auto add_lines = [&](std::string_view words, std::size_t column) {
+      for (const std::string& each : lines_of(words, room_right_of(column, page))) {
+        std::string line = start + each;
+        line.erase(line.find_last_not_of(' ') + 1);
+        text += line + '\n';
+        start = std::string(column, ' ');
+      }
+    };
     if (field.value.json().is_array()) {  // one a line
-      std::string name = field.name;
       for (const Json& each : field.value.json()) {
-        text += fmt::format("{:<{}}  {}\n", std::exchange(name, ""), name_width, cell_text(each));
+        add_lines(cell_text(each), values);
       }
       continue;
     }
-    std::string start = fmt::format("{:<{}}  {:<{}}  ", field.name, name_width,
-                                    cell_text(field.value), value_width);
-    for (const std::string& note : lines_of(field.note, room)) {
-      std::string line = start + note;
-      line.erase(line.find_last_not_of(' ') + 1);
-      text += line + '\n';
-      start = std::string(before, ' ');
+    const std::string value = value_text(field);
+    if (value.size() <= value_width) {
+      start += fmt::format("{:<{}}  ", value, value_width);
+      add_lines(field.note, notes);
+    } else if (field.note.empty() || page.width != std::string::npos) {
+      add_lines(value, values);
+      start = std::string(notes, ' ');
+      if (!field.note.empty()) add_lines(field.note, notes);
+    } else {
+      text += fmt::format("{}{}  {}\n", start, value, field.note);
     }
   }
   return text;

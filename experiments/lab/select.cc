@@ -18,6 +18,7 @@
 #include "experiments/lab/question.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/reduction.h"
+#include "experiments/lab/simulate.h"
 #include "experiments/lab/sizes.h"
 #include "experiments/lab/tensor_source.h"
 #include "kernels/runtime/call_table.h"
@@ -30,9 +31,11 @@
 #include "reference/tensors/synthetic.h"
 #include "reference/words.h"
 #include "sim/calibration/bench_file.h"
+#include "sim/calibration/measurements.h"
 #include "sim/flows.h"
 #include "sim/library/library.h"
 #include "sim/library/library_plan.h"
+#include "sim/library/servers.h"
 #include "sim/simulator.h"
 
 namespace arlab::lab {
@@ -56,21 +59,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Where no budget is named: mean KL divergence from the uncompressed model, nats per token.
 constexpr double kUsualMaxKl = 0.05;
 
-std::vector<std::string> split(const std::string& list, const std::string& option) {
-  std::vector<std::string> items;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    items.push_back(list.substr(begin, end - begin));
-    join_codecs(items);
-    if (items.back().empty()) fail("{} is {}: there is an empty name", option, quote(list));
-    if (std::ranges::count(items, items.back()) > 1) {
-      fail("{} is {}: '{}' stands twice", option, quote(list), items.back());
-    }
-    begin = end + 1;
-  }
-  return items;
-}
-
 struct Candidate {
   const Algorithm* algorithm = nullptr;
   std::string codec_name;
@@ -78,8 +66,10 @@ struct Candidate {
   bool library = false;
   double wire_bits = 0;
   AlgorithmOptions options = {};  ///< of searched_options(), where the algorithm has them
-  std::optional<bool> measured =
-      {};  ///< on such a machine; nothing of those whose files do not say
+  std::string measured_on =
+      {};  ///< 2 ranks: where such was timed, on this class of machine; empty: nowhere
+  CodecPtr as_sent =
+      {};  ///< with wires of the measured length, where data decide it; to simulate it
   /// Of the worst tensor; infinite without any error, -infinite when finite values were lost.
   std::optional<double> sqnr_db = {};        ///< of the whole tensor
   std::optional<double> token_sqnr_db = {};  ///< of its median token, where tensors have tokens
@@ -90,7 +80,85 @@ struct Candidate {
     return fmt::format("{}{}, {}", library ? "library " : "", algorithm->name, codec_name);
   }
   const char* implementation() const { return library ? "library" : "kernel"; }
+  bool measured() const { return !measured_on.empty(); }
+  const Codec& timed_codec() const { return as_sent ? *as_sent : *codec; }
 };
+
+// ---------------------------------------------------------------- what was timed
+
+/// Which runs on a class of machine somebody has timed, here or in a published table.
+struct Timed {
+  std::vector<std::string> algorithms = {};  ///< of kernels; with each of the codecs
+  std::vector<std::string> codecs = {};
+  std::vector<Rank> ranks = {};
+  std::vector<std::string> library = {};  ///< its algorithms
+  std::vector<Rank> library_ranks = {};
+
+  bool anything() const { return !algorithms.empty() || !library.empty(); }
+  bool has_algorithm(const Algorithm& a) const {
+    return std::ranges::count(algorithms, a.name) > 0;
+  }
+  bool has_codec(const std::string& name) const { return std::ranges::count(codecs, name) > 0; }
+  bool has_library(const Algorithm& a) const { return std::ranges::count(library, a.name) > 0; }
+};
+
+/// On how many ranks kernels were timed, by the file of a machine of this device that says so.
+std::vector<Rank> ranks_of_kernels_on(const std::string& device) {
+  for (const std::string& name : listed_topologies()) {
+    const Topology other = find_topology(name);
+    if (other.device.name == device && other.uncertainty && other.uncertainty->kernels) {
+      return other.uncertainty->kernels->ranks;
+    }
+  }
+  return {};
+}
+
+/// Nothing of a machine that somebody has described: only of those that come with the program there is a record.
+Timed timed_on(const Topology& t, const std::string& named, DType type) {
+  Timed timed;
+  if (std::ranges::count(listed_topologies(), named) == 0) return timed;
+  const auto of_this_device = [&](const std::optional<FittedTo>& seen) {
+    return seen && seen->device == t.device.name;
+  };
+  const auto& known = t.uncertainty;
+  const std::optional<FittedTo> kernels = known ? known->kernels : std::nullopt;
+  // Times of 16-bit types stand for each other, unless the file only assumes what bf16 costs.
+  const Quantity& bf16 = t.device.bf16_cost;
+  const bool guesses = type == DType::bf16 && is_given(bf16) && bf16.source == Source::assumed;
+  if (size_of(type) == 2 && !guesses) {
+    if (t.device.blocks) {
+      timed.algorithms = t.device.blocks->measured;
+      for (const CodecTimes& row : t.device.codecs) timed.codecs.push_back(row.codec);
+      timed.ranks = kernels ? kernels->ranks : ranks_of_kernels_on(t.device.name);
+    } else if (of_this_device(kernels)) {
+      timed.algorithms = kernels->algorithms;
+      timed.codecs = kernels->codecs;
+      timed.ranks = kernels->ranks;
+    }
+  }
+  if (!t.device.library) return timed;
+  if (known && of_this_device(known->library)) {
+    timed.library = known->library->algorithms;
+    timed.library_ranks = known->library->ranks;
+    return timed;
+  }
+  // Of tables that no fit has seen.
+  static const Measurements published = read_measurements(data_path("published/validation.toml"));
+  const bool has_table = std::ranges::any_of(published.cells, [&](const Measurement& cell) {
+    return cell.library && cell.topology == t.name;
+  });
+  if (has_table) {
+    timed.library = library_algorithms(t);
+    timed.library_ranks = {t.ranks.value};
+  }
+  return timed;
+}
+
+/// 2, 4, 8 ranks.
+std::string ranks_text(const std::vector<Rank>& ranks) {
+  if (ranks.empty()) return "an unknown number of ranks";
+  return fmt::format("{} rank{}", fmt::join(ranks, ", "), ranks == std::vector<Rank>{1} ? "" : "s");
+}
 
 /// Options in which candidates differ: sizes of groups that the machine suggests, and those of which the
 /// algorithms say what is worth a try.
@@ -147,11 +215,14 @@ Samples all_tensors_of(const fs::path& path, Rank ranks, DType dtype) {
   return samples;
 }
 
-/// Sets the SQNR of a candidate on its worst tensor. `exact` are the sums of the samples.
+/// Sets the SQNR of a candidate on its worst tensor, and the length of its wires where data decide it. `exact` are the
+/// sums of the samples.
 void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactResult>& exact) {
   double worst = kInfinity;
   double worst_token = kInfinity;
   const bool by_token = samples.have_tokens(c.algorithm->collective);
+  WideCount sent = 0;
+  WideCount most = 0;
   for (std::size_t i = 0; i < samples.tensors.size(); ++i) {
     const Tensor& inputs = samples.tensors[i];
     const CodecPtr codec = codec_for(c.codec_name, inputs);
@@ -164,7 +235,9 @@ void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactR
                                   .alignment = codec->info().alignment,
                                   .options = c.options});
     Tensor outputs = make_tensor(inputs.dtype, inputs.shape);
-    execute(schedule, *codec, inputs.dtype, inputs.bytes(), outputs.bytes(), {.threads = 1});
+    sent += execute(schedule, *codec, inputs.dtype, inputs.bytes(), outputs.bytes(), {.threads = 1})
+                .sent_bytes;
+    if (codec->info().has_variable_wire) most += wire_volume(schedule, *codec, inputs.dtype).bytes;
     std::vector<std::byte> room;
     const auto result = compared(schedule.collective, outputs.bytes(), inputs.ranks(), room);
     const ErrorMetrics error = compare(exact[i].values, inputs.dtype, result, 1);
@@ -177,6 +250,9 @@ void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactR
   }
   c.sqnr_db = worst;
   if (by_token) c.token_sqnr_db = worst_token;
+  if (most == 0) return;
+  c.wire_bits *= static_cast<double>(sent) / static_cast<double>(most);
+  c.as_sent = with_measured_wires(c.codec, c.wire_bits);
 }
 
 // ---------------------------------------------------------------- time
@@ -282,7 +358,7 @@ class Clock {
                                   .alignment = c.codec->info().alignment,
                                   .options = c.options};
     return arlab::simulate(
-               {*c.algorithm, request, *c.codec, dtype_, topology_, {.library = c.library}})
+               {*c.algorithm, request, c.timed_codec(), dtype_, topology_, {.library = c.library}})
         .latency_us;
   }
 
@@ -430,14 +506,15 @@ struct SelectRequest {
 
     const Collective what = this->what();
     const bool is_named = max_kl || max_perplexity_ratio || min_sqnr || max_wire_bits;
-    if (what != Collective::all_reduce && (asks_models() || (!no_budget && !is_named))) {
+    const bool takes_usual = !no_budget && !is_named && codecs.empty();
+    if (what != Collective::all_reduce && (asks_models() || takes_usual)) {
       fail(
           "--collective {}: language models were computed with all-reduces only; allowed are "
           "--min-sqnr, --max-wire-bits and --no-budget",
           collective);
     }
     if (no_budget && is_named) fail("--no-budget beside a budget: allowed is one of both");
-    if (!no_budget && !is_named) {
+    if (takes_usual) {
       SelectRequest usual = *this;
       usual.max_kl = kUsualMaxKl;
       usual.is_usual = true;
@@ -445,20 +522,30 @@ struct SelectRequest {
     }
     std::optional<MeasuredTimes> measured;
     if (!times.empty()) measured.emplace(times, world_size, type);
-    std::vector<Candidate> all = candidates(t, type, world_size);
-    if (measured) keep_measured(all, *measured);
+    const Timed timed = timed_on(t, topology, type);
+    Candidates found = candidates(t, timed, type, world_size);
+    std::vector<Candidate>& all = found.ranked;
+    if (measured) keep_measured(all, *measured, world_size);
     const std::vector<ModelQuality> models = judge_by_model(all, world_size, type);
+    (void)judge_by_model(found.left_out, world_size, type);
     std::string measured_on = "not measured: too many ranks for the reference";
     std::string budget_about;
+    std::optional<Judge> judge;
     if (world_size <= kMostMeasuredRanks) {
-      measured_on = measure(all, world_size, type, budget_about);
+      judge.emplace(judge_for(world_size, type));
+      require_values(all);
+      require_values(found.left_out);
+      judge->measure(pointers_to(all));
+      measured_on = judge->samples.name;
+      budget_about = judge->by_token ? "token_sqnr_db" : "sqnr_db";
     } else if (min_sqnr || !input.empty() || !synthetic.empty() || !metric.empty()) {
       fail(
           "SQNR is measured on at most {} ranks, not {}: --ranks takes fewer, --max-wire-bits is "
           "a budget without measurement",
           kMostMeasuredRanks, world_size);
     }
-    const std::vector<const Candidate*> allowed = within_budget(all, measured_on);
+    const std::vector<const Candidate*> allowed =
+        within_budget(all, measured_on, pairs_of(found.left_out));
     Clock clock(t, world_size, type, !exhaustive, measured ? &*measured : nullptr);
     std::vector<const Candidate*> drawn;
     for (const Candidate& c : all) {
@@ -472,9 +559,22 @@ struct SelectRequest {
     result.figures.insert(result.figures.begin() + 5,
                           {"metric", budget_about.empty() ? Cell() : Cell(budget_about),
                            "what the budget and the Pareto front are about"});
+    const bool nothing_timed = times.empty() && !timed.anything();
+    result.figures.insert(
+        result.figures.begin(),
+        {"ranked", !times.empty() || (timed.anything() && !unmeasured) ? "timed" : "all",
+         "timed: kernels that somebody has timed, what is named, and the library",
+         nothing_timed ? "all candidates: nobody has timed any of them on this machine" : ""});
+    if (nothing_timed) result.figures.front().note.clear();
+    for (Figure& figure : said_of(found.left_out, judge, clock, payload)) {
+      result.figures.push_back(std::move(figure));
+    }
     result.shown_figures = words_in(
         "topology collective ranks dtype within_budget metric bytes algorithm codec implementation "
-        "measured latency_us sqnr_db token_sqnr_db provenance error_measured_on");
+        "measured latency_us sqnr_db token_sqnr_db wire_bits_per_element provenance "
+        "error_measured_on");
+    if (nothing_timed) result.shown_figures.emplace_back("ranked");
+    if (!found.left_out.empty()) result.shown_figures.emplace_back("left_out");
     if (min_sqnr) result.shown_figures.emplace_back("min_sqnr_db");
     if (max_wire_bits) result.shown_figures.emplace_back("max_wire_bits");
     if (asks_models()) {
@@ -521,11 +621,12 @@ struct SelectRequest {
   }
 
   /// Of a library's algorithms it is not known which was timed: one stands for them.
-  void keep_measured(std::vector<Candidate>& all, const MeasuredTimes& measured) const {
+  void keep_measured(std::vector<Candidate>& all, const MeasuredTimes& measured,
+                     Rank world_size) const {
     bool has_library = false;
     std::erase_if(all, [&](Candidate& c) {
       const bool again = c.library && std::exchange(has_library, true);
-      c.measured = true;
+      c.measured_on = ranks_text({world_size});
       return again || !measured.has(c);
     });
     if (all.empty()) fail("--times {}: it has none of the candidates", times);
@@ -572,25 +673,22 @@ struct SelectRequest {
                                   kernels::to_toml(kernels::CallTable(std::move(rules)))));
   }
 
-  /// Every pair of an algorithm and a codec that takes the dtype, and the vendor's library. Of a machine whose file says what
-  /// was measured, those that were, or that are named, or all with --unmeasured.
-  std::vector<Candidate> candidates(const Topology& t, DType type, Rank world_size) const {
-    const bool is_known = t.device.blocks && !t.device.blocks->measured.empty();
-    const auto has_times = [&](const std::string& codec) {
-      return std::ranges::count(t.device.codecs, codec, &CodecTimes::codec) > 0;
-    };
-    const auto was_timed = [&](const Algorithm& a) {
-      return std::ranges::count(t.device.blocks->measured, a.name) > 0;
-    };
-    const bool only_measured = is_known && !unmeasured && times.empty();
+  struct Candidates {
+    std::vector<Candidate> ranked = {};
+    std::vector<Candidate> left_out = {};  ///< nobody has timed them, nor named them
+  };
+
+  /// Every pair of an algorithm and a codec that takes the dtype, and the vendor's library. Where something of the machine was
+  /// timed, kernels that nobody has timed are left out, but for those that are named, or all are asked for.
+  Candidates candidates(const Topology& t, const Timed& timed, DType type, Rank world_size) const {
+    const bool only_timed = timed.anything() && !unmeasured && times.empty();
     std::vector<const Algorithm*> chosen;
     if (algorithms.empty()) {
       for (const Algorithm& a : all_algorithms()) {
-        if (a.collective != what() || !can_run(a, world_size)) continue;
-        if (!only_measured || was_timed(a)) chosen.push_back(&a);
+        if (a.collective == what() && can_run(a, world_size)) chosen.push_back(&a);
       }
     } else {
-      for (const std::string& name : split(algorithms, "--algorithms")) {
+      for (const std::string& name : names_in(algorithms, "--algorithms")) {
         const Algorithm& a = find_algorithm(name);
         if (a.collective != what()) {
           fail("--algorithms: {} is not {}; allowed are those that are", name, words_for(what()));
@@ -598,20 +696,25 @@ struct SelectRequest {
         chosen.push_back(&a);
       }
     }
-    if (chosen.empty()) {
-      fail(
-          "--collective {}: nobody has timed one on this class of machine; --unmeasured ranks them",
-          collective);
-    }
     std::vector<std::string> names;
     if (codecs.empty()) {
       for (const std::string& name : listed_codecs()) {
-        if (!find_codec(with_row(name))->takes(type)) continue;
-        if (!only_measured || has_times(name)) names.push_back(name);
+        if (find_codec(with_row(name))->takes(type)) names.push_back(name);
       }
     } else {
-      names = split(codecs, "--codecs");
+      names = names_in(codecs, "--codecs");
     }
+    // What is named is ranked, with those of the other kind that were timed; with all where none was.
+    const bool any_algorithm =
+        std::ranges::any_of(chosen, [&](const Algorithm* a) { return timed.has_algorithm(*a); });
+    const bool any_codec =
+        std::ranges::any_of(names, [&](const std::string& name) { return timed.has_codec(name); });
+    const bool all_algorithms_pass = !algorithms.empty() || (!codecs.empty() && !any_algorithm);
+    const bool all_codecs_pass = !codecs.empty() || (!algorithms.empty() && !any_codec);
+    const auto is_ranked = [&](const Algorithm& a, const std::string& codec) {
+      return !only_timed || ((all_algorithms_pass || timed.has_algorithm(a)) &&
+                             (all_codecs_pass || timed.has_codec(codec)));
+    };
     std::vector<Candidate> plain;  // a candidate per codec
     for (const std::string& name : names) {
       const CodecPtr codec = find_codec(with_row(name));
@@ -620,33 +723,63 @@ struct SelectRequest {
       const double bits = 8.0 * static_cast<double>(codec->wire_bytes(type, kMany)) / kMany;
       plain.push_back({nullptr, name, codec, false, bits});
     }
-    std::vector<Candidate> all;
+    Candidates found;
     for (const Algorithm* a : chosen) {
+      const auto is_ranked_of = [&](const Candidate& each) {
+        return is_ranked(*a, each.codec_name);
+      };
       for (const AlgorithmOptions& options : variants(*a, plain, t, type, world_size)) {
         if (collapses(*a, options, plain.front(), t, type, world_size)) {
           const std::string groups =
               options.group_size() ? fmt::format(" in groups of {}", *options.group_size()) : "";
-          write_progress(fmt::format("left out: {}{}: {}\n", a->name, groups, kCollapses));
+          if (std::ranges::any_of(plain, is_ranked_of)) {
+            write_progress(fmt::format("left out: {}{}: {}\n", a->name, groups, kCollapses));
+          }
           continue;
         }
         for (const Candidate& each : plain) {
-          Candidate& added = all.emplace_back(each);
+          Candidate& added =
+              (is_ranked_of(each) ? found.ranked : found.left_out).emplace_back(each);
           added.algorithm = a;
           added.options = options;
-          if (is_known) added.measured = was_timed(*a) && has_times(each.codec_name);
+          if (timed.has_algorithm(*a) && timed.has_codec(each.codec_name)) {
+            added.measured_on = ranks_text(timed.ranks);
+          }
         }
       }
     }
-    const bool wanted = algorithms.empty() && codecs.empty() && what() == Collective::all_reduce;
-    if (wanted && t.device.library) {
+    for (const Algorithm* a : algorithms_of_library(t, world_size)) {
       const std::string uncompressed(name_of(type));
+      found.ranked.push_back({a, uncompressed, find_codec(uncompressed), true,
+                              8.0 * static_cast<double>(size_of(type))});
+      if (timed.has_library(*a)) found.ranked.back().measured_on = ranks_text(timed.library_ranks);
+    }
+    const bool is_hopeless =
+        !found.left_out.empty() && std::ranges::none_of(found.ranked, &Candidate::measured);
+    if (is_hopeless && algorithms.empty() && codecs.empty()) {
+      fail(
+          "--collective {}: nobody has timed one on this class of machine; --unmeasured ranks them",
+          collective);
+    }
+    if (found.ranked.empty()) fail("every candidate collapses: {}", kCollapses);
+    return found;
+  }
+
+  /// Those of the vendor's library for this collective; its trees are between servers only.
+  std::vector<const Algorithm*> algorithms_of_library(const Topology& t, Rank world_size) const {
+    std::vector<const Algorithm*> all;
+    if (!t.device.library) return all;
+    if (what() == Collective::all_reduce) {
       for (const std::string& name : library_algorithms(t)) {
-        all.push_back({&find_simulated_algorithm(name), uncompressed, find_codec(uncompressed),
-                       true, 8.0 * static_cast<double>(size_of(type))});
-        if (is_known) all.back().measured = true;
+        const Algorithm& a = find_simulated_algorithm(name);
+        const bool is_inside = t.kind == TopologyKind::fat_tree && !spans_servers(t, world_size);
+        if (!is_inside || library_runs(a)) all.push_back(&a);
+      }
+    } else {
+      for (const Algorithm& a : all_algorithms()) {
+        if (a.collective == what() && library_runs(a)) all.push_back(&a);
       }
     }
-    if (all.empty()) fail("every candidate collapses: {}", kCollapses);
     return all;
   }
 
@@ -731,38 +864,97 @@ struct SelectRequest {
     }
   }
 
-  /// Sets the candidates' SQNR, and the figure that the budget is about; returns what it was measured
-  /// on.
-  std::string measure(std::vector<Candidate>& all, Rank world_size, DType type,
-                      std::string& budget_about) const {
-    const Samples samples = load_samples(world_size, type);
-    std::vector<ExactResult> exact;
+  /// What errors are measured on, and how.
+  struct Judge {
+    Samples samples;
+    std::vector<ExactResult> exact = {};
+    bool by_token = false;
+
+    /// Sets the candidates' SQNR, and the figure that the budget is about.
+    void measure(const std::vector<Candidate*>& candidates) const {
+      parallel_for(candidates.size(), 0, [&](unsigned, std::size_t i) {
+        Candidate& c = *candidates[i];
+        if (is_abstract(c.codec_name)) return;
+        measure_sqnr(c, samples, exact);
+        c.quality_db = by_token ? c.token_sqnr_db : c.sqnr_db;
+      });
+    }
+  };
+
+  Judge judge_for(Rank world_size, DType type) const {
+    Judge judge{load_samples(world_size, type)};
+    const Samples& samples = judge.samples;
     for (const Tensor& each : samples.tensors) {
       if (has_slots(what()) && each.elements_per_rank() % world_size != 0) {
         fail("{}: {} elements per rank are not {} equal slots, as {} has them", samples.name,
              each.elements_per_rank(), world_size, words_for(what()));
       }
-      exact.push_back(exact_result(what(), each));
+      judge.exact.push_back(exact_result(what(), each));
     }
     if (metric == "token" && !samples.have_tokens(what())) {
       fail(
           "--metric token: {} has no tokens: needed are tensors of shape [ranks, tokens, channels]",
           samples.name);
     }
-    for (const Candidate& c : all) {
+    judge.by_token = samples.have_tokens(what()) && metric != "tensor";
+    return judge;
+  }
+
+  void require_values(const std::vector<Candidate>& candidates) const {
+    for (const Candidate& c : candidates) {
       if (min_sqnr && is_abstract(c.codec_name)) {
         fail("--codecs {}: such a codec has no values and no error; --min-sqnr needs others",
              c.codec_name);
       }
     }
-    parallel_for(all.size(), 0, [&](unsigned, std::size_t i) {
-      if (is_abstract(all[i].codec_name)) return;
-      measure_sqnr(all[i], samples, exact);
+  }
+
+  static std::vector<Candidate*> pointers_to(std::vector<Candidate>& candidates) {
+    std::vector<Candidate*> all;
+    for (Candidate& c : candidates) all.push_back(&c);
+    return all;
+  }
+
+  /// How many are left out, and what the best of them takes. Errors are measured from the fastest on, until one is within the
+  /// budget; first those of wires that data decide, whose times depend on it.
+  std::vector<Figure> said_of(std::vector<Candidate>& left_out, const std::optional<Judge>& judge,
+                              Clock& clock, std::uint64_t payload) const {
+    std::vector<Candidate*> order;
+    std::vector<Candidate*> variable;
+    for (Candidate& c : left_out) {
+      const bool varies = c.codec->info().has_variable_wire;
+      if (!is_good_for_models(c)) continue;
+      if (max_wire_bits && !varies && c.wire_bits > *max_wire_bits) continue;
+      order.push_back(&c);
+      if (varies) variable.push_back(&c);
+    }
+    if (judge) judge->measure(variable);
+    clock.find_out(std::vector<const Candidate*>(order.begin(), order.end()), payload);
+    std::ranges::stable_sort(order, [&](const Candidate* a, const Candidate* b) {
+      return clock.latency_us(*a, payload) < clock.latency_us(*b, payload);
     });
-    const bool by_token = samples.have_tokens(what()) && metric != "tensor";
-    budget_about = by_token ? "token_sqnr_db" : "sqnr_db";
-    for (Candidate& c : all) c.quality_db = by_token ? c.token_sqnr_db : c.sqnr_db;
-    return samples.name;
+    const Candidate* best = nullptr;
+    for (Candidate* c : order) {
+      if (judge && !c->sqnr_db) judge->measure({c});
+      if (!is_within_budget(*c)) continue;
+      best = c;
+      break;
+    }
+    const std::size_t count = pairs_of(left_out);
+    std::string words =
+        fmt::format("{} candidate{} that nobody has timed {} left out (--unmeasured)", count,
+                    count == 1 ? "" : "s", count == 1 ? "is" : "are");
+    if (count > 0) {
+      words += best == nullptr ? "; none of them is within the budget"
+                               : fmt::format("; the best of them, {} with {}, takes {:.4g} us",
+                                             best->algorithm->name, best->codec_name,
+                                             clock.latency_us(*best, payload));
+    }
+    return {{"left_out", count, "", words},
+            {"left_out_algorithm", best ? Cell(best->algorithm->name) : Cell(),
+             "the fastest of them within the budget"},
+            {"left_out_codec", best ? Cell(best->codec_name) : Cell()},
+            {"left_out_latency_us", best ? Cell(clock.latency_us(*best, payload)) : Cell(), "us"}};
   }
 
   Tensor read_input(DType type) const {
@@ -821,13 +1013,22 @@ struct SelectRequest {
   /// Whether the pair's figures, which it must have, are within the budgets of models.
   bool is_good_for_models(const Candidate& c) const {
     if (!asks_models()) return true;
-    if (c.model.row == nullptr) return false;
+    // What a library sends is not compressed.
+    if (c.model.row == nullptr) return c.library && is_usual;
     return c.model.row->mean_kl <= max_kl.value_or(kInfinity) &&
            c.model.row->perplexity_ratio <= max_perplexity_ratio.value_or(kInfinity);
   }
 
+  bool is_within_budget(const Candidate& c) const {
+    const double sqnr = c.quality_db.value_or(0);
+    return is_good_for_models(c) && (!max_wire_bits || c.wire_bits <= *max_wire_bits) &&
+           sqnr != -kInfinity &&  // finite values became infinite: no result at all
+           (!min_sqnr || sqnr >= *min_sqnr);
+  }
+
   std::vector<const Candidate*> within_budget(const std::vector<Candidate>& all,
-                                              const std::string& measured_on) const {
+                                              const std::string& measured_on,
+                                              std::size_t left_out) const {
     std::vector<const Candidate*> allowed;
     const Candidate* most_exact = nullptr;
     const Candidate* smallest = nullptr;
@@ -837,26 +1038,30 @@ struct SelectRequest {
       if (max_wire_bits && c.wire_bits > *max_wire_bits) continue;
       if (!is_good_for_models(c)) continue;
       if (most_exact == nullptr || sqnr > most_exact->quality_db.value_or(0)) most_exact = &c;
-      if (sqnr == -kInfinity) continue;  // finite values became infinite: no result at all
-      if (!min_sqnr || sqnr >= *min_sqnr) allowed.push_back(&c);
+      if (is_within_budget(c)) allowed.push_back(&c);
     }
     if (!allowed.empty()) return allowed;
+    const std::string others =
+        left_out == 0
+            ? ""
+            : fmt::format("; {} that nobody has timed are left out (--unmeasured)", left_out);
     if (most_exact == nullptr && asks_models()) {
       const bool any = std::ranges::any_of(all, [](const Candidate& c) { return c.model.row; });
-      fail("{}: {}; --no-budget, --min-sqnr and --max-wire-bits ask no model",
+      fail("{}: {}; --no-budget, --min-sqnr and --max-wire-bits ask no model{}",
            max_kl ? fmt::format("--max-kl {:g}", *max_kl)
                   : fmt::format("--max-perplexity-ratio {:g}", *max_perplexity_ratio),
            any ? "no candidate that a language model was computed with reaches it"
-               : "no language model was computed with any of the candidates");
+               : "no language model was computed with any of the candidates",
+           others);
     }
     if (most_exact == nullptr) {
-      fail("--max-wire-bits {:g}: no candidate is that small; the smallest is {} with {:g} bits",
-           *max_wire_bits, smallest->name(), smallest->wire_bits);
+      fail("--max-wire-bits {:g}: no candidate is that small; the smallest is {} with {:g} bits{}",
+           *max_wire_bits, smallest->name(), smallest->wire_bits, others);
     }
     if (!min_sqnr) fail("all candidates turn finite values into infinite ones on {}", measured_on);
-    fail("--min-sqnr {:g}{}: no candidate reaches it on {}; the best is {} with {:.1f} dB",
+    fail("--min-sqnr {:g}{}: no candidate reaches it on {}; the best is {} with {:.1f} dB{}",
          *min_sqnr, max_wire_bits ? fmt::format(" with --max-wire-bits {:g}", *max_wire_bits) : "",
-         measured_on, most_exact->name(), most_exact->quality_db.value_or(0));
+         measured_on, most_exact->name(), most_exact->quality_db.value_or(0), others);
   }
 
   /// Of an algorithm and a codec, whatever the options.
@@ -871,6 +1076,7 @@ struct SelectRequest {
   static std::vector<std::string> with_options(std::vector<std::string> columns) {
     for (const Field& option : searched_options()) columns.push_back(option.name);
     columns.emplace_back("measured");
+    columns.emplace_back("measured_on");
     return columns;
   }
   /// What an option of simulate would say; nothing where it is the algorithm's own choice.
@@ -878,7 +1084,8 @@ struct SelectRequest {
     for (const Field& option : searched_options()) {
       row.push_back(Cell(c.options.get(option.name)));
     }
-    row.push_back(Cell(c.measured));
+    row.push_back(Cell(c.measured()));
+    row.push_back(c.measured() ? Cell(c.measured_on) : Cell());
     return row;
   }
 
@@ -934,14 +1141,22 @@ struct SelectRequest {
          {"algorithm", best.algorithm->name, "fastest within the budget"},
          {"codec", best.codec_name},
          {"implementation", best.implementation()},
-         {"measured", Cell(best.measured),
-          "whether such kernels were timed on this class of machine"},
+         {"measured", Cell(best.measured()),
+          best.measured() ? fmt::format("where such {} timed, on this class of machine",
+                                        best.library ? "runs were" : "kernels were")
+                          : "such have not been timed on this machine",
+          best.measured() ? best.measured_on : "no"},
+         {"measured_on", best.measured() ? Cell(best.measured_on) : Cell()},
          {"latency_us", latency_us, "us"},
          {"algbw_gb_per_s", static_cast<double>(payload) / (latency_us * 1e3),
           "10^9 bytes/s: payload / latency"},
          {"sqnr_db", decibels(best.sqnr_db), "dB, of the worst tensor, against the exact sum"},
          {"token_sqnr_db", decibels(best.token_sqnr_db),
           "dB, of the median token of the worst tensor"},
+         {"wire_bits_per_element", best.wire_bits,
+          best.as_sent                           ? "as they were sent on these data"
+          : best.codec->info().has_variable_wire ? "at most: data decide how many are sent"
+                                                 : ""},
          {"mean_kl", kl_of(best),
           best.model.row == nullptr
               ? "no language model was computed with this codec"

@@ -6,10 +6,12 @@
 #include <charconv>
 #include <cmath>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "experiments/lab/files.h"
@@ -19,6 +21,7 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
 #include "reference/parallel.h"
+#include "sim/device/kernel_choice.h"
 #include "sim/device/kernel_model.h"
 #include "sim/device/library_choice.h"
 #include "sim/flows.h"
@@ -203,6 +206,10 @@ Table links_of(const SimulationResult& r) {
   return table;
 }
 
+/// Of codecs whose wires the data make.
+constexpr const char* kAtMost =
+    "us, at most: of wires as long as they can be; --wire-bits says how long they are";
+
 /// An interval takes two simulations for each fitted constant: with more ranks only when asked.
 constexpr Rank kMostRanksOfInterval = 64;
 
@@ -218,6 +225,7 @@ struct Simulation::State {
   DType dtype = DType::fp16;
   SimulateOptions options;
   Simulate simulated;
+  std::string_view kernel_words;  ///< which kernel is simulated
   SimulationResult times;
   std::optional<std::optional<LatencyInterval>> interval = {};
 
@@ -255,7 +263,7 @@ struct Simulation::State {
     std::optional<ChakraTrace> chakra;
     if (is_chakra(request)) options.trace = &chakra.emplace();
     if (!request.trace.empty() && !is_chakra(request)) options.trace = &timeline.emplace();
-    simulated = prepared(payload / size_of(dtype), options);
+    std::tie(simulated, kernel_words) = prepared(payload / size_of(dtype), options);
     times = simulated(options, *topology);
     options.trace = nullptr;
     if (timeline) timeline->write(request.trace, times);
@@ -264,28 +272,36 @@ struct Simulation::State {
 
   double latency_on(const Topology& t) const { return simulated(options, t).latency_us; }
 
-  /// Plans once.
-  Simulate prepared(std::uint64_t elements, const SimulateOptions& how) const {
+  using Prepared = std::pair<Simulate, std::string_view>;
+
+  /// Plans once. And by which kernel it is.
+  Prepared prepared(std::uint64_t elements, const SimulateOptions& how) const {
     if (is_placed(request)) return prepared_at_places(elements);
     const Rank world_size = world_size_on(request, *topology);
     const Codecs codecs(*codec, *inner);
     if (request.collective.has_schedule()) {
-      return [written = request.collective.make(world_size, elements, codecs.alignment()), codecs,
-              type = dtype](const SimulateOptions& each, const Topology& on) {
-        return arlab::simulate({written, codecs, type, on, each});
-      };
+      Schedule written = request.collective.make(world_size, elements, codecs.alignment());
+      const std::string_view by =
+          kernel_in_words(topology->device, plan_of(written, codecs, dtype));
+      return {[written = std::move(written), codecs, type = dtype](const SimulateOptions& each,
+                                                                   const Topology& on) {
+                return arlab::simulate({written, codecs, type, on, each});
+              },
+              by};
     }
     const auto [algorithm, asked] = chosen(world_size, elements, how, *topology);
     if (how.trace != nullptr && algorithm != &nvls_algorithm()) {
       require_traceable(*algorithm, asked);
     }
     Plan plan = plan_of(*algorithm, asked, codecs, dtype, *topology, how);
-    return [plan = std::move(plan)](const SimulateOptions& each, const Topology& on) {
-      return arlab::simulate({plan, on, each});
-    };
+    const std::string_view by = kernel_in_words(topology->device, plan);
+    return {[plan = std::move(plan)](const SimulateOptions& each, const Topology& on) {
+              return arlab::simulate({plan, on, each});
+            },
+            by};
   }
 
-  Simulate prepared_at_places(std::uint64_t elements) const {
+  Prepared prepared_at_places(std::uint64_t elements) const {
     if (request.multicast) {
       fail("--multicast with --placement or --skew: allowed is one of both");
     }
@@ -308,9 +324,11 @@ struct Simulation::State {
       placed.plan = placeable_plan_of(*algorithm, asked, codecs, dtype, *topology, placed.ranks,
                                       request.library);
     }
-    return [placed = std::move(placed)](const SimulateOptions& each, const Topology& on) {
-      return simulate_together({&placed, 1}, on, each).front();
-    };
+    const std::string_view by = kernel_in_words(topology->device, placed.plan);
+    return {[placed = std::move(placed)](const SimulateOptions& each, const Topology& on) {
+              return simulate_together({&placed, 1}, on, each).front();
+            },
+            by};
   }
 
   /// The algorithm that runs, and what of it; the library chooses on this machine.
@@ -336,9 +354,22 @@ struct Simulation::State {
                        is_program ? times.algorithm + ", " : "", describe(*times.library));
   }
 
+  /// Which kernel it is, and whose times it has where the machine's file does not describe arlab's own.
+  std::string kernel() const {
+    if (topology->device.blocks || request.library) return std::string(kernel_words);
+    const std::string& of = topology->device.launch_us.note;
+    return fmt::format("{}, its launch: {}", kernel_words, of.substr(0, of.find(": arlab ")));
+  }
+
+  /// Data decide how long the wires are, and nobody has said how long they became: the longest possible are simulated.
+  bool is_at_most() const {
+    if (request.wire_bits) return false;
+    return codec->info().has_variable_wire || inner->info().has_variable_wire;
+  }
+
   /// Who has chosen the algorithm, or what is to be said about a choice.
   std::string library_note() const {
-    if (!request.library) return "";
+    if (!request.library) return kernel();
     const std::string of = fmt::format("{}", fmt::join(library_algorithms(*topology), ", "));
     if (library_chooses(request)) return fmt::format("its own choice of algorithm, out of {}", of);
     if (library_has(*topology, times.algorithm)) return "";
@@ -397,6 +428,8 @@ Simulation::Simulation(const SimulateRequest& request) : state_(std::make_shared
 }
 
 const SimulationResult& Simulation::times() const { return state_->times; }
+bool Simulation::is_at_most() const { return state_->is_at_most(); }
+double Simulation::wire_bits_per_element() const { return state_->wire_bits(); }
 const Topology& Simulation::topology() const { return *state_->topology; }
 
 std::string Simulation::why_no_interval() const {
@@ -469,8 +502,8 @@ std::string Simulation::timeline() const {
   PerfettoTrace trace;
   SimulateOptions options = state_->options;
   options.trace = &trace;
-  const SimulationResult times = state_->prepared(
-      state_->times.payload_bytes / size_of(state_->dtype), options)(options, topology());
+  const std::uint64_t elements = state_->times.payload_bytes / size_of(state_->dtype);
+  const SimulationResult times = state_->prepared(elements, options).first(options, topology());
   return trace.json(times);
 }
 
@@ -493,7 +526,8 @@ Result Simulation::result(bool with_interval) const {
        {"sharing", request.sharing,
         request.sharing == "fifo" ? "of links: one message after the other"
                                   : "of links: all messages at once, max-min fair"},
-       {"latency_us", r.latency_us, "us"}});
+       {"kernel", request.library ? Cell() : Cell(state_->kernel())},
+       {"latency_us", r.latency_us, state_->is_at_most() ? kAtMost : "us"}});
   if (request.tail_wire_bits) {
     SimulateRequest tail = request;
     tail.trace.clear();
@@ -537,7 +571,8 @@ Result Simulation::result(bool with_interval) const {
        {"release_us", r.breakdown.release_us,
         "of the latency: releases of tiles that nothing hides"},
        {"wire_bytes", r.wire_bytes, "all sends of all ranks"},
-       {"wire_bits_per_element", state_->wire_bits(), "average over all sends"},
+       {"wire_bits_per_element", state_->wire_bits(),
+        state_->is_at_most() ? "at most: the data decide" : "average over all sends"},
        {"bottleneck", r.bottleneck},
        {"simulated_ranks", r.simulated_ranks,
         r.simulated_ranks == r.world_size ? "all" : "one stands for all, exactly"},
@@ -560,7 +595,7 @@ Result Simulation::result(bool with_interval) const {
   result.shown_figures = words_in(
       "topology algorithm codec inner_codec ranks bytes latency_us latency_us_low "
       "latency_us_high latency_us_tail quantum_us quantum_error_us equal_chunks_factor "
-      "busbw_gb_per_s bottleneck "
+      "busbw_gb_per_s wire_bits_per_element bottleneck "
       "implementation runs p50_us p99_us "
       "max_us "
       "collapses trace timeline provenance");
@@ -573,9 +608,42 @@ Result Simulation::result(bool with_interval) const {
 
 // ---------------------------------------------------------------- several
 
+std::vector<std::string> names_in(const std::string& list, const std::string& option) {
+  std::error_code error;
+  if (list.find(',') != std::string::npos && std::filesystem::exists(list, error)) return {list};
+  std::vector<std::string> items;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    items.push_back(list.substr(begin, end - begin));
+    join_codecs(items);
+    if (items.back().empty()) fail("{} is {}: there is an empty name", option, quote(list));
+    if (std::ranges::count(items, items.back()) > 1) {
+      fail("{} is {}: '{}' stands twice", option, quote(list), items.back());
+    }
+    begin = end + 1;
+  }
+  return items;
+}
+
+namespace {
+
+/// Of an option that may not be there: one name, which is empty.
+std::vector<std::string> names_or_none(const std::string& text, const std::string& option) {
+  return text.empty() ? std::vector{text} : names_in(text, option);
+}
+
+bool has_lists(const SimulateRequest& r) {
+  return names_or_none(r.topology, "--topology").size() > 1 ||
+         names_or_none(r.codec, "--codec").size() > 1 ||
+         names_or_none(r.collective.algorithm, "--algorithm").size() > 1;
+}
+
+}  // namespace
+
 bool is_single(const SimulateRequest& request) {
   const Sizes& sizes = request.sizes;
-  return request.workload.empty() && sizes.least.empty() && sizes.bytes.size() < 2 &&
+  return request.workload.empty() && !has_lists(request) && sizes.least.empty() &&
+         sizes.bytes.size() < 2 &&
          (sizes.bytes.empty() || sizes.bytes.front().find("..") == std::string::npos);
 }
 
@@ -583,6 +651,7 @@ std::vector<Simulation> simulate_sizes(const SimulateRequest& request) {
   if (!request.trace.empty()) fail("--trace is of one size, in another --format than nccl");
   if (request.runs) fail("--runs are of one size, in another --format than nccl");
   if (request.sensitivity) fail("--sensitivity is of one size, in another --format than nccl");
+  if (has_lists(request)) fail("--format nccl is of one topology, algorithm and codec");
   const Simulation::State first(request);
   std::vector<Simulation> all;
   for (const std::uint64_t payload : first.payloads()) {
@@ -595,17 +664,85 @@ std::vector<Simulation> simulate_sizes(const SimulateRequest& request) {
 
 namespace {
 
+/// Columns of a row per run, behind those that say which it is, and such a row.
+const std::vector<std::string> kRunColumns = words_in(
+    "bytes latency_us latency_us_low latency_us_high algbw_gb_per_s busbw_gb_per_s wire_bytes "
+    "bottleneck");
+const std::vector<std::string> kLastRunColumns = words_in("wire_bits_per_element extrapolated");
+
+std::string joined(const std::vector<std::string>& reasons) {
+  return fmt::format("{}", fmt::join(reasons, "; "));
+}
+
+/// A row for each size of each topology, algorithm and codec.
+Result result_of_list(const SimulateRequest& request) {
+  if (!request.trace.empty() || request.runs || request.sensitivity) {
+    fail(
+        "--trace, --runs and --sensitivity are of one topology, algorithm and codec, not of lists");
+  }
+  Result result{"arlab.simulate.list/1"};
+  result.rows_name = "simulations";
+  result.rows.columns = words_in("topology ranks dtype algorithm codec implementation kernel");
+  for (const auto* columns : {&kRunColumns, &kLastRunColumns}) {
+    result.rows.columns.insert(result.rows.columns.end(), columns->begin(), columns->end());
+  }
+  const std::vector<std::string> topologies = names_or_none(request.topology, "--topology");
+  const std::vector<std::string> algorithms =
+      names_or_none(request.collective.algorithm, "--algorithm");
+  const std::vector<std::string> codecs = names_or_none(request.codec, "--codec");
+  std::vector<SimulationResult> results;
+  bool at_most = false;
+  bool has_interval = false;
+  for (const std::string& topology : topologies) {
+    for (const std::string& algorithm : algorithms) {
+      for (const std::string& codec : codecs) {
+        SimulateRequest one = request;
+        one.topology = topology;
+        one.collective.algorithm = algorithm;
+        one.codec = codec;
+        for (const Simulation& each : simulate_sizes(one)) {
+          const Result whole = each.result();
+          std::vector<Cell>& row = result.rows.rows.emplace_back();
+          for (const std::string& column : result.rows.columns) {
+            const auto figure = std::ranges::find(whole.figures, column, &Figure::name);
+            const bool is_there = figure != whole.figures.end();
+            row.push_back(column == "extrapolated" ? Cell(joined(each.extrapolated()))
+                          : is_there               ? figure->value
+                                                   : Cell());
+          }
+          results.push_back(each.times());
+          has_interval = has_interval || each.interval().has_value();
+          at_most = at_most || each.is_at_most();
+        }
+      }
+    }
+  }
+  result.shown = words_in("algorithm codec bytes latency_us latency_us_low latency_us_high");
+  if (topologies.size() > 1) result.shown.insert(result.shown.begin(), "topology");
+  result.shown.insert(result.shown.end(), {"busbw_gb_per_s", "wire_bits_per_element"});
+  result.figures = {
+      {"model", kSimulatorModel, "sim/README.md says how far it is from measured times"}};
+  if (at_most) result.figures.push_back({"latencies", "at most", kAtMost});
+  std::ranges::move(approximations_of(results), std::back_inserter(result.figures));
+  if (has_interval) {
+    result.figures.push_back({"interval_percent", kIntervalPercent,
+                              "of 100 measured times, so many should lie between latency_us_low "
+                              "and latency_us_high"});
+  }
+  return result;
+}
+
 /// A row per size.
 Result result_of_sizes(const SimulateRequest& request) {
   const std::vector<Simulation> all = simulate_sizes(request);
   const bool chooses = library_chooses(request);
   Result result{"arlab.simulate.sizes/1"};
   result.rows_name = "sizes";
-  result.rows.columns = {"bytes",          "latency_us",     "latency_us_low", "latency_us_high",
-                         "algbw_gb_per_s", "busbw_gb_per_s", "wire_bytes",     "bottleneck"};
+  result.rows.columns = kRunColumns;
   if (chooses) result.rows.columns.emplace_back("algorithm");
+  for (const std::string& column : kLastRunColumns) result.rows.columns.push_back(column);
   result.shown = {"bytes",          "latency_us",     "latency_us_low", "latency_us_high",
-                  "algbw_gb_per_s", "busbw_gb_per_s", "algorithm"};
+                  "algbw_gb_per_s", "busbw_gb_per_s", "algorithm",      "wire_bits_per_element"};
   for (const Simulation& each : all) {
     const SimulationResult& r = each.times();
     const std::optional<LatencyInterval> interval = each.interval();
@@ -613,8 +750,12 @@ Result result_of_sizes(const SimulateRequest& request) {
                                 interval ? Cell(interval->low_us) : Cell(),
                                 interval ? Cell(interval->high_us) : Cell(), r.algbw_gb_per_s,
                                 r.busbw_gb_per_s, r.wire_bytes, r.bottleneck});
-    if (chooses) result.rows.rows.back().emplace_back(r.algorithm);
+    std::vector<Cell>& row = result.rows.rows.back();
+    if (chooses) row.emplace_back(r.algorithm);
+    row.emplace_back(each.wire_bits_per_element());
+    row.emplace_back(joined(each.extrapolated()));
   }
+  if (all.back().is_at_most()) result.figures.push_back({"latencies", "at most", kAtMost});
   Result last = all.back().result(false);
   for (Figure& figure : last.figures) {
     const std::string& name = figure.name;
@@ -639,7 +780,8 @@ Result result_of_sizes(const SimulateRequest& request) {
   }
   if (!extrapolated.empty()) {
     result.figures.push_back({"extrapolated", extrapolated,
-                              "in what no fit has seen the like: the interval is wider for it",
+                              "of any size, the rows say of which: in what no fit has seen the "
+                              "like, and the interval is wider for it",
                               fmt::format("{}", fmt::join(extrapolated, "; "))});
   }
   if (all.back().interval()) {
@@ -736,18 +878,25 @@ Result result_of_workload(const SimulateRequest& request) {
 
 Result simulate(const SimulateRequest& request) {
   if (!request.workload.empty()) return result_of_workload(request);
+  if (has_lists(request)) return result_of_list(request);
   if (!is_single(request)) return result_of_sizes(request);
   return Simulation(request).result();
 }
 
 std::vector<BoundField> fields(SimulateRequest& r) {
+  std::vector<BoundField> collective = fields(r.collective);
+  collective.front().field.help =
+      "Algorithms, separated by commas (see arlab list algorithms): with several of them, of "
+      "topologies or of codecs, a row "
+      "for each";
   return together(
-      {field("topology", &r.topology, "Topology (see arlab list topologies) or a .toml file")
+      {field("topology", &r.topology,
+             "Topologies, separated by commas (see arlab list topologies), or .toml files")
            .required()},
-      fields(r.collective),
+      std::move(collective),
       {field("codec", &r.codec,
-             "Codec (see arlab list codecs), or bits=4.5,encode_ops=9,decode_ops=4 for one that is "
-             "not there")},
+             "Codecs, separated by commas (see arlab list codecs), or "
+             "bits=4.5,encode_ops=9,decode_ops=4 for one that is not there")},
       fields(r.sizes, "Payload of one rank (32K, 64M)", "as --schedule has it"),
       {field("dtype", &r.dtype, "fp16, bf16 or fp32", "fp16 if the codec takes it"),
        field("wire_bits", &r.wire_bits,

@@ -49,6 +49,10 @@ class Simulation {
 
   const SimulationResult& times() const;
   const Topology& topology() const;
+  /// Average over all sends, of wires of variable length the most that is possible (is_at_most()) or what was measured.
+  double wire_bits_per_element() const;
+  /// Whether the latency is that of the longest possible wires, as the data decide how long they are.
+  bool is_at_most() const;
 
   /// How uncertain the latency is: two simulations for each fitted constant, once. Nothing where why_no_interval() says why.
   std::optional<LatencyInterval> interval() const;
@@ -73,13 +77,18 @@ class Simulation {
   std::shared_ptr<State> state_;
 };
 
+/// Names that commas separate; of codecs, which may have commas themselves (abstract.h), and of what may be one file. Throws
+/// InvalidInput for an empty one, and for one that stands twice.
+std::vector<std::string> names_in(const std::string& list, const std::string& option);
+
 /// Whether a request is of one collective of one size, which Simulation takes.
 bool is_single(const SimulateRequest& request);
 
 /// One for each size.
 std::vector<Simulation> simulate_sizes(const SimulateRequest& request);
 
-/// The answer to any request: of one collective, a row for each size, or a row for each collective of a workload.
+/// The answer to any request: of one collective, a row for each size and for each of what is listed, or a row for each
+/// collective of a workload.
 Result simulate(const SimulateRequest& request);
 
 }  // namespace arlab::lab

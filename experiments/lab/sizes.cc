@@ -12,11 +12,9 @@ namespace arlab::lab {
 std::uint64_t parse_count(const std::string& text, const std::string& what) {
   const std::uint64_t value = parse_size(text).value_or(0);
   if (value == 0) {
-    fail(
-        "{} is {}: allowed is a positive integer, with K, M or G (or KiB, MiB, GiB) for 2^10, "
-        "2^20, "
-        "2^30",
-        what, quote(text));
+    fail("{} is {}: allowed is {}", what, quote(text),
+         "a positive integer, with K, M or G (or KiB, MiB, GiB) for 2^10, "
+         "2^20, 2^30, or with KB, MB, GB for 10^3, 10^6, 10^9");
   }
   return value;
 }
@@ -53,7 +51,9 @@ std::vector<std::uint64_t> Sizes::list(std::size_t element_bytes) const {
 
 std::vector<BoundField> fields(Sizes& s, const std::string& what, const std::string& otherwise) {
   std::vector<BoundField> all = {
-      field("bytes", &s.bytes, what + ", separated by commas; FIRST..LAST is FIRST and its doubles",
+      field("bytes", &s.bytes,
+            what + ", separated by commas; FIRST..LAST is FIRST and its doubles. 64M and 64MiB are "
+                   "2^26, 64MB is 64 * 10^6",
             otherwise),
       field("minbytes", &s.least, "The least size, as of nccl-tests").excludes("bytes"),
       field("maxbytes", &s.most, "The largest size", "-b").needs("minbytes"),

@@ -15,8 +15,10 @@
 #include "experiments/lab/questions.h"
 #include "experiments/lab/reduction.h"
 #include "experiments/lab/results_file.h"
+#include "experiments/lab/simulate.h"
 #include "experiments/lab/study_file.h"
 #include "experiments/lab/tensor_source.h"
+#include "reference/codecs/abstract.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
 #include "reference/csv.h"
@@ -178,7 +180,14 @@ AlgorithmOptions algorithm_options(const Study& study, Rank group_size) {
   return options;
 }
 
-/// Simulated latencies by (ranks, algorithm, codec, dtype); they do not depend on the sample.
+/// Whether the data decide how long the wires of a point are, and all of them by one codec, so that their measured length
+/// can be simulated. With an inner codec beside it their longest wires are.
+bool takes_measured_wires(const Study& study, const Codec& codec) {
+  return codec.info().has_variable_wire && !study.inner_codec;
+}
+
+/// Simulated latencies by (ranks, algorithm, codec, dtype); they do not depend on the sample, but for wires whose length was
+/// measured on it.
 class LatencyTable {
  public:
   explicit LatencyTable(const Study& study) : study_(study) {
@@ -195,6 +204,22 @@ class LatencyTable {
     const auto key = std::tuple(ranks, algorithm, codec->name(), dtype);
     const auto found = known_.find(key);
     if (found != known_.end()) return found->second;
+    return known_[key] = simulated_us(ranks, algorithm, codec, dtype);
+  }
+
+  /// Of wires that have so many bits per element; at most as many as long ones can have, of which short ones have more.
+  Json latency_us(Rank ranks, const std::string& algorithm, const CodecPtr& codec, DType dtype,
+                  double wire_bits) const {
+    if (!study_.simulate) return nullptr;
+    constexpr std::size_t kMany = std::size_t{1} << 20;
+    const double most = 8.0 * static_cast<double>(codec->wire_bytes(dtype, kMany)) / kMany;
+    const CodecPtr as_sent = with_measured_wires(codec, std::min(wire_bits, most));
+    return simulated_us(ranks, algorithm, as_sent, dtype);
+  }
+
+ private:
+  double simulated_us(Rank ranks, const std::string& algorithm, const CodecPtr& codec,
+                      DType dtype) const {
     const AlgorithmOptions options = algorithm_options(study_, group_size(ranks));
     const CodecPtr inner = find_inner_codec(options, codec);
     const Codecs codecs(*codec, *inner);
@@ -202,12 +227,10 @@ class LatencyTable {
                                   .elements = simulated_elements(*study_.simulate, dtype),
                                   .alignment = codecs.alignment(),
                                   .options = options};
-    const SimulationResult result =
-        arlab::simulate({find_algorithm(algorithm), request, codecs, dtype, *topology_});
-    return known_[key] = result.latency_us;
+    return arlab::simulate({find_algorithm(algorithm), request, codecs, dtype, *topology_})
+        .latency_us;
   }
 
- private:
   const Study& study_;
   std::optional<Topology> topology_;
   std::map<std::tuple<Rank, std::string, std::string, DType>, double> known_;
@@ -219,10 +242,10 @@ ResultsFile::Cells row_key(const Sample& sample, const Point& point) {
           std::to_string(sample.ranks), point.algorithm, point.codec};
 }
 
-/// The rest of the row, as CSV.
-std::string values_of_point(const Sample& sample, const Point& point, const Tensor& inputs,
-                            const ExactResult& exact, const AlgorithmOptions& options,
-                            Json latency_us) {
+/// What a row says by name, but for the latency.
+std::map<std::string, Json> figures_of_point(const Sample& sample, const Point& point,
+                                             const Tensor& inputs, const ExactResult& exact,
+                                             const AlgorithmOptions& options) {
   const CodecPtr codec = find_codec(point.codec);
   const CodecPtr inner = find_inner_codec(options, codec);
   const Codecs codecs(*codec, *inner);
@@ -235,7 +258,11 @@ std::string values_of_point(const Sample& sample, const Point& point, const Tens
   std::map<std::string, Json> figures;
   for (const Figure& field : reduction_fields(reduction, exact)) figures[field.name] = field.value;
   figures["elements"] = inputs.elements_per_rank();
-  figures["simulated_latency_us"] = std::move(latency_us);
+  return figures;
+}
+
+/// The rest of the row, as CSV.
+std::string csv_of(const std::map<std::string, Json>& figures) {
   std::vector<Cell> values;
   for (std::size_t c = kKeyColumns; c < kColumns.size(); ++c) {
     values.push_back(figures.at(kColumns[c]));
@@ -245,8 +272,8 @@ std::string values_of_point(const Sample& sample, const Point& point, const Tens
   return text;
 }
 
-/// Of points that share a sample. The latencies are found first, one by one: who finds them need not
-/// be safe from other threads.
+/// Of points that share a sample. The latencies are found one by one: who finds them need not be safe from other threads. They
+/// come first, as they may be refused, but for those that depend on the data.
 std::vector<Outcome> outcomes_of(const Study& study, const Sample& sample,
                                  std::span<const Point> points, LatencyTable& latencies,
                                  unsigned threads) {
@@ -258,6 +285,7 @@ std::vector<Outcome> outcomes_of(const Study& study, const Sample& sample,
   }
   const AlgorithmOptions options = algorithm_options(study, latencies.group_size(sample.ranks));
   std::vector<Json> latency(points.size());
+  std::vector<std::map<std::string, Json>> figures(points.size());
   std::vector<Outcome> outcomes(points.size());
   for (std::size_t i = 0; i < points.size(); ++i) {
     outcomes[i] = outcome_of([&] {
@@ -270,9 +298,22 @@ std::vector<Outcome> outcomes_of(const Study& study, const Sample& sample,
     if (!outcomes[i].error.empty()) return;
     const Collective collective = find_algorithm(points[i].algorithm).collective;
     outcomes[i] = outcome_of([&] {
-      return values_of_point(sample, points[i], inputs, exact.at(collective), options, latency[i]);
+      figures[i] = figures_of_point(sample, points[i], inputs, exact.at(collective), options);
+      return std::string();
     });
   });
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (!outcomes[i].error.empty()) continue;
+    outcomes[i] = outcome_of([&] {
+      const CodecPtr codec = find_codec(points[i].codec);
+      Json& us = figures[i]["simulated_latency_us"];
+      us = takes_measured_wires(study, *codec)
+               ? latencies.latency_us(sample.ranks, points[i].algorithm, codec, inputs.dtype,
+                                      figures[i].at("wire_bits_per_element").get<double>())
+               : latency[i];
+      return csv_of(figures[i]);
+    });
+  }
   return outcomes;
 }
 
@@ -330,13 +371,23 @@ Json definition(const Study& study, const Json& own, std::span<const Sample> sam
   return json;
 }
 
+/// Of latencies of codecs whose wires the data make.
+std::string said_of_wires(const Study& study) {
+  const bool varies = std::ranges::any_of(study.codecs, [](const std::string& name) {
+    return find_codec(name)->info().has_variable_wire;
+  });
+  if (!varies) return "";
+  return study.inner_codec ? ", at most: wires of variable length count as the longest"
+                           : ", wires of variable length as long as each tensor made them";
+}
+
 std::string provenance(const Study& study) {
   std::string text = "all columns exact (computed from bits by arlab " ARLAB_VERSION ")";
   if (study.inner_codec) text += fmt::format("; inside groups codec {}", *study.inner_codec);
   if (study.simulate) {
     text += fmt::format(
-        "; simulated_latency_us is simulated (model {}, topology {}, {} bytes per rank)",
-        kSimulatorModel, study.simulate->topology, study.simulate->bytes);
+        "; simulated_latency_us is simulated (model {}, topology {}, {} bytes per rank{})",
+        kSimulatorModel, study.simulate->topology, study.simulate->bytes, said_of_wires(study));
     const std::vector<std::string> guessed = guessed_codecs(study.codecs);
     if (!guessed.empty()) text += fmt::format(", a guess with {}", fmt::join(guessed, ", "));
   }
@@ -386,13 +437,13 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
     std::vector<double> sqnr_db;
     std::vector<double> token_sqnr_db;
     double max_abs_error = 0;
-    double bits = 0;
+    std::vector<double> bits;  // tensors differ in it where the data decide
     std::uint64_t non_finite = 0;
     double flushed = 0;
     double encoded = 0;
     std::optional<bool> identical;  // none where ranks are to end with different data
     bool lost = false;              // some tensor has no error figure
-    std::string latency;
+    std::vector<double> latency_us;
   };
   std::vector<std::vector<std::string>> order;
   std::map<std::vector<std::string>, Group> groups;
@@ -408,13 +459,15 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
     if (error > group.max_abs_error) group.max_abs_error = error;
     group.lost = group.lost || std::isnan(error);
     group.non_finite += whole_number(row[column("non_finite")]);
-    group.bits = number_of(row[column("wire_bits_per_element")]);
+    group.bits.push_back(number_of(row[column("wire_bits_per_element")]));
     group.flushed += number_of(row[column("flushed")]);
     group.encoded += number_of(row[column("encoded")]);
     if (const std::string& cell = row[column("ranks_identical")]; !cell.empty()) {
       group.identical = group.identical.value_or(true) && cell == "true";
     }
-    group.latency = row[column("simulated_latency_us")];
+    if (const std::string& cell = row[column("simulated_latency_us")]; !cell.empty()) {
+      group.latency_us.push_back(number_of(cell));
+    }
   }
   Table table{{"input", "ranks", "algorithm", "codec", "wire_bits", "median_token_sqnr_db",
                "median_sqnr_db", "worst_sqnr_db", "max_abs_error", "flushed_percent", "non_finite",
@@ -427,12 +480,11 @@ Table summarise(const std::vector<std::vector<std::string>>& rows) {
     const Json worst =
         sqnr.empty() || g.lost ? Json(nullptr) : Json(*std::min_element(sqnr.begin(), sqnr.end()));
     const Json largest = g.lost ? Json(nullptr) : Json(g.max_abs_error);
-    table.rows.push_back({key[0], whole_number(key[1]), key[2], key[3], g.bits,
+    table.rows.push_back({key[0], whole_number(key[1]), key[2], key[3], median(g.bits),
                           g.lost ? Json(nullptr) : rounded(median(g.token_sqnr_db), 100),
                           g.lost ? Json(nullptr) : rounded(median(sqnr), 100), rounded(worst, 100),
                           largest, rounded(g.encoded > 0 ? 100 * g.flushed / g.encoded : 0.0, 100),
-                          g.non_finite, Cell(g.identical),
-                          g.latency.empty() ? Json(nullptr) : rounded(number_of(g.latency), 10)});
+                          g.non_finite, Cell(g.identical), rounded(median(g.latency_us), 10)});
   }
   return table;
 }
@@ -443,6 +495,7 @@ struct StudyRequest {
   std::string file;
   std::string out;
   bool resume = false;
+  std::string highlight;
   bool no_plots = false;
 };
 
@@ -450,6 +503,9 @@ std::vector<BoundField> fields(StudyRequest& r) {
   return {field("file", &r.file, "The study (.toml)").by_place("FILE"),
           field("out", &r.out, "Folder for the results", "results/<study>"),
           field("resume", &r.resume, "Keep the rows that an interrupted run has left"),
+          field("highlight", &r.highlight,
+                "Codecs or algorithms that stand out in plots, separated by commas", "none")
+              .excludes("no_plots"),
           field("no_plots", &r.no_plots, "Tables only, no PNG")};
 }
 
@@ -468,7 +524,7 @@ class StudyRun final : public Run {
         study_(read_study(options_.file)),
         folder_(folder_of(options_)),
         own_(own_definitions_of(study_)),
-        sweep_(checked_sweep(study_)),
+        sweep_(checked_sweep(study_, options_.highlight)),
         lock_(folder_),
         results_(folder_ / "results.csv",
                  {study_.title, command_line(), provenance(study_),
@@ -577,21 +633,21 @@ class StudyRun final : public Run {
 
   Result finish() override {
     const auto rows = results_.finish();
-    Result report{
-        "arlab.study/1",
-        {{"title", study_.title},
-         {"points", rows.size()},
-         {"results", (folder_ / "results.csv").string(), "every point"},
-         {"summary", (folder_ / "summary.csv").string(), "the table below"},
-         {"error_figures", "exact", "computed from bits"},
-         {"latency_figures", study_.simulate ? Json("simulated") : Json(nullptr),
-          study_.simulate ? fmt::format("model {}, topology {}, {} bytes per rank", kSimulatorModel,
-                                        study_.simulate->topology, study_.simulate->bytes)
-                          : "not simulated"}},
-        "summary_rows",
-        summarise(rows),
-        {"input", "ranks", "algorithm", "codec", "wire_bits", "median_token_sqnr_db",
-         "worst_sqnr_db", "simulated_latency_us"}};
+    Result report{"arlab.study/1",
+                  {{"title", study_.title},
+                   {"points", rows.size()},
+                   {"results", (folder_ / "results.csv").string(), "every point"},
+                   {"summary", (folder_ / "summary.csv").string(), "the table below"},
+                   {"error_figures", "exact", "computed from bits"},
+                   {"latency_figures", study_.simulate ? Json("simulated") : Json(nullptr),
+                    study_.simulate ? fmt::format("model {}, topology {}, {} bytes per rank{}",
+                                                  kSimulatorModel, study_.simulate->topology,
+                                                  study_.simulate->bytes, said_of_wires(study_))
+                                    : "not simulated"}},
+                  "summary_rows",
+                  summarise(rows),
+                  {"input", "ranks", "algorithm", "codec", "wire_bits", "median_token_sqnr_db",
+                   "worst_sqnr_db", "simulated_latency_us"}};
     if (study_.simulate) mark_guesses(report);
     write_file(folder_ / "summary.csv", render_csv(report.rows));
     const std::string folder = folder_.string();
@@ -601,6 +657,10 @@ class StudyRun final : public Run {
                         {},
                         fmt::format("the results are in {} (--no-plots leaves out plots)", folder),
                         {folder}};
+      if (!options_.highlight.empty()) {
+        auto& arguments = report.picture->arguments;
+        arguments.insert(arguments.end(), {"--highlight", options_.highlight});
+      }
     }
     return report;
   }
@@ -608,7 +668,14 @@ class StudyRun final : public Run {
   void finish_others() override { results_.finish(); }
 
  private:
-  static Sweep checked_sweep(const Study& study) {
+  static Sweep checked_sweep(const Study& study, const std::string& highlight) {
+    for (const std::string& name :
+         highlight.empty() ? std::vector<std::string>() : names_in(highlight, "--highlight")) {
+      if (std::ranges::count(study.codecs, name) + std::ranges::count(study.algorithms, name) ==
+          0) {
+        fail("--highlight names {}: allowed are codecs and algorithms of the study", quote(name));
+      }
+    }
     Sweep sweep = make_sweep(study);
     check_samples(study, sweep);
     return sweep;

@@ -1,6 +1,8 @@
 // How long do collectives take on many machines, of many sizes, algorithms and codecs? A row each, and the figures that one
 // draws of them.
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -9,6 +11,7 @@
 #include "experiments/lab/files.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/questions.h"
+#include "experiments/lab/simulate.h"
 #include "experiments/lab/sizes.h"
 #include "experiments/lab/tensor_source.h"
 #include "reference/codecs/abstract.h"
@@ -29,10 +32,12 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kSweepColumns = words_in(
     "topology ranks group_size algorithm codec inner_codec dtype bytes implementation "
-    "latency_us algbw_gb_per_s busbw_gb_per_s wire_bits_per_element bottleneck");
+    "latency_us algbw_gb_per_s busbw_gb_per_s wire_bits_per_element bottleneck "
+    "latency_us_low latency_us_high extrapolated");
 
 /// A point of the sweep.
 struct SweepPoint {
+  std::string machine;  ///< as it was named
   const Topology* topology;
   Rank ranks;
   Rank group_size;
@@ -43,21 +48,24 @@ struct SweepPoint {
   bool library;
 };
 
+/// As simulate says it.
 std::vector<Cell> row_of(const SweepPoint& p, DType type) {
-  const Codecs codecs(*p.codec, p.inner ? *p.inner : *p.codec);
-  ScheduleRequest request{.world_size = p.ranks,
-                          .elements = p.bytes / size_of(type),
-                          .alignment = codecs.alignment(),
-                          .options = {{"group_size", p.group_size}}};
-  if (p.inner) request.options.set("inner_codec", p.inner->name());
-  const SimulationResult r = arlab::simulate({find_simulated_algorithm(p.algorithm),
-                                              request,
-                                              codecs,
-                                              type,
-                                              *p.topology,
-                                              {.library = p.library}});
+  SimulateRequest request;
+  request.topology = p.machine;
+  request.collective.algorithm = p.algorithm;
+  if (find_simulated_algorithm(p.algorithm).option("group_size") != nullptr) {
+    request.collective.options.set("group_size", std::uint64_t{p.group_size});
+  }
+  if (p.inner) request.collective.options.set("inner_codec", p.inner->name());
+  request.codec = p.codec->name();
+  request.sizes.bytes = {fmt::format("{}", p.bytes)};
+  request.dtype = name_of(type);
+  request.ranks = p.ranks;
+  request.library = p.library;
+  const Simulation simulation(request);
+  const SimulationResult& r = simulation.times();
   if (!r.collapses.empty()) fail("{} on {}: {}", r.algorithm, r.topology, kCollapses);
-  const WideCount elements = r.wire_elements > 0 ? r.wire_elements : WideCount{1};
+  const std::optional<LatencyInterval> interval = simulation.interval();
   return {r.topology,
           r.world_size,
           p.group_size,
@@ -70,8 +78,11 @@ std::vector<Cell> row_of(const SweepPoint& p, DType type) {
           r.latency_us,
           r.algbw_gb_per_s,
           r.busbw_gb_per_s,
-          8 * static_cast<double>(r.wire_bytes) / static_cast<double>(elements),
-          r.bottleneck};
+          simulation.wire_bits_per_element(),
+          r.bottleneck,
+          interval ? Cell(interval->low_us) : Cell(),
+          interval ? Cell(interval->high_us) : Cell(),
+          fmt::format("{}", fmt::join(simulation.extrapolated(), "; "))};
 }
 
 bool is_file_name(const std::string& name) {
@@ -245,16 +256,33 @@ class SweepRun final : public Run {
     report.figures = {{"points", table.rows.size()}, {"provenance", provenance()}};
     report.rows_name = "times";
     report.rows = table;
-    report.shown = {"topology", "ranks",      "algorithm",     "codec",
-                    "bytes",    "latency_us", "busbw_gb_per_s"};
+    report.shown = {"topology", "ranks",      "algorithm",      "codec",
+                    "bytes",    "latency_us", "busbw_gb_per_s", "wire_bits_per_element"};
+    const auto low = std::ranges::find(table.columns, "latency_us_low") - table.columns.begin();
+    const bool has_interval = std::ranges::any_of(table.rows, [&](const std::vector<Cell>& row) {
+      return !row[static_cast<std::size_t>(low)].json().is_null();
+    });
+    if (has_interval) {
+      report.shown.insert(report.shown.end(), {"latency_us_low", "latency_us_high"});
+      report.figures.push_back({"interval_percent", kIntervalPercent,
+                                "of 100 measured times, so many should lie between latency_us_low "
+                                "and latency_us_high"});
+    }
+    if (at_most()) {
+      report.figures.push_back(
+          {"latencies", "at most", "of codecs whose wires the data make: as long as they can be"});
+    }
     if (!options_.inner_codec.empty()) report.shown.emplace_back("inner_codec");
     if (!options_.group_sizes.empty()) report.shown.emplace_back("group_size");
     if (options_.library) report.shown.emplace_back("implementation");
     mark_guesses(report);
     if (!options_.out.empty()) {
-      write_file(options_.file().string(),
-                 fmt::format("# {}\n# provenance: {}\n", command_, provenance()) +
-                     render_csv(report.rows));
+      // Columns, not comments: every reader of CSV takes them.
+      table.columns.insert(table.columns.end(), {"provenance", "command"});
+      for (std::vector<Cell>& row : table.rows) {
+        row.insert(row.end(), {Cell(provenance()), Cell(command_)});
+      }
+      write_file(options_.file().string(), render_csv(table));
       report.figures.push_back({"out", options_.file().string()});
       if (!options_.no_plots) report.picture = picture();
     }
@@ -266,9 +294,16 @@ class SweepRun final : public Run {
   }
 
  private:
+  bool at_most() const {
+    return std::ranges::any_of(points_, [](const SweepPoint& p) {
+      return p.codec->info().has_variable_wire || (p.inner && p.inner->info().has_variable_wire);
+    });
+  }
+
   std::vector<SweepPoint> points_of(const std::vector<std::uint64_t>& sizes) const {
     std::vector<SweepPoint> points;
-    for (const Topology& machine : machines_) {
+    for (std::size_t i = 0; i < machines_.size(); ++i) {
+      const Topology& machine = machines_[i];
       for (const Rank count : counts(options_.ranks, "--ranks", machine.ranks.value)) {
         if (count > machine.ranks.value) {
           fail("--ranks is {}, but topology '{}' has only {}", count, machine.name,
@@ -276,15 +311,17 @@ class SweepRun final : public Run {
         }
         for (const Rank group :
              counts(options_.group_sizes, "--group-size", default_group_size(machine, count))) {
-          add_points(points, machine, count, group, sizes);
+          add_points(points, i, count, group, sizes);
         }
       }
     }
     return points;
   }
 
-  void add_points(std::vector<SweepPoint>& points, const Topology& machine, Rank count, Rank group,
-                  const std::vector<std::uint64_t>& sizes) const {
+  void add_points(std::vector<SweepPoint>& points, std::size_t machine_index, Rank count,
+                  Rank group, const std::vector<std::uint64_t>& sizes) const {
+    const Topology& machine = machines_[machine_index];
+    const std::string& named = options_.topologies[machine_index];
     const CodecPtr inner =
         options_.inner_codec.empty() ? nullptr : find_codec(options_.inner_codec);
     std::vector<std::string> names = options_.codecs;
@@ -295,15 +332,15 @@ class SweepRun final : public Run {
         const ScheduleRequest request{.world_size = count, .elements = size / size_of(type_)};
         const Codecs codecs{*plain, *plain};
         const std::string chosen = library_algorithm(request, codecs, type_, machine).name;
-        points.push_back({&machine, count, group, chosen, plain, nullptr, size, true});
+        points.push_back({named, &machine, count, group, chosen, plain, nullptr, size, true});
       }
       for (const std::string& algorithm : options_.algorithms) {
         const bool has_inner = find_algorithm(algorithm).option("inner_codec") != nullptr;
         for (const std::string& name : names) {
           const CodecPtr codec = find_codec(name);
           codec->wire_bytes(type_, 1);  // throws when it does not take the dtype
-          points.push_back(
-              {&machine, count, group, algorithm, codec, has_inner ? inner : nullptr, size, false});
+          points.push_back({named, &machine, count, group, algorithm, codec,
+                            has_inner ? inner : nullptr, size, false});
         }
       }
     }
@@ -370,7 +407,8 @@ std::vector<Outcome> sweep_values_of(const Json& task) {
       const auto machine = p.at(0).get<std::string>();
       if (!machines.contains(machine)) machines.emplace(machine, find_topology(machine));
       const auto inner = p.at(5).get<std::string>();
-      const SweepPoint point{&machines.at(machine),
+      const SweepPoint point{machine,
+                             &machines.at(machine),
                              p.at(1).get<Rank>(),
                              p.at(2).get<Rank>(),
                              p.at(3).get<std::string>(),

@@ -34,7 +34,7 @@ void floats_of(const std::byte* from, std::span<float> values) {
 }  // namespace
 
 RunCollective in_reference(MakeSchedule make, CodecPtr outer, CodecPtr inner, DType dtype,
-                           const ExecuteOptions& options) {
+                           const ExecuteOptions& options, std::shared_ptr<SentBytes> bytes) {
   auto schedules = std::make_shared<std::map<std::uint64_t, Schedule>>();
   auto calls = std::make_shared<std::uint32_t>(options.call);
   return [=, make = std::move(make)](std::uint64_t elements, std::span<const std::byte> inputs,
@@ -43,7 +43,11 @@ RunCollective in_reference(MakeSchedule make, CodecPtr outer, CodecPtr inner, DT
     if (found == schedules->end()) found = schedules->emplace(elements, make(elements)).first;
     ExecuteOptions of_call = options;
     of_call.call = (*calls)++;
-    execute(found->second, Codecs(*outer, *inner), dtype, inputs, outputs, of_call);
+    const Codecs codecs(*outer, *inner);
+    const ExecuteCounts counts = execute(found->second, codecs, dtype, inputs, outputs, of_call);
+    if (bytes == nullptr) return;
+    bytes->sent += counts.sent_bytes;
+    bytes->most += wire_volume(found->second, codecs, dtype).bytes;
   };
 }
 

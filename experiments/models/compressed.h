@@ -22,9 +22,15 @@ using RunCollective = std::function<void(std::uint64_t elements, std::span<const
 /// A schedule for so many elements of each rank.
 using MakeSchedule = std::function<Schedule(std::uint64_t elements)>;
 
-/// The reference executor. Schedules are made once for every size.
+/// Bytes of all sends so far: as long as wires have become, and as they can be at most.
+struct SentBytes {
+  WideCount sent = 0;
+  WideCount most = 0;
+};
+
+/// The reference executor. Schedules are made once for every size. `bytes`: is added to, if it is given.
 RunCollective in_reference(MakeSchedule make, CodecPtr outer, CodecPtr inner, DType dtype,
-                           const ExecuteOptions& options);
+                           const ExecuteOptions& options, std::shared_ptr<SentBytes> bytes = {});
 
 /// What became of the sums of one projection of one layer, over all tokens so far: against the exact
 /// sum of what the ranks held in the dtype.

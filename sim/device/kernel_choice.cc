@@ -50,4 +50,20 @@ OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
   return rule->kernel.ends_with("_lamport") ? OwnKernel::small : OwnKernel::flags;
 }
 
+std::string_view kernel_in_words(const Device& device, const Plan& plan) {
+  if (plan.library) return "";
+  if (!device.blocks) return "fused";
+  switch (own_kernel_of(device, plan)) {
+    case OwnKernel::flags:
+      return "flags";
+    case OwnKernel::small:
+      return "Lamport slots";
+    case OwnKernel::sentinels:
+      return "sentinel slots";
+    case OwnKernel::program:
+      break;
+  }
+  return "program, flags";
+}
+
 }  // namespace arlab

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "sim/device/device.h"
 #include "sim/plan.h"
@@ -18,5 +19,9 @@ enum class OwnKernel : std::uint8_t {
 
 /// `device` has Device::blocks. Without the section of a kernel it has no such kernel.
 OwnKernel own_kernel_of(const Device& device, const Plan& plan);
+
+/// The kernel that is simulated, in words: by which protocol it waits for wires. "fused" where the machine's file describes
+/// somebody's, without Device::blocks; empty of a library.
+std::string_view kernel_in_words(const Device& device, const Plan& plan);
 
 }  // namespace arlab

@@ -35,6 +35,26 @@ def test_sizes_as_nccl_tests_has_them(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "size", "shown"),
+    [
+        ("64M", 1 << 26, "64 MiB"), ("64MiB", 1 << 26, "64 MiB"), ("64mib", 1 << 26, "64 MiB"), ("64MB", 64 * 10**6, "64 MB"),
+        ("64mb", 64 * 10**6, "64 MB"), ("96KB", 96000, "96 KB"), ("3GB", 3 * 10**9, "3 GB"), ("1536K", 1536 << 10, "1.5 MiB"),
+        ("67112960", 67112960, None), ("2K", 2048, "2 KiB"),
+    ],
+)  # fmt: skip
+def test_sizes_with_their_units(tmp_path, text, size, shown):
+    """KB, MB and GB are decimal; the table says both the digits and the unit, JSON and CSV the digits."""
+    command = f"simulate --topology full:4 --algorithm ring --codec fp16 --bytes {text}"
+    assert ok_json(command, tmp_path)["bytes"] == size and ok_csv(command, tmp_path)[0]["bytes"] == str(size)
+    line = next(line for line in ok(command, tmp_path).splitlines() if line.startswith("bytes "))
+    assert line.split()[1] == str(size) and (f"({shown})" in line if shown else "(" not in line)
+    rows = ok(f"{command},64K", tmp_path).splitlines()
+    assert any(line.strip().startswith(shown or str(size)) for line in rows)
+    for wrong in ("64MBs", "64B", "64 MB", "18446744073709551615KB"):
+        refused(f"simulate --topology full:4 --algorithm ring --codec fp16 --bytes '{wrong}'", tmp_path, "MB")
+
+
+@pytest.mark.parametrize(
     ("arguments", "fragment"),
     [
         ("-e 1M", "--maxbytes requires --minbytes"),

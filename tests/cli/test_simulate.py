@@ -77,6 +77,59 @@ def test_lengths_that_were_measured(tmp_path):
     refused(f"{command.replace('two_shot', 'hierarchical')} --wire-bits 9 --inner-codec bf16", tmp_path, "--wire-bits: allowed with one codec")
 
 
+def test_lists_are_rows(tmp_path):
+    """Each is what simulate says of it alone; of one topology, algorithm and codec the answer is that of before."""
+    lists = "--topology h200-2,full:4 --algorithm two_shot,ring --codec qr-q4,bits=3,encode_ops=9,fp16 --dtype fp16 --bytes 64K,1M"
+    report = simulate(lists, tmp_path)
+    rows = report["simulations"]
+    assert report["schema"] == "arlab.simulate.list/1" and len(rows) == 2 * 2 * 3 * 2
+    assert len({(row["topology"], row["algorithm"], row["codec"], row["bytes"]) for row in rows}) == len(rows)
+    for row in rows[::3]:
+        what = f"--topology {row['topology']} --algorithm {row['algorithm']} --codec {row['codec']} --dtype fp16 --bytes {row['bytes']}"
+        alone = simulate(what, tmp_path)
+        assert alone["schema"] == "arlab.simulate/2"
+        for name, value in row.items():
+            expected = alone.get(name)
+            assert value == ("; ".join(expected or []) if name == "extrapolated" else expected), name
+    command = f"simulate {lists}"
+    refused(command.replace("qr-q4,", "qr-q4,qr-q4,"), tmp_path, "'qr-q4' stands twice")
+    refused(command.replace("qr-q4,", "qr-q4,,"), tmp_path, "empty name")
+    refused(f"{command} --runs 3", tmp_path, "--runs", "lists")
+    refused(f"{command} --format nccl", tmp_path, "--format nccl")
+    (tmp_path / "a,b.toml").write_text((MACHINES / "mi300x-8.toml").read_text())
+    assert simulate("--topology a,b.toml --algorithm ring --codec fp16 --bytes 1M", tmp_path)["schema"] == "arlab.simulate/2"
+
+
+def test_each_size_says_what_is_extrapolated_of_it(tmp_path):
+    """One list of all sizes would say of the small that they are larger than what was measured."""
+    rows = simulate("--topology h100-2 --library --codec fp16 --bytes 1K,1M,4G", tmp_path)["sizes"]
+    small, usual, large = (row["extrapolated"] for row in rows)
+    assert "below" in small and "beyond" not in small
+    assert "below" not in usual and "beyond" not in usual
+    assert "beyond" in large and "below" not in large
+
+
+def test_which_kernel_and_whose(tmp_path):
+    command = "--algorithm {} --codec {} --bytes {} --topology"
+    kernels = {
+        simulate(f"{command.format('two_shot', 'qr-q4', size)} h200-2 --dtype bf16", tmp_path)["kernel"] for size in ("4K", "256K", "64M")
+    }
+    assert len(kernels) > 1 and kernels <= {"flags", "Lamport slots", "sentinel slots"}
+    assert simulate(f"{command.format('tree', 'qr-q4', '1M')} h200-2", tmp_path)["kernel"] == "program, flags"
+    assert "MK1 QuickReduce" in simulate(f"{command.format('two_shot', 'qr-q4', '1M')} mi300x-8", tmp_path)["kernel"]
+    assert "MK1 QuickReduce" in ok(f"simulate {command.format('two_shot', 'qr-q4', '1M')} mi300x-8", tmp_path)
+    assert simulate("--library --codec fp16 --bytes 1M --topology h200-2", tmp_path)["kernel"] is None
+
+
+@pytest.mark.parametrize("collective", ["all_to_all", "all_gather", "reduce_scatter"])
+def test_a_library_across_servers_is_called_by_its_collective(tmp_path, collective):
+    (tmp_path / "four.toml").write_text('base = "p5-2x8"\nname = "four"\nranks = { value = 32, source = "assumed", note = "four" }\n')
+    for machine in ("p5-2x8", "four.toml", "h100-8"):
+        report = simulate(f"--topology {machine} --library --algorithm {collective} --codec fp16 --bytes 64M", tmp_path)
+        assert report["algorithm"] == collective
+    assert simulate("--topology p5-2x8 --library --algorithm ring --codec fp16 --bytes 64M", tmp_path)["algorithm"] == "ring"
+
+
 def test_ranks(tmp_path):
     command = "--topology mi300x-8 --algorithm two_shot --codec fp16 --bytes 1M"
     everything = simulate(command, tmp_path)
@@ -277,7 +330,7 @@ def test_sizes_and_dtypes_as_others_write_them(tmp_path):
     expected = ok_json(f"{command} --bytes 64M --dtype bf16", tmp_path)
     for size, dtype in (("64MiB", "bfloat16"), ("64mib", "bf16"), ("65536KiB", "bf16")):
         assert ok_json(f"{command} --bytes {size} --dtype {dtype}", tmp_path) == expected
-    refused(f"{command} --bytes 64MB", tmp_path, "'64MB'", "MiB")
+    assert ok_json(f"{command} --bytes 64MB", tmp_path)["bytes"] == 64 * 10**6
 
 
 def test_formats_agree(tmp_path):

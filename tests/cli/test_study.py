@@ -151,6 +151,39 @@ def test_summary_is_the_median_and_the_worst(folder):
         assert float(line["flushed_percent"]) == pytest.approx(100 * flushed / encoded, abs=0.0051)
 
 
+def test_a_wire_that_data_decide_has_the_time_of_its_length(folder):
+    """In results, summary and so in pareto.png: what simulate says of the bits that were sent."""
+    text = STUDY.replace('["fp16", "qr-q4"]', '["rans-qr-q4", "qr-q4"]').replace('["two_shot", "ring"]', '["two_shot"]').replace("[2, 4]", "[4]")
+    (folder / "tiny.toml").write_text(text.replace('name = "ours"\nfile = "data{ranks}.npy"', 'name = "zeros"\nsynthetic = "constant:value=0"\nelements = "4K"').replace("4K", "256K"))
+    study("tiny.toml --out out", folder)
+    rows = [row for row in table_of(folder / "out/results.csv") if row["codec"] == "rans-qr-q4"]
+    short, long = sorted(float(row["wire_bits_per_element"]) for row in rows)
+    assert short < 2 < long
+    command = "simulate --topology full:4 --algorithm two_shot --codec rans-qr-q4 --bytes 1M"
+    most = ok_json(command, folder)["latency_us"]
+    for row in rows:
+        bits = row["wire_bits_per_element"]
+        assert float(row["simulated_latency_us"]) == ok_json(f"{command} --wire-bits {bits}", folder)["latency_us"] < most
+    for line in parse_csv((folder / "out/summary.csv").read_text()):
+        if line["codec"] == "rans-qr-q4":
+            row = next(row for row in rows if row["input"] == line["input"])
+            assert line["wire_bits"] == row["wire_bits_per_element"]
+            assert float(line["simulated_latency_us"]) == pytest.approx(float(row["simulated_latency_us"]), abs=0.051)
+    assert "wires of variable length as long as each tensor made them" in "".join(rows_of(folder / "out/results.csv")[0])
+
+
+def test_short_wires_that_are_longer_than_they_save(folder):
+    """Headers make them longer than any long one: that is the most that is simulated."""
+    (folder / "tiny.toml").write_text(STUDY.replace('["fp16", "qr-q4"]', '["rans-qr-q4"]'))
+    study("tiny.toml --out out", folder)
+    assert any(float(row["wire_bits_per_element"]) > 4.5 and float(row["simulated_latency_us"]) > 0 for row in table_of(folder / "out/results.csv"))
+
+
+def test_what_stands_out_must_be_there(folder):
+    refused("study tiny.toml --out new --highlight qr-q6", folder, "--highlight names 'qr-q6'", "codecs and algorithms of the study")
+    refused("study tiny.toml --out new --highlight qr-q4 --no-plots", folder, "--no-plots")
+
+
 def test_summary_rounds_to_short_decimals(folder):
     study("tiny.toml --out out", folder)
     for line in parse_csv((folder / "out/summary.csv").read_text()):

@@ -2,6 +2,7 @@
 
 import csv
 
+import pandas
 from program import ok, ok_csv, ok_json, refused, run
 
 
@@ -22,8 +23,13 @@ def test_every_point_is_that_of_simulate(tmp_path):
         command += f" --group-size {row['group_size']}" if row["algorithm"] == "hierarchical" else ""
         command += " --library" if row["implementation"] == "library" else ""
         alone = ok_json(command + (f" --inner-codec {inner}" if inner else ""), tmp_path)
-        for figure in ("latency_us", "algbw_gb_per_s", "busbw_gb_per_s", "wire_bits_per_element", "bottleneck"):
+        figures = "latency_us latency_us_low latency_us_high algbw_gb_per_s busbw_gb_per_s wire_bits_per_element bottleneck"
+        for figure in figures.split():
             assert row[figure] == alone[figure], (row, figure)
+        if row["latency_us_low"] is not None:
+            assert row["latency_us_low"] < row["latency_us"] < row["latency_us_high"]
+            assert row["extrapolated"] == "; ".join(alone["extrapolated"])
+    assert {row["topology"] for row in rows if row["latency_us_low"] is not None} == {"h200-8", "l40-8"}
     assert {(row["codec"], row["inner_codec"]) for row in rows if row["algorithm"] == "hierarchical"} == {
         ("fp16", "int8-g32"), ("qr-q4", "int8-g32"),
     }  # fmt: skip
@@ -49,10 +55,11 @@ def test_a_folder(tmp_path):
     made = {path.name for path in (tmp_path / "made" / "here").iterdir()}
     figures = ("latency_over_size", "bandwidth_over_size", "speedup_over_library", "best_method_by_size", "machines_heat_map")
     assert made == {"sweep.csv", *(f"{name}.png" for name in figures)}
-    lines = (tmp_path / "made" / "here" / "sweep.csv").read_text().splitlines()
-    assert lines[0].startswith("# arlab sweep --topology h200-8") and "simulated: model" in lines[1]
-    rows = list(csv.DictReader(lines[2:]))
+    rows = pandas.read_csv(tmp_path / "made" / "here" / "sweep.csv")
     assert len(rows) == 5 * (3 * 2 + 1)
+    assert (rows["latency_us_low"] < rows["latency_us"]).all() and (rows["latency_us"] < rows["latency_us_high"]).all()
+    assert set(rows["provenance"]) == {"simulated: model event-driven"}
+    assert rows["command"].nunique() == 1 and rows["command"][0].startswith("arlab sweep --topology h200-8")
 
 
 def test_bad_input(tmp_path):

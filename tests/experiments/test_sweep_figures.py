@@ -61,6 +61,20 @@ def lines_of(axes):
     return {(line.get_color(), line.get_linestyle()): dict(zip(line.get_xdata(), line.get_ydata())) for line in lines}
 
 
+def test_an_interval_is_a_band(tmp_path, frame):
+    """Of the runs that are drawn; where some machines have none, theirs have no band."""
+    assert not any(axes.collections for axes in sweep.latency_over_size(frame).axes)
+    rows = [row | {"latency_us_low": row["latency_us"] / 2, "latency_us_high": row["latency_us"] * 2} for row in rows_of()]
+    for row in rows:
+        if row["topology"] == "slow-8":
+            row |= {"latency_us_low": "", "latency_us_high": ""}
+    figure = sweep.latency_over_size(read_sweep(write(tmp_path / "banded.csv", rows)))
+    fast, slow = figure.axes
+    lowest = sorted(min(line.values()) / 2 for line in lines_of(fast).values())
+    assert sorted(band.get_datalim(fast.transData).y0 for band in fast.collections) == pytest.approx(lowest)
+    assert "90 % of measured times" in said_on(figure)
+
+
 def test_latency_is_that_of_the_fastest_algorithm_of_each_codec(frame):
     figure = sweep.latency_over_size(frame)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["fast-8", "slow-8"]

@@ -222,12 +222,12 @@ def test_time_of():
     assert measurement.time_of([[1.0, 9.0, 3.0], [5.0, 2.0, 3.5]]) == 5.0
 
 
-@pytest.mark.parametrize("text, size", [("1", 1), ("32K", 32768), ("256M", 256 << 20), ("1G", 1 << 30)])
+@pytest.mark.parametrize("text, size", [("1", 1), ("32K", 32768), ("256M", 256 << 20), ("1G", 1 << 30), ("64mib", 64 << 20), ("64MB", 64 * 10**6), ("3kb", 3000)])
 def test_parse_size(text, size):
     assert measurement.parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "1.5M", "32k", "32KB"])
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5M", "32B", "32 KB", "KB"])
 def test_parse_size_refuses(text):
     with pytest.raises(ValueError, match="allowed are"):
         measurement.parse_size(text)

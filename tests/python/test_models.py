@@ -592,6 +592,25 @@ def test_many_at_once_are_the_same_as_one_by_one(files, tmp_path):
     assert len(list(tmp_path.iterdir())) == 16
 
 
+def test_a_cache_is_made_where_there_is_none(files, tmp_path):
+    cache = tmp_path / "new" / "cache"
+    perplexity_json(files, "--cache", str(cache), codec="qr-q4", ranks="2")
+    assert len(list(cache.iterdir())) == 1 and cache.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "file").write_text("")
+    code, _, error = perplexity(files, "--cache", str(tmp_path / "file"), codec="qr-q4", ranks="2")
+    assert code == 2 and "not a folder" in error
+    code, _, error = perplexity(files, "--cache", str(tmp_path / "other"), codec="none", ranks="2")
+    assert code == 2 and not (tmp_path / "other").exists()
+
+
+def test_wire_bits_are_those_that_were_sent(files):
+    """Of a codec that writes a codec's bytes with fewer bits: below those of the codec itself; one wire for every layer."""
+    figures = perplexity_json(files, codec="rans-qr-q4", ranks="2", algorithm="two_shot")
+    plain = perplexity_json(files, codec="qr-q4", ranks="2", algorithm="two_shot")
+    assert figures["mean_kl"] == plain["mean_kl"] and plain["wire_bits_per_element"] == 4.5
+    assert 2 < figures["wire_bits_per_element"] < 4.5
+
+
 def test_a_cache_is_believed_only_where_it_is_what_was_asked_for(files, tmp_path):
     words = ["--cache", str(tmp_path)]
     several = {"codec": "qr-q4,qr-q8", "ranks": "2"}

@@ -221,6 +221,8 @@ class Selection(Result):
     """The fastest algorithm and codec by size.
 
     algorithm, codec, implementation, latency_us, sqnr_db   of the size asked for
+    measured_on                                             ranks on which such kernels were timed; None: nowhere
+    left_out, left_out_latency_us                           candidates that nobody has timed, and what the best of them takes
     ranges      a pandas.DataFrame: the best from each size to the next
     pareto      a pandas.DataFrame: what nothing else is both faster and more exact than, at the size asked for
     candidates  a pandas.DataFrame: everything that was looked at, at that size
@@ -228,7 +230,8 @@ class Selection(Result):
 
     SHOWN = (
         "topology", "ranks", "dtype", "metric", "min_sqnr_db", "max_wire_bits", "candidate_count", "bytes", "algorithm", "codec",
-        "implementation", "latency_us", "token_sqnr_db", "sqnr_db", "error_measured_on", "provenance",
+        "implementation", "measured_on", "latency_us", "token_sqnr_db", "sqnr_db", "left_out_algorithm", "left_out_codec",
+        "left_out_latency_us", "error_measured_on", "provenance",
     )  # fmt: skip
 
     TABLES = {"ranges": "ranges", "pareto": "pareto"}

@@ -71,7 +71,7 @@ def read_folder(path: Path) -> Folder:
     if outside:
         raise InputError(f"{outside[0]} is a link to a file outside of the folder: copy that file to there, or remove the link")
     by_stem = {f.stem: f for kind in reversed(FIGURES) for f in files if f.suffix == kind}
-    tables = {f.name: read_table(f) for f in files if f.suffix == ".csv"}
+    tables = {f.name: with_heads(read_table(f)) for f in files if f.suffix == ".csv"}
     texts = {f.name: read_text(f)[0] for f in files if f.suffix == ".txt"}
     if not tables and not by_stem:
         raise InputError(f"{path}: there is no table (.csv) and no figure (.png, .svg) to report")
@@ -80,6 +80,15 @@ def read_folder(path: Path) -> Folder:
     order = sorted(tables, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
     figures = [by_stem[stem] for stem in sorted(by_stem)]
     return Folder(path, title, about, figures, {name: tables[name] for name in order}, texts)
+
+
+def with_heads(table: pd.DataFrame) -> pd.DataFrame:
+    """A table whose columns that say the same in every row of where it comes from are comments, as other tables have them."""
+    for key in HEADINGS[:2]:
+        if key in table and table[key].nunique() == 1:
+            table.attrs["head"].append(f"{key}: {table[key].iloc[0]}")
+            table = table.drop(columns=key)
+    return table
 
 
 def about_of(table: pd.DataFrame) -> dict[str, list[str]]:

@@ -2,8 +2,8 @@
 
 Each takes a DataFrame with a row per run, of `arlab simulate` or measured, and the columns topology, ranks, algorithm,
 codec, dtype, bytes (payload per rank), implementation ("kernel", or "library ..." for a vendor's), latency_us,
-algbw_gb_per_s, busbw_gb_per_s and, as far as they are there, inner_codec, sqnr_db (dB) and wire_bits_per_element: what
-tables.read_sweep() gives. `highlight` names codecs or algorithms that stand out. All return a matplotlib Figure.
+algbw_gb_per_s, busbw_gb_per_s and, as far as they are there, inner_codec, sqnr_db (dB), wire_bits_per_element,
+latency_us_low and latency_us_high (between which 90 % of measured times should lie): what tables.read_sweep() gives. `highlight` names codecs or algorithms that stand out. All return a matplotlib Figure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from arlab.figures import style
 from arlab.figures.style import GREY, HIGHLIGHT, INK, NO_BREAK, handle, microseconds, size_text
-from arlab.figures.tables import InputError, plural
+from arlab.figures.tables import SWEEP_INTERVAL, InputError, plural
 
 LIBRARY = "library"
 
@@ -89,9 +89,11 @@ def size_axis(axes: Axes, sizes: Sequence[float]) -> None:
 
 
 def draw_sizes(
-    sweep: Sweep, title: str, what: str, notes: Sequence[str], value: Callable[..., Any], log: bool = True, missing: str = "no data"
+    sweep: Sweep, title: str, what: str, notes: Sequence[str], value: Callable[..., Any], log: bool = True, missing: str = "no data",
+    interval: Callable[[pd.DataFrame], Any] | None = None,
 ) -> Figure:
-    """A panel per machine; a line per series through value(machine, its fastest runs), markers say the algorithm.
+    """A panel per machine; a line per series through value(machine, its fastest runs), markers say the algorithm, a band from
+    one edge of interval(its fastest runs) to the other.
 
     On a log axis all panels have the same limits; else each has its own, from 0. A panel without values says what is `missing`.
     """
@@ -107,6 +109,9 @@ def draw_sizes(
             look = sweep.looks[name]
             heights = np.asarray(value(machine, runs), dtype=float)
             strong = look["color"] == HIGHLIGHT
+            if interval is not None:
+                low, high = (pd.to_numeric(edge).astype(float) for edge in interval(runs))
+                axes.fill_between(runs["bytes"], low, high, color=look["color"], alpha=0.12, linewidth=0, zorder=1)
             axes.plot(runs["bytes"], heights, zorder=4 if strong else 2, **look)
             for algorithm, size, height in zip(runs["algorithm"], runs["bytes"], heights):
                 marker = style.algorithm_look(algorithm, sweep.algorithms)["marker"]
@@ -142,7 +147,10 @@ def latency_over_size(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Fig
     if len(sweep.sizes) > 1:
         title += f"; {size_text(sweep.sizes[-1])} {microseconds(first['latency_us'])} on {first['machine']}"
         title += f" to {microseconds(last['latency_us'])} on {last['machine']}" if len(best) > 1 else ""
-    return draw_sizes(sweep, title, "latency (µs)", [], lambda _, runs: runs["latency_us"])
+    known = set(SWEEP_INTERVAL) <= set(sweep.rows) and sweep.rows[SWEEP_INTERVAL[0]].notna().any()
+    notes = ["In a band 90 % of measured times should lie."] if known else []
+    interval = (lambda runs: [runs[name] for name in SWEEP_INTERVAL]) if known else None
+    return draw_sizes(sweep, title, "latency (µs)", notes, lambda _, runs: runs["latency_us"], interval=interval)
 
 
 @style.drawn

@@ -20,6 +20,7 @@ NEEDED = ("input", "tensor", "ranks", "algorithm", "codec", "wire_bits_per_eleme
 TOKENS = "token_sqnr_db"
 LATENCY = "simulated_latency_us"
 SWEEP_TEXTS = ("topology", "algorithm", "codec", "implementation")
+SWEEP_INTERVAL = ("latency_us_low", "latency_us_high")
 SWEEP_NUMBERS = ("ranks", "bytes", "latency_us", "algbw_gb_per_s", "busbw_gb_per_s")
 
 
@@ -166,7 +167,7 @@ def read_sweep(path: Path) -> pd.DataFrame:
     """A sweep of `arlab simulate` or of measurements, a row per run, as the figures of sweep.py take it."""
     table = read_table(path, SWEEP_TEXTS + SWEEP_NUMBERS)
     refuse_empty(path, table, SWEEP_TEXTS + ("bytes", "latency_us"))
-    for name in (*SWEEP_NUMBERS, "wire_bits_per_element"):
+    for name in (*SWEEP_NUMBERS, "wire_bits_per_element", *SWEEP_INTERVAL):
         table[name] = numbers_of(path, table, name, positive, "above 0")
     table["sqnr_db"] = numbers_of(path, table, "sqnr_db", lambda v: v == v, "")
     said = table["provenance"].str.replace(r", topology .*", "", regex=True).unique() if "provenance" in table else []

@@ -18,6 +18,7 @@
 #include "experiments/lab/question.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/reduction.h"
+#include "experiments/lab/simulate.h"
 #include "experiments/lab/sizes.h"
 #include "experiments/lab/tensor_source.h"
 #include "kernels/runtime/call_table.h"
@@ -34,6 +35,7 @@
 #include "sim/library/library.h"
 #include "sim/library/library_plan.h"
 #include "sim/simulator.h"
+#include "sim/uncertainty.h"
 
 namespace arlab::lab {
 namespace {
@@ -497,6 +499,21 @@ struct SelectRequest {
     // Of the two errors, the one that ranges and front are about.
     for (auto* shown : {&result.shown, &front.shown}) {
       shown->push_back(budget_about.empty() ? "wire_bits_per_element" : budget_about);
+    }
+    if (times.empty()) {
+      const Candidate& best = *selector.best_at(payload);
+      CollectiveRun run{.library = best.library,
+                        .ranks = world_size,
+                        .bytes = payload,
+                        .algorithm = best.algorithm->name,
+                        .codecs = {best.codec_name},
+                        .dtype = type};
+      std::vector<std::string> reasons = reasons_of(extrapolations_of(t, run));
+      if (!best.library && world_size > kMostRanksWithUnequalChunks) {
+        reasons.emplace_back("chunks that differ by a tile count as equal");
+      }
+      if (!reasons.empty()) result.shown_figures.emplace_back("extrapolated");
+      result.figures.push_back(extrapolated_figure(reasons));
     }
     result.appendix = {{"pareto", to_json(front.rows)}};
     result.sections = {std::move(front)};

@@ -328,7 +328,9 @@ Plan plan_across(const Topology& topology, const LibraryChoice& choice, Collecti
   const Rank n = request.world_size;
   Plan plan;
   plan.collective = collective;
-  plan.algorithm = name_of(choice.algorithm);
+  // An all-gather by rings is an all-gather; `choice` says by what.
+  plan.algorithm =
+      collective == Collective::all_reduce ? name_of(choice.algorithm) : name_of(collective);
   plan.world_size = n;
   plan.elements = request.elements;
   plan.dtype = dtype;

@@ -616,7 +616,11 @@ std::vector<AllReduceModel> listed_models(const AllReduceCheckRequest& request) 
     const CodecPtr codec = find_codec(name);
     if (!codec->takes(request.dtype) || codec->info().needs_context()) continue;
     for (const std::string& algorithm : algorithms_of(codec, request.ranks)) {
-      models.push_back(model_of(way_of(algorithm, codec), request.dtype));
+      for (const Accumulate add : {Accumulate::native, Accumulate::fp32}) {
+        Sum sum;
+        sum.add = add;
+        models.push_back(model_of(way_of(algorithm, codec, sum), request.dtype));
+      }
     }
   }
   return models;

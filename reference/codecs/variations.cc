@@ -129,6 +129,7 @@ struct Traits {
   bool has_exponent = false;
   bool has_quotient = false;  ///< which rounds
   bool has_spikes = false;
+  bool has_integers = false;  ///< which are rounded by round_to_even()
   bool has_signed_zero = false;
   bool is_quickreduce = false;
   bool is_logarithmic = false;
@@ -299,17 +300,16 @@ std::vector<Variation> rows_of(const Traits& t) {
       rows.push_back({.name = name, .spikes = spikes});
     }
   }
-  if (t.is_transformed) {
+  if (t.has_integers) {
     for (const auto& [rounded, name] :
-         {std::pair(Rounded::toward_zero, "codes are cut off toward zero (truncation)"),
-          std::pair(Rounded::down, "codes are rounded down (floor)"),
+         {std::pair(Rounded::down, "codes are rounded down (floor)"),
+          std::pair(Rounded::toward_zero, "codes are cut off toward zero (truncation)"),
           std::pair(Rounded::up, "codes are rounded up"),
-          std::pair(Rounded::half_up, "ties are rounded up"),
+          std::pair(Rounded::half_up,
+                    "ties are rounded up (as half away from zero does with codes from 0 on)"),
           std::pair(Rounded::half_away, "ties are rounded half away from zero")}) {
       rows.push_back({.name = name, .rounded = rounded});
     }
-  } else if (t.has_zero) {
-    rows.push_back({.name = "codes are rounded up", .rounded = Rounded::up});
   }
   if (t.is_quickreduce) {
     rows.push_back({.name = "no epsilon is added to the scale", .epsilon = false});
@@ -481,6 +481,7 @@ class AnyBitSteps final : public Steps {
             .own_scale = Stored::bf16,
             .has_quotient = !codes_.integer_scales,
             .has_spikes = has_spikes(),
+            .has_integers = true,
             .is_transformed = format_.hadamard};
   }
   std::size_t block_of(std::size_t elements) const override {

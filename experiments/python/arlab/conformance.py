@@ -88,11 +88,19 @@ class Report(Result):
             f"deterministic    {'yes' if d['deterministic'] else 'no'}",
             f"ranks identical  {'yes' if d['ranks_identical'] else 'no'}",
             f"exact as         {', '.join(d['exact_as']) or 'none of the candidates'}",
-            *[f"not told apart   these inputs give the same bits, if {'; if '.join(same)}" for same in [d["not_told_apart"]] if same],
+            *_not_told_apart(d["not_told_apart"]),
             f"SQNR, Gaussian   {sqnr}; max error {gaussian['max_abs_error']:.6g}, rmse {gaussian['rmse']:.6g}",
         ]
         lines += [f"WRONG: {finding}" for finding in d["findings"]]
         return "\n".join([*lines, "passed" if d["passed"] else "failed"])
+
+
+def _not_told_apart(orders: list[str], shown: int = 2) -> list[str]:
+    """The line of a report; none if there are no such orders."""
+    if not orders:
+        return []
+    more = f"; or in {len(orders) - shown} other orders" if len(orders) > shown else ""
+    return [f"not told apart   these inputs give the same bits, if {'; if '.join(orders[:shown])}{more}"]
 
 
 class Tensors(Protocol):

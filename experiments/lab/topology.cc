@@ -301,7 +301,7 @@ std::pair<std::string, double> fastest(const Topology& t, const CodecPtr& codec,
       if (!best.first.empty() && !faster) continue;
       best = {algorithm.name, result.latency_us};
       best_collapses = collapses;
-    } catch (const TooManyOps&) {
+    } catch (const InvalidInput&) {
       refused.insert(fmt::format("{} on {}", algorithm.name, t.name));
     }
   }

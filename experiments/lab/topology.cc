@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -277,10 +278,11 @@ std::vector<std::reference_wrapper<const Algorithm>> all_reduces(Rank ranks) {
   return algorithms;
 }
 
-/// The fastest algorithm in us, with its name in front of it. Where PCIe collapses (sim/flows.h) its
-/// time is not reached: such an algorithm is taken only where there is no other.
+/// The fastest algorithm in us, with its name in front of it; `refused` gets those that cannot be
+/// simulated at such a size. Where PCIe collapses (sim/flows.h) a time is not reached: such an algorithm
+/// is taken only where there is no other.
 std::pair<std::string, double> fastest(const Topology& t, const CodecPtr& codec,
-                                       std::uint64_t bytes) {
+                                       std::uint64_t bytes, std::set<std::string>& refused) {
   std::pair<std::string, double> best{"", 0};
   bool best_collapses = false;
   for (const Algorithm& algorithm : all_reduces(t.ranks.value)) {
@@ -290,28 +292,33 @@ std::pair<std::string, double> fastest(const Topology& t, const CodecPtr& codec,
     if (algorithm.option("group_size") != nullptr) {
       request.options.set("group_size", default_group_size(t, t.ranks.value));
     }
-    const SimulationResult result =
-        arlab::simulate({algorithm, request, {*codec, *codec}, DType::fp16, t, {}});
-    const bool collapses = !result.collapses.empty();
-    const bool faster =
-        collapses == best_collapses ? result.latency_us < best.second : best_collapses;
-    if (!best.first.empty() && !faster) continue;
-    best = {algorithm.name, result.latency_us};
-    best_collapses = collapses;
+    try {
+      const SimulationResult result =
+          arlab::simulate({algorithm, request, {*codec, *codec}, DType::fp16, t, {}});
+      const bool collapses = !result.collapses.empty();
+      const bool faster =
+          collapses == best_collapses ? result.latency_us < best.second : best_collapses;
+      if (!best.first.empty() && !faster) continue;
+      best = {algorithm.name, result.latency_us};
+      best_collapses = collapses;
+    } catch (const InvalidInput&) {
+      refused.insert(fmt::format("{} on {}", algorithm.name, t.name));
+    }
   }
+  if (best.first.empty()) fail("topology '{}': no all-reduce of it can be simulated", t.name);
   return best;
 }
 
 /// All reduces of both, the fastest algorithm of each.
-Table compared_times(const Topology& a, const Topology& b) {
+Table compared_times(const Topology& a, const Topology& b, std::set<std::string>& refused) {
   Table table{{"bytes", "codec", "algorithm_a", "a_us", "algorithm_b", "b_us", "b_over_a"}, {}};
   if (a.ranks.value < 2 || b.ranks.value < 2) return table;
   for (const std::uint64_t bytes :
        {std::uint64_t{32} << 10, std::uint64_t{1} << 20, std::uint64_t{64} << 20}) {
     for (const char* name : {"fp16", "qr-q4"}) {
       const CodecPtr codec = find_codec(name);
-      const auto [algorithm_a, us_a] = fastest(a, codec, bytes);
-      const auto [algorithm_b, us_b] = fastest(b, codec, bytes);
+      const auto [algorithm_a, us_a] = fastest(a, codec, bytes, refused);
+      const auto [algorithm_b, us_b] = fastest(b, codec, bytes, refused);
       table.rows.push_back({bytes, name, algorithm_a, us_a, algorithm_b, us_b, us_b / us_a});
     }
   }
@@ -539,14 +546,18 @@ Result compare_topologies(const CompareRequest& request) {
   }
   add("faults", of_a["faults"].size(), of_b["faults"].size());
   add("stragglers", of_a["stragglers"].size(), of_b["stragglers"].size());
-  const Table times = compared_times(a, b);
+  std::set<std::string> refused;
+  const Table times = compared_times(a, b, refused);
   const std::string provenance =
       fmt::format("simulated: model {}, topologies {} and {}", kSimulatorModel, name_with_caveat(a),
                   name_with_caveat(b));
   const std::string of_first = names_of_all_reduces(a.ranks.value);
   const std::string of_second = names_of_all_reduces(b.ranks.value);
-  const std::string tried =
+  std::string tried =
       of_first == of_second ? of_first : fmt::format("{} on a, {} on b", of_first, of_second);
+  if (!refused.empty()) {
+    tried += fmt::format("; too large to simulate: {}", fmt::join(refused, ", "));
+  }
   report.appendix = {
       {"times", to_json(times)}, {"times_provenance", provenance}, {"times_of", tried}};
   report.sections = {

@@ -59,7 +59,8 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // of a text
 constexpr std::uint64_t kMostEdges = 1 << 16;             // of an imported graph
 
 Quantity times(std::uint32_t count, const Quantity& one) {
-  return number(count * one.value, one.source, fmt::format("{} x {}", count, one.note));
+  return number(count * one.value, one.source,
+                fmt::format("{} x {:g} GB/s, {}", count, one.value, one.note));
 }
 
 Quantity assumed_us(double us, const char* of) {
@@ -290,6 +291,10 @@ void make_fat_tree(const Host& host, Rank servers, std::string_view origin, Topo
     fail("{}: --servers is for servers whose GPUs are all linked by NVLink, or by PCIe alone",
          origin);
   }
+  if (host.hosts > 1) {
+    fail("{}: it describes {} hosts, which share NVSwitches; --servers takes the file of one",
+         origin, host.hosts);
+  }
   const CardsOfAServer cards = cards_of(host, origin);
   const bool by_hub = in_equal_runs(host.hub, host.hubs);
   const Rank hubs = by_hub ? host.hubs : host.cpus;
@@ -402,6 +407,12 @@ Topology topology_of(const Host& host, std::string_view origin, const ImportOpti
     }
   }
   if (unknown) remarks.push_back(fmt::format("links of {}", options.base->name));
+  const bool alike = options.base && (options.base->kind == TopologyKind::switched ||
+                                      options.base->kind == TopologyKind::full_mesh);
+  if (!unknown && alike && !same_kind) {
+    remarks.push_back(fmt::format("links are not those of {}, which is a {}", options.base->name,
+                                  name_of(options.base->kind)));
+  }
   if (options.no_nvlink) remarks.emplace_back("without NVLink, as asked for");
   if (options.servers) make_fat_tree(host, *options.servers, origin, t);
   // The library's numbers are of servers with the base's links and as many GPUs.

@@ -53,6 +53,7 @@ struct Host {
 
   std::string tool;
   std::string link = "NVLink";  ///< what AMD's GPUs have in its place: xGMI
+  Rank hosts = 1;               ///< that share NVSwitches
   Rank gpus = 0;
   std::vector<std::vector<std::uint32_t>> direct;  ///< NVLinks between two GPUs
   std::vector<std::uint32_t> to_switch;            ///< NVLinks of a GPU to NVSwitches

@@ -2,6 +2,7 @@
 // ship files for the latter that list GPUs by PCI class only: there NCCL looks for NVLinks itself.
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <map>
 #include <pugixml.hpp>
@@ -15,6 +16,14 @@ namespace {
 
 std::string text_of(const pugi::xml_node& node, const char* key) {
   return node.attribute(key).value();
+}
+
+/// As Linux writes it.
+std::string bus_of(const pugi::xml_node& node, const char* key) {
+  std::string bus = text_of(node, key);
+  std::transform(bus.begin(), bus.end(), bus.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return bus;
 }
 
 double giga_transfers_of(const pugi::xml_node& pci) {
@@ -79,6 +88,10 @@ class NcclTopology {
     place_gpus();
     link_gpus();
     require_one_domain();
+    host_.hosts = static_cast<Rank>(std::max<std::size_t>(hosts_.size(), 1));
+    if (hosts_.size() > 1) {
+      host_.remarks.push_back(fmt::format("{} hosts that share NVSwitches", hosts_.size()));
+    }
     rate_links();
     for (const Card& card : cards_) {
       host_.cards.push_back({card.name, distance_of(card), card.gb_per_s});
@@ -219,7 +232,7 @@ class NcclTopology {
     std::map<std::pair<Rank, std::string>, Rank> by_bus;
     Rank by_class = 0;
     for (Rank i = 0; i < host_.gpus; ++i) {
-      const std::string bus = gpus_[i].pci.attribute("busid").value();
+      const std::string bus = bus_of(gpus_[i].pci, "busid");
       if (!by_bus.try_emplace({gpus_[i].place.host, bus}, i).second && gpus_[i].gpu) {
         fail("{}: two GPUs have busid {}", origin_, quote(bus));
       }
@@ -246,7 +259,7 @@ class NcclTopology {
                quote(link.attribute("count").value()), kMostLinks);
         }
         const std::string far_class = text_of(link, "tclass");
-        const auto other = by_bus.find({gpus_[i].place.host, link.attribute("target").value()});
+        const auto other = by_bus.find({gpus_[i].place.host, bus_of(link, "target")});
         if (other != by_bus.end() && other->second == i) {
           host_.unknown_nvlink = fmt::format("the links of GPU {} lead to itself", i);
         } else if (other != by_bus.end()) {
@@ -327,15 +340,15 @@ class NcclTopology {
                            gcn.starts_with("gfx95") || gcn.starts_with("95");
         const bool mi200 = gcn.starts_with("gfx90a") || gcn.starts_with("910");
         gb_per_s = mi300 ? 48 : mi200 ? 36 : 24;
-        of = fmt::format("RCCL's topo.h has this for one xGMI link of gcn {}", printable(gcn));
+        of = fmt::format("RCCL's topo.h: one xGMI link of gcn {}", printable(gcn));
       } else {
         const unsigned sm = gpu.gpu.attribute("sm").as_uint(90);
         gb_per_s = sm >= 100 ? 40.1 : sm >= 90 ? 20.6 : sm == 86 ? 12 : sm >= 70 ? 20 : 18;
-        of = fmt::format("NCCL's topo.h has this for one NVLink of sm {}", sm);
+        of = fmt::format("NCCL's topo.h: one NVLink of sm {}", sm);
       }
       if (!note.empty() && gb_per_s >= slowest) continue;
       slowest = gb_per_s;
-      note = of + ", the file only counts links";
+      note = of + "; the file only counts them";
     }
     return number(slowest, Source::assumed, note);
   }

@@ -563,6 +563,13 @@ TEST(Import, RefusesWhatIsWrong) {
               "</cpu><cpu host_hash=\"2\">" + pci_gpu(1, "", "<gpu dev=\"0\"/>") +
               "</cpu></system>",
           "it describes 2 hosts (host_hash)");
+  refused("<system><cpu host_hash=\"1\">" +
+              pci_gpu(1, "", "<gpu dev=\"0\"><nvlink target=\"ff\" count=\"18\"/></gpu>") +
+              "</cpu><cpu host_hash=\"2\">" +
+              pci_gpu(1, "", "<gpu dev=\"0\"><nvlink target=\"ff\" count=\"18\"/></gpu>") +
+              "</cpu></system>",
+          "it describes 2 hosts, which share NVSwitches; --servers takes the file of one",
+          {.servers = 2});
   refused("====== ROCm System Management Interface ======\n GPU0 GPU1\nGPU0 0 XGMI\n",
           "it is the output of rocm-smi, which is not read");
   refused("GPU0 GPU1\nLink Type between two GPUs\n", "it is the output of rocm-smi",

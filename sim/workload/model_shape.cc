@@ -386,12 +386,17 @@ std::vector<std::string> listed_models() {
   return names;
 }
 
-ModelShape parse_model(std::string_view text, bool toml, std::string_view origin) {
+ModelShape parse_model(std::string_view text, bool toml, std::string_view origin,
+                       std::string_view quantization) {
   Json json;
   if (toml) {
     json = json_of(parse_toml(text, origin), origin);
   } else {
     json = text_part_of(json_as_python_writes(text, origin));
+  }
+  const bool says_nothing = json.is_object() && !json.contains("quantization_config");
+  if (says_nothing && !quantization.empty()) {
+    json["quantization_config"] = json_as_python_writes(quantization, "hf_quant_config.json");
   }
   const Config config(json, origin);
   config.require_known_type();
@@ -461,7 +466,16 @@ ModelShape find_model(std::string_view name_or_path) {
          join(listed_models()));
   }
   const std::filesystem::path path(name_or_path);
-  return parse_model(read_text_file(path, "model file"), toml, printable(path.string()));
+  // modelopt writes NAME_hf_quant_config.json beside NAME_config.json, both mostly without a name.
+  std::string quantization;
+  constexpr std::string_view kConfigFile = "config.json";
+  if (name_or_path.ends_with(kConfigFile)) {
+    name_or_path.remove_suffix(kConfigFile.size());
+    const std::filesystem::path beside = std::string(name_or_path) + "hf_quant_config.json";
+    if (std::filesystem::exists(beside)) quantization = read_text_file(beside, "model file");
+  }
+  return parse_model(read_text_file(path, "model file"), toml, printable(path.string()),
+                     quantization);
 }
 
 }  // namespace arlab

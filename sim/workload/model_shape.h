@@ -75,10 +75,12 @@ struct ModelShape {
 std::vector<std::string> listed_models();
 
 /// A model by name, or by the path of a config.json as Hugging Face's transformers write it, or of
-/// a .toml with the same keys. Throws InvalidInput: what is wrong, where, what is allowed.
+/// a .toml with the same keys; a hf_quant_config.json beside it counts. Throws InvalidInput: what is wrong, where, what is allowed.
 ModelShape find_model(std::string_view name_or_path);
 
-/// Reads the text of such a file. `origin` names it in messages.
-ModelShape parse_model(std::string_view text, bool toml, std::string_view origin);
+/// Reads the text of such a file. `origin` names it in messages. `quantization`: the text of a
+/// hf_quant_config.json, for a file without quantization_config.
+ModelShape parse_model(std::string_view text, bool toml, std::string_view origin,
+                       std::string_view quantization = {});
 
 }  // namespace arlab

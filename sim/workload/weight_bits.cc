@@ -152,7 +152,8 @@ class Pattern {
     if (text.starts_with("re:")) {
       try {
         // The search that takes polynomial time: patterns are from anywhere.
-        expression_.emplace(text.substr(3), std::regex::ECMAScript | std::regex_constants::__polynomial);
+        expression_.emplace(text.substr(3),
+                            std::regex::ECMAScript | std::regex_constants::__polynomial);
       } catch (const std::regex_error&) {
         fail("{}: quantization_config: {} is no regular expression that is understood", origin,
              quote(text));
@@ -160,10 +161,12 @@ class Pattern {
       return;
     }
     // Around a model of text other modules may stand.
-    for (const std::string_view head :
-         {"language_model.model.", "model.language_model.", "language_model."}) {
+    for (const auto& [head, instead] :
+         {std::pair("language_model.model.", "model."),
+          std::pair("model.language_model.", "model."),
+          std::pair("language_model.lm_head", "lm_head"), std::pair("language_model.", "model.")}) {
       if (text_.starts_with(head)) {
-        text_ = "model." + text_.substr(head.size());
+        text_ = instead + text_.substr(std::string_view(head).size());
         break;
       }
     }
@@ -248,6 +251,7 @@ class Reader {
     for (const char* key : kIgnored) {
       for (const std::string& name : names(json_, key)) rules_.rules.push_back({pattern(name), {}});
     }
+    method_ = method;
     if (!read_method(method)) return std::nullopt;
     return std::move(rules_);
   }
@@ -573,8 +577,9 @@ class Reader {
     }
     if (!linear) return true;
     rules_.all_layers(*linear);
-    // Both are linear layers, unless they are ignored.
-    rules_.of(WeightKind::router) = linear;
+    // The head is a linear layer, too; modelopt leaves it out. Routers are none in most models, and
+    // ignored in the others.
+    if (method_ != "compressed-tensors") return true;
     rules_.of(WeightKind::head) = linear;
     return true;
   }
@@ -720,6 +725,7 @@ class Reader {
   const Json& json_;
   std::span<const WeightMatrix> matrices_;
   std::string_view origin_;
+  std::string method_;
   Rules rules_;
 };
 
@@ -782,20 +788,27 @@ WeightBits weight_bits_of(const Json& config, std::span<const WeightMatrix> matr
   }
   if (!quantization->is_object()) fail("{}: key '{}': it must be an object", origin, called);
   std::string method;
-  for (const char* key : {"quant_method", "quant_algo"}) {
-    if (!method.empty() || !quantization->contains(key)) continue;
-    if (!(*quantization)[key].is_string()) {
-      fail("{}: key '{}.{}': it must be a text", origin, called, key);
+  if (quantization->contains("quant_method")) {
+    if (!(*quantization)["quant_method"].is_string()) {
+      fail("{}: key '{}.quant_method': it must be a text", origin, called);
     }
-    method = (*quantization)[key].get<std::string>();
-    if (std::string_view(key) == "quant_algo") method = "modelopt";
+    method = (*quantization)["quant_method"].get<std::string>();
   }
-  if (method.empty() && quantization->contains("bits")) method = "mlx";
+  // hf_quant_config.json, which modelopt writes beside config.json, has all one level deeper.
+  const Json* inner =
+      quantization->contains("quantization") ? &(*quantization)["quantization"] : quantization;
+  std::string algorithm;
+  if (inner->is_object() && inner->contains("quant_algo") && (*inner)["quant_algo"].is_string()) {
+    algorithm = " " + (*inner)["quant_algo"].get<std::string>();
+    if (method.empty()) method = "modelopt";
+  }
   if (method.empty() && quantization->contains("config_groups")) method = "compressed-tensors";
+  if (method.empty() && quantization->contains("bits")) method = "mlx";
+  const std::string words = method + algorithm;
   const std::optional<Rules> rules = Reader(*quantization, matrices, origin).read(method);
   if (!rules) {
     found.source = fmt::format("{}: {} is not modelled: 16-bit weights", called,
-                               method.empty() ? "a method without quant_method" : quote(method));
+                               method.empty() ? "a method without quant_method" : quote(words));
     return found;
   }
   require_few(*rules, matrices.size(), origin);
@@ -810,7 +823,7 @@ WeightBits weight_bits_of(const Json& config, std::span<const WeightMatrix> matr
   for (std::size_t kind = 0; kind < kWeightKinds; ++kind) {
     if (weights[kind] > 0) found.bits[kind] = bits[kind] / weights[kind];
   }
-  found.source = fmt::format("{}: {}{}", called, printable(method), left_out(*quantization));
+  found.source = fmt::format("{}: {}{}", called, printable(words), left_out(*quantization));
   return found;
 }
 
@@ -873,9 +886,9 @@ std::string describe(const WeightBits& bits, std::span<const WeightMatrix> matri
   std::vector<std::pair<std::string, std::string>> alike;  // bits, names
   for (const WeightKind kind : kinds) {
     const std::string value = fmt::format("{:.4g}", bits.of(kind));
-    if (alike.empty() || alike.back().first != value) alike.emplace_back(value, "");
-    alike.back().second +=
-        fmt::format("{}{}", alike.back().second.empty() ? "" : ", ", name_of(kind));
+    auto of_value = std::ranges::find(alike, value, &std::pair<std::string, std::string>::first);
+    if (of_value == alike.end()) of_value = alike.insert(alike.end(), {value, ""});
+    of_value->second += fmt::format("{}{}", of_value->second.empty() ? "" : ", ", name_of(kind));
   }
   std::string words;
   for (const auto& [value, names] : alike) {

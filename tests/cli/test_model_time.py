@@ -86,6 +86,10 @@ def test_weights_have_the_bits_that_the_config_says(tmp_path):
     assert "attention, dense 8.002; head, embedding 16 (quantization_config: fp8)" in " ".join(ok(f"{command} fp8.json", tmp_path).split())
     assert other["tpot_us"] == plain["tpot_us"]
     assert "'vptq' is not modelled: 16-bit weights" in " ".join(ok(f"{command} other.json", tmp_path).split())
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside/config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "beside/hf_quant_config.json").write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4"}}))
+    assert ok_json(f"{command} beside/config.json", tmp_path)["weight_bits_by_kind"]["dense"] == 4.5
     # The option goes before the file, and is refused where it changes nothing.
     given = ok_json(f"{command} plain.json --weight-bits {bits}", tmp_path)
     assert (given["tpot_us"], given["weight_bits"]) == (fp8["tpot_us"], fp8["weight_bits"])

@@ -80,6 +80,41 @@ TEST(Layer, CountsOfATokenAreThoseByHand) {
   EXPECT_EQ(operation(layer, "ffn all-reduce").elements, 2u * 8);
 }
 
+TEST(Layer, WeightsAreReadWithTheirBits) {
+  ModelShape model = small_model();
+  model.weights.of(WeightKind::attention) = 8;
+  model.weights.of(WeightKind::dense) = 4;
+  const auto layer = layer_of(model, small_step());
+  expect_counts(operation(layer, "qkv"), 2 * 6 * 8 * 8, 8 * 8 + 2 * (6 * 8 + 6 * 8));
+  expect_counts(operation(layer, "gate and up"), 2 * 6 * 8 * 16, 8 * 16 / 2 + 2 * (6 * 8 + 6 * 16));
+  model.weights.of(WeightKind::head) = 8;
+  expect_counts(operations_of_head(model, small_step()).back(), 2 * 2 * 8 * 16,
+                8 * 16 + 2 * (2 * 8 + 2 * 16));
+}
+
+// Of a rank of two: 32 of q, of o, of k and v together, 192 of the feed-forward part in each layer;
+// 128 of the embedding and of the head. Two heads of keys and values: one each, of 2 elements.
+TEST(Layer, MemoryIsThatByHand) {
+  ModelShape model = small_model();
+  model.window = 2;
+  model.windowed_layers = 1;
+  InferenceStep step = small_step();
+  EXPECT_EQ(memory_of(model, step).weights, 2 * (3 * 288 + 256));
+  // Tokens of two prompts: 2 in the layer with a window, 3 in the others, of 4 elements each.
+  EXPECT_EQ(memory_of(model, step).kept, 2 * 4 * 2 * (2 + 3 + 3));
+  step.phase = Phase::decode;
+  EXPECT_EQ(memory_of(model, step).kept, 2 * 4 * 2 * (2 + 4 + 4));
+  step.lengths = {1, 7};
+  EXPECT_EQ(memory_of(model, step).kept, 2 * 4 * ((2 + 2 + 2) + (2 + 8 + 8)));
+  // Four ranks have copies of the keys.
+  step = small_step();
+  step.ranks = 4;
+  EXPECT_EQ(memory_of(model, step).weights, 2 * (3 * (16 + 16 + 32 + 96) + 128));
+  EXPECT_EQ(memory_of(model, step).kept, 2 * 4 * 2 * (2 + 3 + 3));
+  model.weights.of(WeightKind::dense) = 4;
+  EXPECT_EQ(memory_of(model, step).weights, 2 * (3 * (16 + 16 + 32) + 128) + 3 * 96 / 2);
+}
+
 TEST(Layer, OneRankDoesAllAndSendsNothing) {
   InferenceStep step = small_step();
   step.ranks = 1;

@@ -207,7 +207,7 @@ TEST(WeightBits, ExpertsAreAKindOfTheirOwn) {
   const WeightBits groups = bits_with(
       R"("quant_method": "compressed-tensors", "config_groups": {"group_0": {"targets": ["Linear"],
       "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}}},
-      "ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp.gate$",
+      "ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*",
                  "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"])",
       kExperts);
   EXPECT_EQ(groups.of(WeightKind::experts), 4.5);
@@ -221,13 +221,30 @@ TEST(WeightBits, ExpertsAreAKindOfTheirOwn) {
   EXPECT_EQ(mixed.of(WeightKind::router), 16);
 }
 
+TEST(WeightBits, ModeloptLeavesRouterAndHeadAsTheyAre) {
+  const std::string groups = R"("quant_method": "modelopt", "config_groups": {"group_0": {
+      "targets": ["Linear"], "weights": {"num_bits": 4, "type": "float", "group_size": 16}}},
+      "ignore": ["language_model.model.layers.*.self_attn", "language_model.lm_head"])";
+  const WeightBits found = bits_with(groups, kExperts);
+  EXPECT_EQ(found.of(WeightKind::experts), 4.5);
+  for (const WeightKind kind : {WeightKind::attention, WeightKind::router, WeightKind::head}) {
+    EXPECT_EQ(found.of(kind), 16) << name_of(kind);
+  }
+  // Of a file beside config.json.
+  const ModelShape beside = parse_model(fmt::format("{{{}}}", kDense), false, "c.json", R"({
+      "producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "group_size": 16,
+      "exclude_modules": ["lm_head", "model.layers.0*"]}})");
+  EXPECT_EQ(beside.weights.of(WeightKind::dense), (3 * 4.5 + 16) / 4);
+  EXPECT_EQ(beside.weights.of(WeightKind::head), 16);
+}
+
 TEST(WeightBits, WhatIsNotModelledIsSaid) {
   const WeightBits unknown = bits_with(R"("quant_method": "spqr", "bits": 3)");
   EXPECT_EQ(unknown.bits, WeightBits().bits);
   expect_contains(unknown.source, "'spqr' is not modelled: 16-bit weights");
   expect_contains(bits_with(R"("group": 3)").source, "without quant_method is not modelled");
   expect_contains(bits_with(R"("quant_method": "modelopt", "quant_algo": "NVFP9")").source,
-                  "not modelled");
+                  "'modelopt NVFP9' is not modelled");
   expect_contains(bits_with(R"("quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8})").source,
                   "keys and values are not modelled as quantized");
   const auto refused = [](const std::string& quantization, const std::string& part) {
@@ -259,6 +276,8 @@ TEST(WeightBits, AreChangedByAText) {
   EXPECT_EQ(some.of(WeightKind::dense), 4);
   EXPECT_EQ(some.of(WeightKind::head), 6);
   EXPECT_EQ(describe(some, matrices), "attention 8; dense 4; head 6; embedding 16");
+  EXPECT_EQ(describe(changed(some, "dense=8", matrices), matrices),
+            "attention, dense 8; head 6; embedding 16");
   // In 2^20 weights: attention 10, dense 24, head and embedding 4 each.
   EXPECT_DOUBLE_EQ(mean_bits(some, matrices), (10 * 8 + 24 * 4 + 4 * 6 + 4 * 16) / 42.0);
   for (const auto& [text, part] :

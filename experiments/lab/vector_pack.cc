@@ -41,6 +41,8 @@ namespace fs = std::filesystem;
 constexpr const char* kSchema = "arlab.vector_pack/2";
 constexpr const char* kSchemaBefore = "arlab.vector_pack/1";
 constexpr const char* kSumFile = "manifest.sha256";
+/// Of the page in the pack, and in the sources.
+const std::string kSpecification = fs::path("SPEC").replace_extension("md").string();
 
 // Of fp32, patterns are a part of all there are in any case.
 constexpr std::size_t kFp32Patterns = 8192;
@@ -283,7 +285,7 @@ class Packer {
       }
     }
     for (const CodecPtr& c : codecs) add_all_reduces(*c);
-    add_text("SPEC.md", text_of_specification());
+    add_text(kSpecification, text_of_specification());
     add_text("README.md", read_text_file(data_path("vector_pack/README.md"), "a page"));
     add_text("read_pack.py", read_text_file(data_path("vector_pack/read_pack.py"), "a program"));
     Json manifest = {{"schema", kSchema},
@@ -584,11 +586,12 @@ class Packer {
   }
 
   static std::string text_of_specification() {
-    const fs::path installed = data_path("vector_pack/SPEC.md");
+    const fs::path installed = data_path(fs::path("vector_pack") / kSpecification);
     std::error_code error;
     const bool is_there = fs::exists(installed, error);
     return read_text_file(
-        is_there ? installed : fs::path(ARLAB_SOURCE_DIR) / "reference/codecs/SPEC.md", "a page");
+        is_there ? installed : fs::path(ARLAB_SOURCE_DIR) / "reference/codecs" / kSpecification,
+        "a page");
   }
 
   std::string dtype_;

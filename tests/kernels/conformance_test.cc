@@ -423,7 +423,8 @@ TEST(Fp32Sums, AndWhatElseKernelsCanAndCannot) {
                           codec));
   }
   EXPECT_EQ(refusal(request("shared-int8-g32", "fp32")),
-            "sum fp32: kernels make no such sums with codec shared-int8-g32: allowed is native");
+            "codec shared-int8-g32 adds codes, so its sums are none of numbers: allowed is the sum "
+            "native, not fp32");
   for (const char* sum : {"add=fma", "add=fp32,order=own", "add=fp32,round=none", "result=sum"}) {
     EXPECT_EQ(refusal(request("mxfp8-e4m3", sum)),
               fmt::format("sum {}: kernels make no such sums with codec mxfp8-e4m3: allowed are "

@@ -295,6 +295,7 @@ TEST(AllReduceCheck, ListedCodecsAreNoMistakes) {
     for (const Algorithm& algorithm : all_algorithms()) {
       for (const int ranks : {2, 8}) {
         if (algorithm.collective != Collective::all_reduce) continue;
+        if (ranks == 2 && !algorithm.name.ends_with("_shot")) continue;
         AllReduceCheckRequest request = request_of(ranks);
         request.lengths = {520};
         request.runs = 2;

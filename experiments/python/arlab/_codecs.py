@@ -13,7 +13,7 @@ import numpy as np
 from arlab import _arlab
 from arlab._errors import ArgumentError
 from arlab._arrays import as_given, dtype_name, host_memory_of, numpy_dtype
-from arlab._counting import Count, Counted, counting
+from arlab._counting import Count, Counted
 from arlab._fingerprint import fingerprint
 from arlab._tables import Names, first_line, listed, name_of_own
 
@@ -432,18 +432,16 @@ class _Adapter:
                 (lambda: self.decode(dtype, wire, numbers.copy()), 3.0),
             ):  # fmt: skip
                 of_each, is_guess = 0.0, True
-                for with_makers in (True, False):  # code of C may take no other arrays than NumPy's own
-                    try:
-                        if not counts:  # decode gets a wire, whatever can be counted
-                            self.encode(dtype, numbers, wire, (), carried, statistics)
-                        with counting(with_makers) as self.count:
-                            function()
-                        of_each, is_guess = self.count.operations / elements, self.count.is_guess
-                        break
-                    except ArgumentError:
-                        continue
-                    finally:
-                        self.count = None
+                try:
+                    if not counts:  # decode gets a wire, whatever can be counted
+                        self.encode(dtype, numbers, wire, (), carried, statistics)
+                    self.count = Count()
+                    function()
+                    of_each, is_guess = self.count.operations / elements, self.count.is_guess
+                except ArgumentError:
+                    pass
+                finally:
+                    self.count = None
                 counts.append((max(of_each, usual) if is_guess else of_each, is_guess))
         finally:
             self.own = kept

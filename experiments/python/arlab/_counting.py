@@ -1,23 +1,18 @@
 """What a codec in Python does with each element, counted while it runs: arrays that count what NumPy is asked to do with them.
 
-They are no arrays of NumPy, so that nothing gets past them in silence: whatever makes a plain array of one (a table that is indexed
-with one, an `out` that was there before, a loop over numbers) is seen, and the count is then said to be a guess. While a codec is
-counted, arrays that it makes by np.zeros, np.asarray and the like count, too.
+They are no arrays of NumPy, so that nothing gets past them in silence: whatever makes a plain array of one (np.asarray, a table that
+is indexed with one, an `out` of plain memory, a loop over numbers) is seen, and the count is then said to be a guess.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-import sys
-import threading
-from contextlib import contextmanager
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-__all__ = ["Count", "Counted", "counting"]
+__all__ = ["Count", "Counted"]
 
 #: Functions and methods that move elements, or say something of an array, and calculate nothing.
 _MOVES = set(
@@ -237,51 +232,10 @@ class Counted(NDArrayOperatorsMixin):
         return repr(self.plain)
 
 
-#: What makes arrays without asking those that it is given.
-_MAKERS = (
-    "arange", "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "empty", "eye", "full", "identity", "linspace", "ones",
-    "require", "zeros",
-)  # fmt: skip
-_lock = threading.Lock()
-
-
-@contextmanager
-def counting(with_makers: bool = True) -> Iterator[Count]:
-    """A count, to which arrays belong that a codec makes meanwhile in this thread; without `with_makers` they are plain ones."""
-    count, thread = Count(), threading.get_ident()
-
-    def maker(make: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(make)
-        def made(*inputs: Any, **named: Any) -> Any:
-            array = make(*map(_plain, inputs), **{key: _plain(each) for key, each in named.items()})
-            if threading.get_ident() != thread or _is_ours(sys._getframe(1)):
-                return array
-            given = _arrays(inputs)
-            if given and any(each.dtype != array.dtype for each in given):
-                count.add("astype", given, [], {})
-            return Counted(array, count)
-
-        return made
-
-    with _lock:
-        before = {name: getattr(np, name) for name in _MAKERS if with_makers}
-        try:
-            for name, make in before.items():
-                setattr(np, name, maker(make))
-            yield count
-        finally:
-            for name, make in before.items():
-                setattr(np, name, make)
-
-
 def _has_function(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return any(map(_has_function, value))
     return callable(value) and not isinstance(value, (type, np.dtype, Counted))
-
-
-def _is_ours(frame: Any) -> bool:
-    return frame.f_globals.get("__name__", "").partition(".")[0] in ("arlab", "numpy")
 
 
 def _is_gathered(index: Any) -> bool:

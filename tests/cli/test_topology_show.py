@@ -337,12 +337,6 @@ def test_compare_of_one_with_itself(tmp_path):
     assert all(row["b_over_a"] == 1 for row in report["times"])
 
 
-def test_compare_names_algorithms_that_are_too_large(tmp_path):
-    report = ok_json("topology compare full:16384 full:16384", tmp_path)
-    assert "too large to simulate: halving_doubling on full" in report["times_of"]
-    assert all(row["algorithm_a"] == row["algorithm_b"] == "two_shot" or row["bytes"] < 64 << 20 for row in report["times"])
-
-
 def test_compare_takes_the_best_of_all_algorithms(tmp_path):
     """Across servers hierarchical is the fastest: half of a port, which the others have no use for, shows."""
     servers = {"mine": 1, "degraded": 0.5}

@@ -335,3 +335,16 @@ def test_wrong_descriptions_are_refused(tmp_path):
     ):
         (tmp_path / "d.toml").write_text(text)
         refused("model validate --tables d.toml", tmp_path, part)
+
+
+def test_lists_are_rows(tmp_path):
+    """Each is what is said of it alone."""
+    command = "model time --model llama-3-8b --topology {} --codec {} --algorithm {}"
+    report = ok_json(command.format("h200-8,h100-8", "bf16,qr-q4", "two_shot"), tmp_path)
+    rows = report["times"]
+    assert report["schema"] == "arlab.model.time.list/1" and len(rows) == 4
+    for row in rows:
+        alone = ok_json(command.format(row["topology"], row["codec"], row["algorithm"]), tmp_path)
+        assert alone["schema"] == "arlab.model.time/1" and row.items() <= alone.items()
+    refused(command.format("h200-8", "bf16,bf16", "two_shot"), tmp_path, "'bf16' stands twice")
+    refused(command.format("h200-8", "bf16,qr-q4", "two_shot") + " --rate 3", tmp_path, "--rate", "lists")

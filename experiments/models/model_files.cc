@@ -510,7 +510,7 @@ struct Fetched {
 
 /// Those of one file, which holds all of the model.
 std::optional<Fetched> fetched_named(const std::string& name) {
-  static const Json all = Json::parse(kFetched);
+  static const Json all = parse_json<Json>(kFetched);
   if (!all.contains(name)) return std::nullopt;
   const Json& files = all.at(name).at("files");
   const auto file = files.begin();

@@ -156,7 +156,7 @@ Json json_of(const toml::table& table, std::string_view origin) {
         inner != nullptr && name == "quantization_config") {
       std::ostringstream written;
       written << toml::json_formatter{*inner};
-      json[name] = Json::parse(written.str(), nullptr, false);
+      json[name] = parse_json<Json>(written.str());
     }
     if (const auto integer = node.value_exact<std::int64_t>()) json[name] = *integer;
     if (const auto text = node.value_exact<std::string>()) json[name] = *text;

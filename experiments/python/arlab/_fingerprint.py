@@ -27,6 +27,8 @@ from typing import Any, Callable, Iterable
 
 import numpy as np
 
+from arlab._files import read_whole
+
 __all__ = ["fingerprint", "hash_of_setup", "users_modules"]
 
 #: Of a definition that another process has sent, what that process says of it: by kind and name, while it is made.
@@ -88,7 +90,7 @@ def hash_of_setup(file: str) -> str:
     modules = {name: module.__file__ for name, module in sorted(sys.modules.items()) if _is_users(module) and _file_of(module)}
     modules.pop("__main__", None)
     for name, each in [*((each.name, each) for each in files), *modules.items()]:
-        said.update(f"\0{name}\0".encode() + hashlib.sha256(Path(each).read_bytes()).digest())  # type: ignore[arg-type]
+        said.update(f"\0{name}\0".encode() + hashlib.sha256(read_whole(each)).digest())  # type: ignore[arg-type]
     return said.hexdigest()[:16]
 
 
@@ -276,7 +278,7 @@ class _Walk:
         elif isinstance(value, np.ufunc):
             self._say("ufunc", value.__name__)
         elif isinstance(value, ctypes.CDLL):
-            self._say("library", hashlib.sha256(Path(value._name).read_bytes()).digest() if os.path.exists(value._name or "") else "")
+            self._say("library", hashlib.sha256(read_whole(value._name)).digest() if os.path.exists(value._name or "") else "")
         elif _is_of_user(kind):
             self._add_object(value, kind)
             if kind.__reduce_ex__ is not object.__reduce_ex__ or kind.__reduce__ is not object.__reduce__:

@@ -359,7 +359,8 @@ def _set_up(file: str) -> None:
     """Runs a file, for the codecs and algorithms that it defines."""
     global _setup
     try:
-        read_whole(file)  # where it is a pipe, Python would wait for its other end
+        if not os.path.isdir(file):  # which may be a program, too
+            read_whole(file)  # where it is a pipe, Python would wait for its other end
         runpy.run_path(file, run_name="__main__")
         _setup = file, _fingerprint.hash_of_setup(file)
     except OSError as error:

@@ -221,16 +221,23 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
   require_multicast(topology, options, is_nvls);
   if (options.library && (spans_servers(topology, request.world_size) ||
                           (is_nvls && topology.kind == TopologyKind::fat_tree))) {
-    return by_fastest_protocol(library_plan_across(algorithm, request, codecs, dtype, topology),
-                               topology, options);
+    const auto of_size = [&](std::uint64_t elements) {
+      ScheduleRequest other = request;
+      other.elements = elements;
+      return library_plan_across(algorithm, other, codecs, dtype, topology);
+    };
+    return never_longer_than_more(of_size(request.elements), topology, options, of_size);
   }
   const auto one_copy = [&] {
     return plan_of_one_copy(algorithm, request, codecs, dtype, topology, options);
   };
   if (options.library) {
-    return by_fastest_protocol(
-        plan_inside(algorithm, request, codecs, dtype, topology, folds, one_copy), topology,
-        options);
+    const auto of_size = [&](std::uint64_t elements) {
+      ScheduleRequest other = request;
+      other.elements = elements;
+      return plan_inside(algorithm, other, codecs, dtype, topology, folds, one_copy);
+    };
+    return never_longer_than_more(of_size(request.elements), topology, options, of_size);
   }
   if (is_nvls) return nvls_plan(request, codecs, dtype, topology, folds, false);
   return options.multicast ? with_multicast(one_copy()) : one_copy();
@@ -255,8 +262,12 @@ Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& reques
   if (!library) return one_copy();
   Topology part = topology;
   if (topology.kind == TopologyKind::full_mesh) part.ranks.value = request.world_size;
-  const Plan plan = by_fastest_protocol(
-      plan_inside(algorithm, request, codecs, dtype, part, false, one_copy), part, {});
+  const auto of_size = [&](std::uint64_t elements) {
+    ScheduleRequest other = request;
+    other.elements = elements;
+    return plan_inside(algorithm, other, codecs, dtype, part, false, one_copy);
+  };
+  const Plan plan = never_longer_than_more(of_size(request.elements), part, {}, of_size);
   return plan.repeats_rank_0 ? with_all_ranks(plan) : plan;
 }
 

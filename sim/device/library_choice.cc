@@ -34,7 +34,7 @@ std::vector<Expected> expected_of_rings(const Library& library, bool all_reduce,
       expected(LibraryProtocol::low_latency, library.expected_low_latency_us.value,
                library.expected_low_latency_hop_us.value,
                std::min(ring / 2, library.low_latency_ring_gb_per_s.value))};
-  if (library.ll128) {
+  if (library.ll128.has_value()) {
     all.push_back(expected(LibraryProtocol::ll128, library.expected_ll128_us.value,
                            library.expected_ll128_hop_us.value, 0.92 * ring));
   }

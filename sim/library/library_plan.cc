@@ -212,6 +212,10 @@ Plan nvls_plan(const ScheduleRequest& request, const Codecs& codecs, DType dtype
   for (const Codec* codec : {&codecs.outer(), &codecs.inner()}) {
     const CodecCost& cost = codec->info().cost;
     if (cost.encode_ops_per_element + cost.decode_ops_per_element == 0) continue;
+    if (library) {
+      fail("a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not {}",
+           codec->name());
+    }
     fail(
         "nvls: a switch adds numbers, not what {} makes of them; allowed codecs are fp16, bf16 and "
         "fp32, or another algorithm with --multicast, for what goes to all",

@@ -368,7 +368,9 @@ def test_intervals_are_where_a_fit_had_such_times(tmp_path):
     for options in (f"{kernels} b200-8", f"{kernels} b300-8", f"{kernels} full:4"):
         report = simulate(options, tmp_path)
         assert interval(report) == (None, None), options
-        assert report["extrapolated"] == ["not fitted to this machine: no time of arlab's kernels on it was looked at"], options
+        of_others = "its numbers are NVIDIA H200 SXM's, not NVIDIA B"
+        what = "no time of arlab's kernels on it was looked at" if "full" in options else of_others
+        assert what in report["extrapolated"][0], options
         text = ok(f"simulate {options}", tmp_path)
         assert "none: " in text and "extrapolated" in text
     # Of NVLS on H200 no time is known, but constants of its library are: it is said.

@@ -908,7 +908,7 @@ def test_what_becomes_infinite_is_said(files, tmp_path):
         (["--layers", "1-0"], {}, "ends before it begins"),
         (["--layer-codec", "qr-q4"], {}, "LAYERS=CODEC"),
         (["--layer-codec", "0=zip"], {}, "zip"),
-        (["--cache", "nowhere"], {}, "nowhere"),
+        (["--cache", "text.txt"], {}, "text.txt"),
         (["--platform", "moon"], {}, "moon"),
         (["--schedule", "x.json"], {}, "excludes"),
         (["--weights", "int8,int3"], {}, "weights 'int3': allowed are none, int8"),

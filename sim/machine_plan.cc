@@ -221,23 +221,16 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
   require_multicast(topology, options, is_nvls);
   if (options.library && (spans_servers(topology, request.world_size) ||
                           (is_nvls && topology.kind == TopologyKind::fat_tree))) {
-    const auto of_size = [&](std::uint64_t elements) {
-      ScheduleRequest other = request;
-      other.elements = elements;
-      return library_plan_across(algorithm, other, codecs, dtype, topology);
-    };
-    return never_longer_than_more(of_size(request.elements), topology, options, of_size);
+    return by_fastest_protocol(library_plan_across(algorithm, request, codecs, dtype, topology),
+                               topology, options);
   }
   const auto one_copy = [&] {
     return plan_of_one_copy(algorithm, request, codecs, dtype, topology, options);
   };
   if (options.library) {
-    const auto of_size = [&](std::uint64_t elements) {
-      ScheduleRequest other = request;
-      other.elements = elements;
-      return plan_inside(algorithm, other, codecs, dtype, topology, folds, one_copy);
-    };
-    return never_longer_than_more(of_size(request.elements), topology, options, of_size);
+    return by_fastest_protocol(
+        plan_inside(algorithm, request, codecs, dtype, topology, folds, one_copy), topology,
+        options);
   }
   if (is_nvls) return nvls_plan(request, codecs, dtype, topology, folds, false);
   return options.multicast ? with_multicast(one_copy()) : one_copy();
@@ -262,12 +255,8 @@ Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& reques
   if (!library) return one_copy();
   Topology part = topology;
   if (topology.kind == TopologyKind::full_mesh) part.ranks.value = request.world_size;
-  const auto of_size = [&](std::uint64_t elements) {
-    ScheduleRequest other = request;
-    other.elements = elements;
-    return plan_inside(algorithm, other, codecs, dtype, part, false, one_copy);
-  };
-  const Plan plan = never_longer_than_more(of_size(request.elements), part, {}, of_size);
+  const Plan plan = by_fastest_protocol(
+      plan_inside(algorithm, request, codecs, dtype, part, false, one_copy), part, {});
   return plan.repeats_rank_0 ? with_all_ranks(plan) : plan;
 }
 

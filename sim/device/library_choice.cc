@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "sim/device/library_ways.h"
 #include "sim/device/times.h"
 
 namespace arlab {
@@ -53,13 +52,14 @@ Expected expected_of_nvls(const Library& library, Rank world_size) {
 }
 
 /// The one of which the least is expected for so many bytes, then those with which it goes on for more.
-std::vector<LibraryWay> as_bytes_grow(const std::vector<Expected>& all, std::uint64_t bytes) {
-  const auto least = [size = static_cast<double>(bytes)](const Expected& a, const Expected& b) {
-    return a.us(size) < b.us(size);
+std::vector<LibraryChoice> as_bytes_grow(const std::vector<Expected>& all, double bytes) {
+  const auto least = [bytes](const Expected& a, const Expected& b) {
+    return a.us(bytes) < b.us(bytes);
   };
   const Expected* current = &*std::ranges::min_element(all, least);
-  std::vector<LibraryWay> ways = {{current->choice, bytes}};
-  while (true) {
+  std::vector<LibraryChoice> choices;
+  while (current != nullptr) {
+    choices.push_back(current->choice);
     const Expected* next = nullptr;
     double at = std::numeric_limits<double>::infinity();
     for (const Expected& other : all) {
@@ -70,27 +70,23 @@ std::vector<LibraryWay> as_bytes_grow(const std::vector<Expected>& all, std::uin
       at = crossing;
       next = &other;
     }
-    if (next == nullptr || !(at < 0x1p60)) return ways;
-    ways.push_back({next->choice, std::max(bytes, static_cast<std::uint64_t>(at) + 1)});
     current = next;
   }
+  return choices;
 }
 
-/// LL up to a limit of each share, then Simple.
-std::vector<LibraryWay> up_to_a_limit(LibraryAlgorithm algorithm, double limit, Rank world_size,
-                                      std::uint64_t bytes) {
-  std::vector<LibraryWay> ways;
-  const double most = limit * world_size;
-  const bool is_below = static_cast<double>(bytes) <= most;
-  if (is_below) ways.push_back({{algorithm, LibraryProtocol::low_latency}, bytes});
-  const std::uint64_t from = is_below ? static_cast<std::uint64_t>(most) + 1 : bytes;
-  ways.push_back({{algorithm, LibraryProtocol::simple}, from});
-  return ways;
+/// LL up to a limit, then Simple.
+std::vector<LibraryChoice> up_to_a_limit(LibraryAlgorithm algorithm, bool is_below) {
+  std::vector<LibraryChoice> choices;
+  if (is_below) choices.push_back({algorithm, LibraryProtocol::low_latency});
+  choices.push_back({algorithm, LibraryProtocol::simple});
+  return choices;
 }
 
-std::vector<LibraryWay> by_limit(const Library& library, LibraryAlgorithm algorithm,
-                                 Rank world_size, std::uint64_t bytes) {
-  return up_to_a_limit(algorithm, library.low_latency_max_bytes.value, world_size, bytes);
+std::vector<LibraryChoice> by_limit(const Library& library, LibraryAlgorithm algorithm,
+                                    Rank world_size, std::uint64_t bytes) {
+  const double share = static_cast<double>(bytes) / world_size;
+  return up_to_a_limit(algorithm, share <= library.low_latency_max_bytes.value);
 }
 
 std::string_view name_of(LibraryProtocol protocol) {
@@ -123,9 +119,9 @@ std::string describe(const LibraryChoice& choice) {
   return fmt::format("ring, {}", name_of(choice.protocol));
 }
 
-std::vector<LibraryWay> library_ways(const Device& device, Collective collective, Rank world_size,
-                                     std::uint64_t bytes,
-                                     std::optional<LibraryAlgorithm> algorithm) {
+std::vector<LibraryChoice> library_choices(const Device& device, Collective collective,
+                                           Rank world_size, std::uint64_t bytes,
+                                           std::optional<LibraryAlgorithm> algorithm) {
   using enum LibraryAlgorithm;
   const Library& library = *device.library;
   const bool all_reduce = collective == Collective::all_reduce;
@@ -138,7 +134,7 @@ std::vector<LibraryWay> library_ways(const Device& device, Collective collective
   }
   if (collective == Collective::all_to_all) {
     if (!library.chooses_by_expectation()) return by_limit(library, exchange, world_size, bytes);
-    return up_to_a_limit(exchange, kMostExchangedByLl, world_size, bytes);
+    return up_to_a_limit(exchange, bytes / world_size <= kMostExchangedByLl);
   }
   if (!all_reduce && collective != Collective::all_gather &&
       collective != Collective::reduce_scatter) {
@@ -159,12 +155,12 @@ std::vector<LibraryWay> library_ways(const Device& device, Collective collective
   if (algorithm != nvls) expected = expected_of_rings(library, all_reduce, world_size);
   const bool may_nvls = all_reduce && library.nvls && world_size > 2 && algorithm != ring;
   if (algorithm == nvls || may_nvls) expected.push_back(expected_of_nvls(library, world_size));
-  return as_bytes_grow(expected, bytes);
+  return as_bytes_grow(expected, static_cast<double>(bytes));
 }
 
 LibraryChoice library_choice(const Device& device, Collective collective, Rank world_size,
                              std::uint64_t bytes, std::optional<LibraryAlgorithm> algorithm) {
-  return library_ways(device, collective, world_size, bytes, algorithm).front().choice;
+  return library_choices(device, collective, world_size, bytes, algorithm).front();
 }
 
 double low_latency_channels(const Library& library, Rank world_size, std::uint64_t bytes) {

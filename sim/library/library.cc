@@ -4,7 +4,7 @@
 
 #include "reference/collectives/algorithm.h"
 #include "sim/device/kernel_model.h"
-#include "sim/device/library_ways.h"
+#include "sim/device/library_choice.h"
 #include "sim/library/library_plan.h"
 #include "sim/library/servers.h"
 
@@ -32,49 +32,41 @@ Picoseconds latency_of(const Plan& plan, const Topology& topology, SimulateOptio
   return simulate({plan, steady, options}).latency;
 }
 
+/// Names of all-reduces among which it chooses by simulation.
+std::vector<std::string> candidates(const ScheduleRequest& request, DType dtype,
+                                    const Topology& topology) {
+  const std::uint64_t bytes = request.elements * size_of(dtype);
+  if (spans_servers(topology, request.world_size)) {
+    return {library_all_reduce(topology, request.world_size, bytes).name};
+  }
+  if (!topology.device.library->chooses_by_expectation()) return library_algorithms(topology);
+  std::vector<std::string> names;
+  for (const LibraryChoice& choice :
+       library_choices(topology.device, Collective::all_reduce, request.world_size, bytes)) {
+    const bool is_nvls = choice.algorithm == LibraryAlgorithm::nvls;
+    const std::string& name = is_nvls ? nvls_algorithm().name : find_algorithm("ring").name;
+    if (std::ranges::count(names, name) == 0) names.push_back(name);
+  }
+  return names;
+}
+
 }  // namespace
 
 const Algorithm& library_algorithm(const ScheduleRequest& request, const Codecs& codecs,
                                    DType dtype, const Topology& topology,
                                    const SimulateOptions& options) {
-  const std::vector<std::string> names = library_algorithms(topology);
-  const std::uint64_t bytes = request.elements * size_of(dtype);
+  require_library(topology);
+  const std::vector<std::string> names = candidates(request, dtype, topology);
+  const Algorithm* fastest = &find_simulated_algorithm(names.front());
+  if (names.size() == 1) return *fastest;
   SimulateOptions of_library = options;
   of_library.library = true;
   of_library.trace = nullptr;
-  const auto latency_by = [&](const Algorithm& algorithm, std::uint64_t elements) {
-    ScheduleRequest other = request;
-    other.elements = elements;
-    return latency_of(plan_of(algorithm, other, codecs, dtype, topology, of_library), topology,
-                      options);
-  };
-  if (spans_servers(topology, request.world_size)) {
-    return library_all_reduce(topology, request.world_size, bytes);
-  }
-  if (topology.device.library->chooses_by_expectation()) {
-    const Algorithm* chosen = &library_all_reduce(topology, request.world_size, bytes);
-    // Where it takes longer than what is chosen for more, the faster of both.
-    for (const LibraryWay& way :
-         library_ways(topology.device, Collective::all_reduce, request.world_size, bytes)) {
-      const bool is_nvls = way.choice.algorithm == LibraryAlgorithm::nvls;
-      const Algorithm& other = is_nvls ? nvls_algorithm() : find_algorithm("ring");
-      if (&other == chosen) continue;
-      const std::uint64_t from = way.from_bytes / size_of(dtype) + 1;
-      const std::uint64_t last =
-          std::max(request.elements, from - std::min<std::uint64_t>(from - 1, 2));
-      const bool falls = latency_by(other, from) < latency_by(*chosen, last);
-      const bool is_faster =
-          falls && latency_by(other, request.elements) < latency_by(*chosen, request.elements);
-      if (is_faster) chosen = &other;
-    }
-    return *chosen;
-  }
-  const Algorithm* fastest = &find_algorithm(names.front());
-  if (names.size() == 1) return *fastest;
   Picoseconds least = 0;
   for (const std::string& name : names) {
-    const Algorithm& algorithm = find_algorithm(name);
-    const Picoseconds latency = latency_by(algorithm, request.elements);
+    const Algorithm& algorithm = find_simulated_algorithm(name);
+    const Plan plan = plan_of(algorithm, request, codecs, dtype, topology, of_library);
+    const Picoseconds latency = latency_of(plan, topology, options);
     if (name != names.front() && latency >= least) continue;
     least = latency;
     fastest = &algorithm;
@@ -82,33 +74,23 @@ const Algorithm& library_algorithm(const ScheduleRequest& request, const Codecs&
   return *fastest;
 }
 
-Plan never_longer_than_more(Plan plan, const Topology& topology, const SimulateOptions& options,
-                            const std::function<Plan(std::uint64_t)>& of_size) {
+Plan by_fastest_protocol(Plan plan, const Topology& topology, const SimulateOptions& options) {
   // Across servers rings and trees were chosen by what they take.
   if (plan.longest_way && plan.library->algorithm != LibraryAlgorithm::exchange) return plan;
-  const Device& device = topology.device;
-  const std::uint64_t bytes = plan.elements * size_of(plan.dtype);
-  const std::vector<LibraryWay> ways =
-      library_ways(device, plan.collective, plan.world_size, bytes, plan.library->algorithm);
-  if (ways.size() == 1) return plan;
+  const std::vector<LibraryChoice> choices =
+      library_choices(topology.device, plan.collective, plan.world_size,
+                      plan.elements * size_of(plan.dtype), plan.library->algorithm);
+  if (choices.size() == 1) return plan;
   Picoseconds least = latency_of(plan, topology, options);
-  const std::uint64_t elements = plan.elements;
-  for (std::size_t i = 1; i < ways.size(); ++i) {
-    Plan other = plan;
-    other.library = ways[i].choice;
-    const double fixed_us = make_kernel_model(device, other)->launch_us();
+  Plan other = plan;
+  for (std::size_t i = 1; i < choices.size(); ++i) {
+    other.library = choices[i];
+    const double fixed_us = make_kernel_model(topology.device, other)->launch_us();
     if (picoseconds_from_us(fixed_us) >= least) continue;
-    if (device.library->chooses_by_expectation()) {
-      const std::uint64_t n = plan.world_size;
-      const std::uint64_t larger = ways[i].from_bytes / size_of(plan.dtype) / n * n + n;
-      other = of_size(larger);
-      other.library = ways[i].choice;
-    }
     const Picoseconds latency = latency_of(other, topology, options);
     if (latency >= least) continue;
     least = latency;
-    plan = std::move(other);
-    plan.elements = elements;
+    plan.library = choices[i];
   }
   return plan;
 }

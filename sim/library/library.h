@@ -1,7 +1,6 @@
 // What the vendor's library (NCCL, RCCL) does when it may choose.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,12 +19,9 @@ const Algorithm& library_algorithm(const ScheduleRequest& request, const Codecs&
                                    DType dtype, const Topology& topology,
                                    const SimulateOptions& options = {});
 
-/// So that less never takes longer: where the library's choice for the plan's size is simulated to take longer than that
-/// for a larger one, with which it goes on, it takes as long as that, as a longer tensor would. RCCL's limits are not its
-/// source's: there the protocol that it goes on with is taken as soon as it is faster. `of_size` makes the plan for
-/// so many elements.
-Plan never_longer_than_more(Plan plan, const Topology& topology, const SimulateOptions& options,
-                            const std::function<Plan(std::uint64_t)>& of_size);
+/// The plan by the fastest, as it is simulated, of the protocols that the library takes for its size and of
+/// those with which it goes on for larger ones: so less never takes longer.
+Plan by_fastest_protocol(Plan plan, const Topology& topology, const SimulateOptions& options);
 
 /// Whether the numbers of the machine's library are of this algorithm: of others they say little
 /// (ring on mi300x-8: 49 % from the tables, two_shot 1.5 %).

@@ -149,7 +149,6 @@ HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
       cell.sigma_percent =
           sigma_percent_of(machine, [&](const Topology& t) { return simulator.latency_us(i, t); });
       cell.beyond = extrapolations_of(machine, simulator.run(i));
-      std::erase_if(cell.beyond, [](const Extrapolation& each) { return !each.in; });
     }
     result.predicted.push_back(std::move(cell));
   }
@@ -167,7 +166,7 @@ Widening widening_of(std::span<const HeldOut> held_out, const std::string& but =
       const double sigma = std::abs(each.off_percent) / kIntervalSigmas;
       const double more = sigma * sigma - each.sigma_percent * each.sigma_percent;
       const Extrapolation& beyond = each.beyond.front();
-      needed[static_cast<std::size_t>(*beyond.in)].push_back(std::sqrt(std::max(0.0, more)) /
+      needed[static_cast<std::size_t>(beyond.in)].push_back(std::sqrt(std::max(0.0, more)) /
                                                             beyond.times);
     }
   }
@@ -215,7 +214,7 @@ std::vector<Cell> table_row(const std::string& name, std::string_view source,
   const bool ranks = ranking.rows > 0;
   std::set<std::string_view> beyond;
   for (const Predicted& each : prediction ? prediction->predicted : std::vector<Predicted>()) {
-    for (const Extrapolation& in : each.beyond) beyond.insert(name_of(*in.in));
+    for (const Extrapolation& in : each.beyond) beyond.insert(name_of(in.in));
   }
   return {name,
           source,

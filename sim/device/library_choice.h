@@ -19,13 +19,9 @@
 //
 // An all-to-all is sends and receives, of up to 32 KiB to a peer by LL: that limit is not NCCL's
 // source's, it was read off NVIDIA's tables.
-//
-// Where a protocol that the library goes on with for more bytes is simulated to be faster already
-// (library/library.h), that is taken, so that less never takes longer.
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "reference/collectives/schedule.h"
 #include "sim/device/device.h"
@@ -54,11 +50,6 @@ std::string describe(const LibraryChoice& choice);
 LibraryChoice library_choice(const Device& device, Collective collective, Rank world_size,
                              std::uint64_t bytes,
                              std::optional<LibraryAlgorithm> algorithm = std::nullopt);
-
-/// What it takes for so many bytes, then with what it goes on for more, in that order.
-std::vector<LibraryChoice> library_choices(const Device& device, Collective collective,
-                                           Rank world_size, std::uint64_t bytes,
-                                           std::optional<LibraryAlgorithm> algorithm = std::nullopt);
 
 /// The channels of a ring by LL: one more for every 4 KiB of every rank's share.
 double low_latency_channels(const Library& library, Rank world_size, std::uint64_t bytes);

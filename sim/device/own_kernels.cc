@@ -9,18 +9,6 @@ namespace arlab {
 
 // ---------------------------------------------------------------- arlab's own
 
-namespace {
-
-/// Of values as they are, a tile waits for its loads, not for arithmetic. Times of 2 ranks say how long for
-/// two wires; loads of more are under way together with these.
-constexpr double kWiresWaitedFor = 2;
-
-bool computes(const CodecCost& cost) {
-  return cost.encode_ops_per_element + cost.decode_ops_per_element > 0;
-}
-
-}  // namespace
-
 OwnKernelModel::OwnKernelModel(const Device& device, const Plan& plan, bool is_program)
     : KernelModel(device, plan),
       chunk_(std::max(1.0, static_cast<double>(plan.largest_chunk))),
@@ -62,20 +50,9 @@ double OwnKernelModel::operations(const CodecCost& cost, const CodecWork& work) 
   return per_element.slots * counted(per_element, work);
 }
 
-double OwnKernelModel::in_a_tile(const CodecCost& cost, const Operations& per_element,
-                                 CodecWork work) const {
-  const double all = counted(per_element, work);
-  const double waited_for = kWiresWaitedFor * chunk_;
-  const auto decoded = static_cast<double>(work.decoded);
-  if (computes(cost) || decoded <= waited_for) return per_element.cycles * all;
-  work.encoded = 0;
-  const double side_by_side = (1 - waited_for / decoded) * counted(per_element, work);
-  return per_element.cycles * (all - side_by_side) + side_by_side;
-}
-
 double OwnKernelModel::tile_operations(const Stage& stage) const {
-  return in_a_tile(plan_.cost, outer_, stage.outer()) +
-         in_a_tile(plan_.inner_cost, inner_, stage.inner);
+  return outer_.cycles * counted(outer_, stage.outer()) +
+         inner_.cycles * counted(inner_, stage.inner);
 }
 
 double OwnKernelModel::fixed_measure_us(bool) const { return device_.blocks->meet_us.value; }
@@ -120,6 +97,9 @@ double FlagsKernel::first_tile_us(const Stage& stage) const {
 double FlagsKernel::other_tiles_us(const Stage& stage) const {
   const double arithmetic = arithmetic_us(stage);
   // Of tensors as they are, the loads of all tiles are under way together.
+  const auto computes = [](const CodecCost& cost) {
+    return cost.encode_ops_per_element + cost.decode_ops_per_element > 0;
+  };
   if (!computes(plan_.cost) && !computes(plan_.inner_cost)) return arithmetic;
   return std::max(arithmetic, (tiles_ / blocks_ - 1) * first_tile_us(stage));
 }

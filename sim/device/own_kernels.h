@@ -3,9 +3,7 @@
 //
 //   blocks     m / tile_elements, at most `resident`; turns: tiles of a chunk for each of them
 //   operations instructions per element (Device::codecs; without, CodecCost), those of decoding what is received decode_cost
-//              times: times `slots` where blocks are many, times `cycles` in a tile's latency. Of values as
-//              they are, `cycles` is the latency of loads: of wires beyond two, which are loaded beside
-//              them, an instruction takes one cycle
+//              times: times `slots` where blocks are many, times `cycles` in a tile's latency
 //
 // With flags, where a block does one piece of work after the other:
 //
@@ -54,8 +52,6 @@ class OwnKernelModel : public KernelModel {
     double cycles = 1;
   };
   Operations operations_of(const std::string& codec, const CodecCost& cost, bool is_program) const;
-  /// What one codec adds to tile_operations().
-  double in_a_tile(const CodecCost& cost, const Operations& per_element, CodecWork work) const;
   double counted(const Operations& per_element, const CodecWork& work) const;
   double fixed_measure_us(bool of_sums) const override;
 

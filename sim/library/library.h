@@ -12,16 +12,11 @@ namespace arlab {
 /// servers ring and tree; and nvls where its switch adds. Throws InvalidInput where there is none.
 std::vector<std::string> library_algorithms(const Topology& topology);
 
-/// The one of them that the library takes: as NCCL chooses (sim/device/library_choice.h), unless the one
-/// with which it goes on for more is simulated to be faster already; or, where its choice is not known, that
-/// which is simulated to be the fastest.
+/// The one of them that the library takes: as NCCL chooses (sim/device/library_choice.h), or, where its
+/// choice is not known, that which is simulated to be the fastest.
 const Algorithm& library_algorithm(const ScheduleRequest& request, const Codecs& codecs,
                                    DType dtype, const Topology& topology,
                                    const SimulateOptions& options = {});
-
-/// The plan by the fastest, as it is simulated, of the protocols that the library takes for its size and of
-/// those with which it goes on for larger ones: so less never takes longer.
-Plan by_fastest_protocol(Plan plan, const Topology& topology, const SimulateOptions& options);
 
 /// Whether the numbers of the machine's library are of this algorithm: of others they say little
 /// (ring on mi300x-8: 49 % from the tables, two_shot 1.5 %).

@@ -1,7 +1,6 @@
 #include "sim/library/library_plan.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "sim/device/library_choice.h"
 #include "sim/library/servers.h"
@@ -54,16 +53,11 @@ class RankPlanner {
     return std::move(plan_);
   }
 
-  /// Stage 2 i has part i of the own share added, stage 2 i + 1 spreads it. Parts are equal, or of so many
-  /// elements each but the last, so that a larger share never takes less to fill.
-  Plan nvls(std::uint64_t parts, std::optional<std::uint64_t> each) {
-    if (each) parts = (share_ + *each - 1) / *each;
+  /// Stage 2 i has part i of the own share added, stage 2 i + 1 spreads it.
+  Plan nvls(std::uint64_t parts) {
     parts = std::clamp<std::uint64_t>(parts, 1, share_);
-    const auto end_of = [&](std::uint64_t part) {
-      return each ? std::min(share_, (part + 1) * *each) : share_ * (part + 1) / parts;
-    };
     for (std::uint64_t i = 0; i < parts; ++i) {
-      const std::uint64_t elements = end_of(i) - (i > 0 ? end_of(i - 1) : 0);
+      const std::uint64_t elements = share_ * (i + 1) / parts - share_ * i / parts;
       const auto step = static_cast<std::uint32_t>(i);
       add_stage(step, 0);
       add_message({.reach = Reach::reduction}, elements);
@@ -107,6 +101,13 @@ class RankPlanner {
   std::uint64_t element_bytes_;
   std::uint64_t share_;  ///< elements of a rank's; of all ranks the largest
 };
+
+std::uint64_t nvls_parts(const ScheduleRequest& request, DType dtype, const Device& device,
+                         bool library) {
+  if (!library) return integer_of(nvls_algorithm().options.front(), request.options);
+  const double share = static_cast<double>(request.elements * size_of(dtype)) / request.world_size;
+  return static_cast<std::uint64_t>(std::ceil(share / device.library->nvls->chunk_bytes.value));
+}
 
 }  // namespace
 
@@ -223,12 +224,7 @@ Plan nvls_plan(const ScheduleRequest& request, const Codecs& codecs, DType dtype
   }
   require_possible(nvls_algorithm(), request, library);
   RankPlanner planner(nvls_algorithm(), request, codecs, dtype, folded);
-  if (!library) {
-    return planner.nvls(integer_of(nvls_algorithm().options.front(), request.options), {});
-  }
-  const double chunk = topology.device.library->nvls->chunk_bytes.value;
-  const auto each = static_cast<std::uint64_t>(chunk / static_cast<double>(size_of(dtype)));
-  return planner.nvls(1, std::max<std::uint64_t>(1, each));
+  return planner.nvls(nvls_parts(request, dtype, topology.device, library));
 }
 
 void require_plain(const Plan& plan) {

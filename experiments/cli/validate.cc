@@ -620,14 +620,7 @@ struct CalibrateRequest {
     const bool says_more = known && std::ranges::any_of(known->constants, [&](const auto& key) {
                              return std::ranges::count(now.constants, key) == 0;
                            });
-    Uncertainty result = says_more ? updated(*known, now) : now;
-    if (known) {
-      result.machines = known->machines;
-    } else {
-      result.machines.clear();
-      for (const auto& [machine, topology] : fitted.machines) result.machines.push_back(machine);
-    }
-    return with_uncertainty(text, result);
+    return with_uncertainty(text, says_more ? updated(*known, now) : now);
   }
 
   /// What is known of these constants.
@@ -635,7 +628,6 @@ struct CalibrateRequest {
     Uncertainty part;
     part.scatter_percent = all.scatter_percent;
     part.note = all.note;
-    part.machines = all.machines;
     part.kernels = all.kernels;
     std::vector<std::size_t> places;
     for (std::size_t i = 0; i < all.constants.size(); ++i) {

@@ -171,7 +171,7 @@ std::optional<WireFormat> format_of_name(std::string_view name) {
     const bool of_others = digits == "-flashinfer" || digits == "-vllm";
     return WireFormat{.planes = {8}, .block = *group, .in_chunks = !of_others, .arrays = scales};
   }
-  if (const auto levels = find_codebook(family)) {
+  if (const auto levels = find_codebook(name)) {
     return WireFormat{.planes = planes_of(levels->bits), .block = *group, .arrays = scales};
   }
   return std::nullopt;

@@ -704,8 +704,8 @@ class StudyRun final : public Run {
 
   StudyRequest options_;
   Study study_;
-  Json own_;  // own_definitions_of() the study when the run began
   fs::path folder_;
+  Json own_;  // own_definitions_of() the study when the run began
   Sweep sweep_;
   mutable Study located_study_;  // the same, with located_path() names of files, for tasks
   mutable Sweep located_sweep_;

@@ -1,7 +1,7 @@
 // Arrays of fp16, converted and added by vector instructions, with the bits of Fp16Arithmetic.
 //
 // These stand here because compilers differ: GCC 12 makes vectors of a loop over the scalar
-// conversions, GCC 14 does not, and fp16 then takes four times as long.
+// conversions, GCC 14 does not.
 #pragma once
 
 #include <cstdint>

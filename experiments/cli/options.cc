@@ -28,7 +28,10 @@ thread_local bool wants_all = false;
 
 void take_command_line(int argc, const char* const* argv) {
   std::string line = "arlab";
-  for (int i = 1; i < argc; ++i) line += " " + shell_quote(argv[i]);
+  for (int i = 1; i < argc; ++i) {
+    // It changes no result, and the same command given again computes everything.
+    if (std::string_view(argv[i]) != "--resume") line += " " + shell_quote(argv[i]);
+  }
   if (const Setup& setup = setup_of_command(); !setup.file.empty()) {
     line += " --setup " + shell_quote(setup.file);
   }

@@ -72,7 +72,7 @@ std::string number_text(double number) {
 std::string size_text(std::uint64_t bytes) {
   constexpr double kUnits[] = {1024, 1000};
   // Whole numbers before hundredths.
-  for (const std::uint64_t parts : {1, 100}) {
+  for (const std::uint64_t parts : {1u, 100u}) {
     for (const double base : kUnits) {
       for (int power = 1; power <= 3; ++power) {
         const auto unit = static_cast<std::uint64_t>(std::pow(base, power));

@@ -190,12 +190,7 @@ class Maps {
 class Mistaken final : public Codec {
  public:
   Mistaken(CodecPtr codec, Mistake mistake, std::shared_ptr<Maps> maps)
-      : Codec([&] {
-          CodecInfo info = codec->info();
-          info.name += fmt::format(" ({})", mistake.name);
-          info.splits_at_alignment = false;  // a block knows others of its message
-          return info;
-        }()),
+      : Codec(info_with(*codec, mistake.name)),
         codec_(std::move(codec)),
         mistake_(std::move(mistake)),
         maps_(std::move(maps)) {}
@@ -590,6 +585,13 @@ std::string place_in_wire(const Codec& codec, DType dtype, std::size_t elements,
                        widest->first / codec.info().block);
   }
   return fmt::format("what elements {} to {} share", widest->first, widest->last);
+}
+
+CodecInfo info_with(const Codec& codec, const std::string& mistake) {
+  CodecInfo info = codec.info();
+  info.name += fmt::format(" ({})", mistake);
+  info.splits_at_alignment = false;
+  return info;
 }
 
 std::vector<MistakenCodec> mistaken(const CodecPtr& codec) {

@@ -910,12 +910,7 @@ std::unique_ptr<Steps> steps_of(const std::string& name) {
 class VariedCodec final : public Codec {
  public:
   VariedCodec(const CodecPtr& codec, Variation variation, std::shared_ptr<const Steps> steps)
-      : Codec([&] {
-          CodecInfo info = codec->info();
-          info.name += fmt::format(" ({})", variation.name);
-          info.splits_at_alignment = false;  // a block knows others of its message
-          return info;
-        }()),
+      : Codec(info_with(*codec, variation.name)),
         variation_(std::move(variation)),
         steps_(std::move(steps)) {}
 

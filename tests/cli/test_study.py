@@ -263,6 +263,8 @@ def test_resume_after_a_cut_anywhere(folder):
 def test_resume_with_nothing_there(folder):
     study("tiny.toml --out out --resume", folder)
     assert len(table_of(folder / "out/results.csv")) == POINTS
+    # The command that makes this file again, whatever is there.
+    assert "# command: arlab study tiny.toml --out out --no-plots\n" in (folder / "out/results.csv").read_text()
 
 
 @pytest.mark.parametrize(

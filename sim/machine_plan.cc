@@ -68,17 +68,58 @@ std::string why_all_ranks(const Algorithm& algorithm, const ScheduleRequest& req
   return fmt::format("'{}' looks different when all move up by one", topology.name);
 }
 
-/// With as many elements as make all chunks as large as the largest.
-ScheduleRequest with_equal_chunks(const ScheduleRequest& request) {
-  ScheduleRequest equal = request;
-  const std::uint64_t tiles = request.world_size * request.alignment;
-  equal.elements = (request.elements + tiles - 1) / tiles * tiles;
+struct EqualChunks {
+  ScheduleRequest request;
+  bool some_are_empty = false;  ///< of those that were asked for
+};
+
+/// With as many elements as make all chunks as large as the largest; nothing where ranks are alike with as
+/// many as there are, or with no number of them. Chunks are shares of a group, or of all ranks.
+std::optional<EqualChunks> with_equal_chunks(const Algorithm& algorithm,
+                                             const ScheduleRequest& request) {
+  if (!algorithm.symmetry || algorithm.symmetry(request).kind != RankSymmetry::none) return {};
+  Rank parts = request.world_size;
+  if (algorithm.option("group_size") != nullptr) {
+    parts = request.options.group_size().value_or(default_group_size(parts));
+  }
+  const std::uint64_t tiles = (request.elements + request.alignment - 1) / request.alignment;
+  EqualChunks equal{request};
+  equal.request.elements = (tiles + parts - 1) / parts * parts * request.alignment;
+  if (algorithm.symmetry(equal.request).kind == RankSymmetry::none) return {};
+  const Field* micro = algorithm.option("micro_chunks");
+  const std::uint64_t pieces = micro == nullptr ? 1 : integer_of(*micro, request.options);
+  equal.some_are_empty = tiles / parts < pieces;
   return equal;
 }
 
 Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request,
                       const Codecs& codecs, DType dtype, const Topology& topology,
+                      const SimulateOptions& options);
+
+/// Whatever takes its place in it, it is as many collectives of the size asked for, of other ranks each, one
+/// after the other at worst.
+Plan plan_of_equal_chunks(const Algorithm& algorithm, const ScheduleRequest& request,
+                          const EqualChunks& equal, const Codecs& codecs, DType dtype,
+                          const Topology& topology, const SimulateOptions& options) {
+  Plan plan = plan_of_one_copy(algorithm, equal.request, codecs, dtype, topology, options);
+  plan.elements = request.elements;
+  plan.equal_chunks_factor =
+      static_cast<double>(equal.request.elements) / static_cast<double>(request.elements);
+  // Who sends nothing in a step polls a flag for what comes in it.
+  for (Stage& stage : plan.stages) {
+    if (equal.some_are_empty && stage.awaited > 0) ++stage.extra_flags;
+  }
+  return plan;
+}
+
+Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request,
+                      const Codecs& codecs, DType dtype, const Topology& topology,
                       const SimulateOptions& options) {
+  const std::optional<EqualChunks> equal = with_equal_chunks(algorithm, request);
+  if (equal && request.world_size > kMostRanksWithUnequalChunks && options.trace == nullptr) {
+    Plan plan = plan_of_equal_chunks(algorithm, request, *equal, codecs, dtype, topology, options);
+    if (plan.lists_one_rank()) return plan;
+  }
   if (options.sharing == Sharing::max_min && options.trace == nullptr) {
     const FabricShifts shifts = shifts_of(topology);
     std::optional<Plan> folded =
@@ -92,23 +133,22 @@ Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request
   try {
     return plan_of(make_schedule(algorithm.name, request), codecs, dtype);
   } catch (const TooManyOps& error) {
-    const ScheduleRequest equal = with_equal_chunks(request);
-    const bool are_alike = algorithm.symmetry &&
-                           algorithm.symmetry(request).kind == RankSymmetry::none &&
-                           algorithm.symmetry(equal).kind != RankSymmetry::none;
-    if (are_alike) {
-      // Whatever takes its place in it, it is as many collectives of the size asked for, of other
-      // ranks each, one after the other at worst.
-      Plan plan = plan_of_one_copy(algorithm, equal, codecs, dtype, topology, options);
-      plan.elements = request.elements;
-      plan.equal_chunks_factor =
-          static_cast<double>(equal.elements) / static_cast<double>(request.elements);
-      return plan;
+    if (equal) {
+      return plan_of_equal_chunks(algorithm, request, *equal, codecs, dtype, topology, options);
     }
     fail("{}; one rank cannot stand for all, since {}", error.what(),
          why_all_ranks(algorithm, request, topology, options));
   }
 }
+
+}  // namespace
+
+double equal_chunks_error_us(const SimulationResult& result) {
+  if (result.equal_chunks_factor <= 1) return 0;
+  return result.latency_us * std::max(1 - 1 / result.equal_chunks_factor, 0.01);
+}
+
+namespace {
 
 /// Whether one rank may stand for all where each does what the one before it does.
 bool may_fold(const ScheduleRequest& request, const Topology& topology,

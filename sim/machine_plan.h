@@ -12,15 +12,21 @@
 
 namespace arlab {
 
+/// Worlds of more ranks are folded also where chunks differ by a tile.
+inline constexpr Rank kMostRanksWithUnequalChunks = 128;
+
 /// Where all ranks do the same on a fabric that looks the same from each of them, it is folded: one
 /// rank stands for all, exactly, and 65,536 ranks cost no more than one. Where only the fabric
 /// differs (a straggler, a slow link), it lists one rank, and all are simulated. Where chunks differ by
-/// a tile, so that ranks are not quite alike, and the schedule is too large, all chunks count as the
-/// largest (Plan::equal_chunks_factor). Throws InvalidInput
+/// a tile, so that ranks are not quite alike, all chunks count as the largest (Plan::equal_chunks_factor),
+/// if there are more than kMostRanksWithUnequalChunks, or the schedule is too large. Throws InvalidInput
 /// when the topology is too small or not valid, or the algorithm does not take the request or the
 /// options.
 Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
              DType dtype, const Topology& topology, const SimulateOptions& options = {});
+
+/// The most that a latency is off since all chunks counted as the largest; 0 where they are equal.
+double equal_chunks_error_us(const SimulationResult& result);
 
 /// The plan of all ranks of an algorithm, which simulate_together() can place on `ranks` of the topology;
 /// where these are counts for the library only.

@@ -1,6 +1,7 @@
 #include "sim/uncertainty.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <Eigen/Core>
 #include <algorithm>
@@ -118,12 +119,64 @@ std::string_view name_of(Beyond beyond) {
   return kNames[static_cast<std::size_t>(beyond)];
 }
 
+CollectiveRun run_of(const SimulationResult& result) {
+  CollectiveRun run{.library = result.library.has_value(),
+                    .ranks = result.world_size,
+                    .bytes = result.payload_bytes,
+                    .algorithm = result.algorithm,
+                    .codecs = {result.codec},
+                    .dtype = result.dtype};
+  if (!result.inner_codec.empty()) run.codecs.push_back(result.inner_codec);
+  return run;
+}
+
+namespace {
+
+const std::optional<FittedTo>* seen_of(const Topology& topology, const CollectiveRun& run) {
+  if (!topology.uncertainty) return nullptr;
+  return run.library ? &topology.uncertainty->library : &topology.uncertainty->kernels;
+}
+
+/// Values of 16 bits take as long in either type where they are sent as they are, unless the machine's file
+/// guesses what arithmetic of one of them costs.
+bool has_seen_dtype(const FittedTo& seen, const Device& device, const CollectiveRun& run) {
+  if (!run.dtype || seen.dtypes.empty() || std::ranges::count(seen.dtypes, *run.dtype) > 0) {
+    return true;
+  }
+  const bool as_they_are = run.library || std::ranges::all_of(run.codecs, is_plain);
+  const bool is_guessed = *run.dtype == DType::bf16 && is_given(device.bf16_cost);
+  return as_they_are && !is_guessed && std::ranges::any_of(seen.dtypes, [&](DType other) {
+           return size_of(other) == size_of(*run.dtype);
+         });
+}
+
+}  // namespace
+
+bool is_of_guessed_dtype(const Topology& topology, const CollectiveRun& run) {
+  const std::optional<FittedTo>* seen = seen_of(topology, run);
+  return run.dtype == DType::bf16 && is_given(topology.device.bf16_cost) && seen != nullptr &&
+         *seen && !has_seen_dtype(**seen, topology.device, run);
+}
+
 std::vector<Extrapolation> extrapolations_of(const Topology& topology, const CollectiveRun& run) {
   std::vector<Extrapolation> all;
-  if (!topology.uncertainty) return all;
-  const auto& seen = run.library ? topology.uncertainty->library : topology.uncertainty->kernels;
-  if (!seen) return all;
+  const std::optional<FittedTo>* found = seen_of(topology, run);
+  if (found == nullptr || !*found) {
+    all.push_back({{},
+                   1,
+                   fmt::format("not fitted to this machine: no time of {} on it was looked at",
+                               run.library ? "the library" : "arlab's kernels")});
+    return all;
+  }
+  const FittedTo* seen = &**found;
+  const std::vector<std::string>& fitted = topology.uncertainty->machines;
   const char* who = run.library ? "run of the library by" : "kernel of";
+  if (topology.device.name == seen->device && std::ranges::count(fitted, topology.name) == 0) {
+    all.push_back({{},
+                   1,
+                   fmt::format("not fitted to this machine{}{}", fitted.empty() ? "" : ", but to ",
+                               fmt::join(fitted, ", "))});
+  }
   if (topology.device.name != seen->device) {
     all.push_back(
         {Beyond::device, 1,
@@ -153,6 +206,13 @@ std::vector<Extrapolation> extrapolations_of(const Topology& topology, const Col
     if (is_plain(codec) && std::ranges::any_of(seen->codecs, is_plain)) continue;
     all.push_back({Beyond::codec, 1, fmt::format("codec {} was not measured", codec)});
   }
+  if (!has_seen_dtype(*seen, topology.device, run)) {
+    const bool is_guessed = is_of_guessed_dtype(topology, run);
+    all.push_back({{},
+                   1,
+                   fmt::format("dtype {} was not measured{}", name_of(*run.dtype),
+                               is_guessed ? ": what it costs is a guess (device.bf16_cost)" : "")});
+  }
   const std::uint64_t bytes = std::clamp(run.bytes, seen->least_bytes, seen->most_bytes);
   if (bytes != run.bytes && run.bytes > 0) {
     const bool larger = run.bytes > bytes;
@@ -163,11 +223,18 @@ std::vector<Extrapolation> extrapolations_of(const Topology& topology, const Col
   return all;
 }
 
+std::vector<std::string> reasons_of(std::span<const Extrapolation> extrapolations) {
+  std::vector<std::string> reasons;
+  for (const Extrapolation& each : extrapolations) reasons.push_back(each.reason);
+  return reasons;
+}
+
 double widened(double sigma_percent, std::span<const Extrapolation> extrapolations,
                const Widening& widening) {
   double variance = sigma_percent * sigma_percent;
   for (const Extrapolation& each : extrapolations) {
-    const double added = widening[static_cast<std::size_t>(each.in)] * each.times;
+    if (!each.in) continue;
+    const double added = widening[static_cast<std::size_t>(*each.in)] * each.times;
     variance += added * added;
   }
   return std::sqrt(variance);

@@ -16,11 +16,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "sim/simulation.h"
 #include "sim/topology/topology.h"
 
 namespace arlab {
@@ -60,8 +62,8 @@ using Widening = std::array<double, kBeyonds>;
 inline constexpr Widening kWidening = {8, 8.9, 7, 4.3, 2.1, 29};
 
 struct Extrapolation {
-  Beyond in = Beyond::ranks;
-  double times = 1;  ///< doublings of ranks or bytes
+  std::optional<Beyond> in;  ///< nothing: no hold-out says how much it widens, and it does not
+  double times = 1;          ///< doublings of ranks or bytes
   std::string reason;
 };
 
@@ -72,11 +74,20 @@ struct CollectiveRun {
   std::uint64_t bytes = 0;
   std::string algorithm;  ///< that ran
   std::vector<std::string> codecs;
+  std::optional<DType> dtype = {};
 };
+CollectiveRun run_of(const SimulationResult& result);
 
-/// What the machine's file says that its constants were not fitted to; empty where it does not say what
-/// they were fitted to.
+/// What the machine's constants were not fitted to, as far as its file says what they were; that no fit is
+/// of this machine, where none is.
 std::vector<Extrapolation> extrapolations_of(const Topology& topology, const CollectiveRun& run);
+
+/// In words.
+std::vector<std::string> reasons_of(std::span<const Extrapolation> extrapolations);
+
+/// Whether nobody knows how far off its time may be: its dtype was not measured, and what that costs is a
+/// guess of the machine's file (Device::bf16_cost).
+bool is_of_guessed_dtype(const Topology& topology, const CollectiveRun& run);
 
 /// A standard deviation, widened.
 double widened(double sigma_percent, std::span<const Extrapolation> extrapolations,

@@ -149,6 +149,7 @@ HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
       cell.sigma_percent =
           sigma_percent_of(machine, [&](const Topology& t) { return simulator.latency_us(i, t); });
       cell.beyond = extrapolations_of(machine, simulator.run(i));
+      std::erase_if(cell.beyond, [](const Extrapolation& each) { return !each.in; });
     }
     result.predicted.push_back(std::move(cell));
   }
@@ -166,8 +167,8 @@ Widening widening_of(std::span<const HeldOut> held_out, const std::string& but =
       const double sigma = std::abs(each.off_percent) / kIntervalSigmas;
       const double more = sigma * sigma - each.sigma_percent * each.sigma_percent;
       const Extrapolation& beyond = each.beyond.front();
-      needed[static_cast<std::size_t>(beyond.in)].push_back(std::sqrt(std::max(0.0, more)) /
-                                                            beyond.times);
+      needed[static_cast<std::size_t>(*beyond.in)].push_back(std::sqrt(std::max(0.0, more)) /
+                                                             beyond.times);
     }
   }
   Widening widening{};
@@ -214,7 +215,7 @@ std::vector<Cell> table_row(const std::string& name, std::string_view source,
   const bool ranks = ranking.rows > 0;
   std::set<std::string_view> beyond;
   for (const Predicted& each : prediction ? prediction->predicted : std::vector<Predicted>()) {
-    for (const Extrapolation& in : each.beyond) beyond.insert(name_of(in.in));
+    for (const Extrapolation& in : each.beyond) beyond.insert(name_of(*in.in));
   }
   return {name,
           source,
@@ -620,7 +621,14 @@ struct CalibrateRequest {
     const bool says_more = known && std::ranges::any_of(known->constants, [&](const auto& key) {
                              return std::ranges::count(now.constants, key) == 0;
                            });
-    return with_uncertainty(text, says_more ? updated(*known, now) : now);
+    Uncertainty result = says_more ? updated(*known, now) : now;
+    result.machines = known ? known->machines : std::vector<std::string>();
+    const std::string device = find_topology(name).device.name;
+    for (const auto& [each, machine] : fitted.machines) {
+      const bool is_new = std::ranges::count(result.machines, machine.name) == 0;
+      if (is_new && machine.device.name == device) result.machines.push_back(machine.name);
+    }
+    return with_uncertainty(text, result);
   }
 
   /// What is known of these constants.
@@ -628,6 +636,7 @@ struct CalibrateRequest {
     Uncertainty part;
     part.scatter_percent = all.scatter_percent;
     part.note = all.note;
+    part.machines = all.machines;
     part.kernels = all.kernels;
     std::vector<std::size_t> places;
     for (std::size_t i = 0; i < all.constants.size(); ++i) {

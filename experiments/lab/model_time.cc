@@ -16,6 +16,7 @@
 #include "reference/tensors/file.h"
 #include "reference/words.h"
 #include "sim/simulator.h"
+#include "sim/uncertainty.h"
 #include "sim/workload/serving.h"
 
 namespace arlab::lab {
@@ -101,7 +102,11 @@ struct ModelTimeRequest {
         .algorithm = algorithm, .library = library, .multiprocessors = sms.value_or(0)};
     communication.codec = find_codec(codec.empty() ? std::string(name_of(step.dtype)) : codec);
     communication.codec->wire_bytes(step.dtype, 1);  // throws when it does not take the dtype
-    if (serves()) return served(shape, step, communication, t, overlaps);
+    if (serves()) {
+      Result answer = served(shape, step, communication, t, overlaps);
+      answer.figures.push_back(extrapolated_figure(extrapolated(step, communication, t, {})));
+      return answer;
+    }
     const ModelTime time = model_time(shape, step, communication, t, overlaps);
     if (!trace.empty()) {
       const std::string text =
@@ -110,8 +115,41 @@ struct ModelTimeRequest {
       write_file(trace, text);
     }
     Result figures = report(shape, step, communication, t, overlaps, time);
+    figures.figures.push_back(
+        extrapolated_figure(extrapolated(step, communication, t, time.operations)));
     figures.figures_in_csv = true;
     return figures;
+  }
+
+  /// In what collectives lie beyond those that somebody has measured; sizes of those that are named.
+  static std::vector<std::string> extrapolated(const InferenceStep& step,
+                                               const Communication& communication,
+                                               const Topology& t,
+                                               const std::vector<TimedOperation>& operations) {
+    std::vector<std::string> all;
+    if (step.ranks < 2) return all;
+    const auto add = [&](Collective collective, std::uint64_t elements) {
+      const bool reduces = collective == Collective::all_reduce;
+      const CollectiveRun run{
+          .library = communication.library,
+          .ranks = step.ranks,
+          .bytes = elements * size_of(step.dtype),
+          .algorithm = reduces ? communication.algorithm : std::string(name_of(collective)),
+          .codecs = {communication.codec->info().name},
+          .dtype = step.dtype};
+      for (std::string& reason : reasons_of(extrapolations_of(t, run))) {
+        if (std::ranges::count(all, reason) == 0) all.push_back(std::move(reason));
+      }
+    };
+    if (operations.empty()) add(Collective::all_reduce, 0);
+    for (const TimedOperation& each : operations) {
+      const Operation& op = each.operation;
+      if (op.kind == OperationKind::communication) add(op.collective, op.elements);
+    }
+    if (!communication.library && step.ranks > kMostRanksWithUnequalChunks) {
+      all.emplace_back("chunks that differ by a tile count as equal");
+    }
+    return all;
   }
 
   InferenceStep make_step(const Topology& t) const {

@@ -37,6 +37,7 @@
 #include "sim/library/library_plan.h"
 #include "sim/library/servers.h"
 #include "sim/simulator.h"
+#include "sim/uncertainty.h"
 
 namespace arlab::lab {
 namespace {
@@ -600,6 +601,21 @@ struct SelectRequest {
       shown->push_back(budget_about.empty() ? "wire_bits_per_element" : budget_about);
     }
     mark_guesses(front.rows);
+    if (times.empty()) {
+      const Candidate& best = *selector.best_at(payload);
+      CollectiveRun run{.library = best.library,
+                        .ranks = world_size,
+                        .bytes = payload,
+                        .algorithm = best.algorithm->name,
+                        .codecs = {best.codec_name},
+                        .dtype = type};
+      std::vector<std::string> reasons = reasons_of(extrapolations_of(t, run));
+      if (!best.library && world_size > kMostRanksWithUnequalChunks) {
+        reasons.emplace_back("chunks that differ by a tile count as equal");
+      }
+      if (!reasons.empty()) result.shown_figures.emplace_back("extrapolated");
+      result.figures.push_back(extrapolated_figure(reasons));
+    }
     result.appendix = {{"pareto", to_json(front.rows)}};
     result.sections = {std::move(front)};
     if (!out.empty()) {

@@ -177,25 +177,35 @@ std::vector<Figure> approximations_of(std::span<const SimulationResult> results)
   double quantum_us = 0;
   double error_us = 0;
   double factor = 1;
+  double equal_us = 0;
   for (const SimulationResult& r : results) {
     quantum_us = std::max(quantum_us, r.quantum_us);
     error_us = std::max(error_us, r.quantum_error_us);
     factor = std::max(factor, r.equal_chunks_factor);
+    equal_us = std::max(equal_us, equal_chunks_error_us(r));
   }
   std::vector<Figure> figures;
   if (quantum_us > 0) {
-    figures = {
-        {"quantum_us", quantum_us,
-         "us: rates of messages that share links are solved for at most once in it; "
-         "--quantum 0 is exact"},
-        {"quantum_error_us", error_us, "us: about the most that the latency is too long for it"}};
+    figures = {{"quantum_us", quantum_us,
+                "us: rates of messages that share links are solved for at most once in it; "
+                "--quantum 0 is exact"},
+               {"quantum_error_us", error_us, "us: about the most that the latency is off for it"}};
   }
   if (factor > 1) {
     figures.push_back({"equal_chunks_factor", factor,
-                       "chunks differ by a tile and count as the largest: at most so many times "
-                       "too long is the latency"});
+                       "chunks differ by a tile, and all count as the largest: so many times as "
+                       "much is sent and calculated as was asked for"});
+    figures.push_back({"equal_chunks_error_us", equal_us,
+                       "us: the most that the latency is too long or too short for it"});
   }
   return figures;
+}
+
+/// Of any size or collective, each once.
+void add_new(std::vector<std::string>& reasons, const std::vector<std::string>& more) {
+  for (const std::string& reason : more) {
+    if (std::ranges::count(reasons, reason) == 0) reasons.push_back(reason);
+  }
 }
 
 Table links_of(const SimulationResult& r) {
@@ -386,14 +396,22 @@ struct Simulation::State {
   }
 
   /// In what the run lies beyond those that the machine's constants were fitted to.
-  std::vector<Extrapolation> extrapolations() const {
+  CollectiveRun run_without_options() const {
     CollectiveRun run{.library = request.library,
                       .ranks = times.world_size,
                       .bytes = times.payload_bytes,
                       .algorithm = times.algorithm,
-                      .codecs = {codec->info().name}};
+                      .codecs = {codec->info().name},
+                      .dtype = dtype};
     if (inner != codec) run.codecs.push_back(inner->info().name);
-    return extrapolations_of(*topology, run);
+    return run;
+  }
+
+  std::vector<Extrapolation> extrapolations() const {
+    std::vector<Extrapolation> all = extrapolations_of(*topology, run_without_options());
+    if (request.multicast) all.push_back({{}, 1, "no run with --multicast was measured"});
+    if (request.skew) all.push_back({{}, 1, "no run with --skew was measured"});
+    return all;
   }
 
   double wire_bits() const {
@@ -449,6 +467,11 @@ std::string Simulation::why_no_interval() const {
     return fmt::format("none: the fit ({}) says nothing of {}", t.uncertainty->note,
                        times().library ? "the library" : "these kernels");
   }
+  if (is_of_guessed_dtype(t, state_->run_without_options())) {
+    return fmt::format(
+        "none: what {} costs on '{}' is a guess (device.bf16_cost), no time of it was measured",
+        name_of(state_->dtype), t.name);
+  }
   if (t.jitter.any()) return "none with jitter: it is of constants; --runs says how runs differ";
   if (times().world_size > kMostRanksOfInterval && !state_->request.sensitivity) {
     return fmt::format("none of more than {} ranks, but with --sensitivity", kMostRanksOfInterval);
@@ -457,9 +480,7 @@ std::string Simulation::why_no_interval() const {
 }
 
 std::vector<std::string> Simulation::extrapolated() const {
-  std::vector<std::string> reasons;
-  for (const Extrapolation& each : state_->extrapolations()) reasons.push_back(each.reason);
-  return reasons;
+  return reasons_of(state_->extrapolations());
 }
 
 std::optional<LatencyInterval> Simulation::interval() const {
@@ -543,15 +564,13 @@ Result Simulation::result(bool with_interval) const {
             fmt::format("us, high: {:.0f} of 100 measured times should lie between it and "
                         "latency_us_low",
                         kIntervalPercent)},
-           {"interval_from", topology().uncertainty->note, "what the constants were fitted to"},
-           {"extrapolated", extrapolated(),
-            "in what no fit has seen the like: the interval is wider for it",
-            fmt::format("{}", fmt::join(extrapolated(), "; "))}});
+           {"interval_from", topology().uncertainty->note, "what the constants were fitted to"}});
     } else {
       add({{"latency_us_low", nullptr, why_no_interval()},
            {"latency_us_high", nullptr, "none, as latency_us_low"}});
     }
   }
+  add({extrapolated_figure(extrapolated())});
   add(approximations_of({&r, 1}));
   add({{"algbw_gb_per_s", r.algbw_gb_per_s, "10^9 bytes/s: payload / latency"},
        {"busbw_gb_per_s", r.busbw_gb_per_s,
@@ -570,7 +589,9 @@ Result Simulation::result(bool with_interval) const {
         "of the latency: encode, decode and sums that the wire does not hide"},
        {"release_us", r.breakdown.release_us,
         "of the latency: releases of tiles that nothing hides"},
-       {"wire_bytes", r.wire_bytes, "all sends of all ranks"},
+       {"wire_bytes", r.wire_bytes,
+        r.equal_chunks_factor > 1 ? "all sends of all ranks, as if all chunks were the largest"
+                                  : "all sends of all ranks"},
        {"wire_bits_per_element", state_->wire_bits(),
         state_->is_at_most() ? "at most: the data decide" : "average over all sends"},
        {"bottleneck", r.bottleneck},
@@ -595,13 +616,11 @@ Result Simulation::result(bool with_interval) const {
   result.shown_figures = words_in(
       "topology algorithm codec inner_codec ranks bytes latency_us latency_us_low "
       "latency_us_high latency_us_tail quantum_us quantum_error_us equal_chunks_factor "
-      "busbw_gb_per_s wire_bits_per_element bottleneck "
+      "equal_chunks_error_us busbw_gb_per_s wire_bits_per_element bottleneck "
       "implementation runs p50_us p99_us "
       "max_us "
       "collapses trace timeline provenance");
-  if (with_interval && interval() && !extrapolated().empty()) {
-    result.shown_figures.emplace_back("extrapolated");
-  }
+  if (!extrapolated().empty()) result.shown_figures.emplace_back("extrapolated");
   mark_guesses(result);
   return result;
 }
@@ -639,6 +658,11 @@ bool has_lists(const SimulateRequest& r) {
 }
 
 }  // namespace
+
+Figure extrapolated_figure(const std::vector<std::string>& reasons) {
+  return {"extrapolated", reasons, "in what no fit and no measurement has seen the like",
+          fmt::format("{}", fmt::join(reasons, "; "))};
+}
 
 bool is_single(const SimulateRequest& request) {
   const Sizes& sizes = request.sizes;
@@ -771,19 +795,9 @@ Result result_of_sizes(const SimulateRequest& request) {
   std::vector<SimulationResult> results;
   for (const Simulation& each : all) results.push_back(each.times());
   std::ranges::move(approximations_of(results), std::back_inserter(result.figures));
-  std::vector<std::string> extrapolated;  // of any size, each once
-  for (const Simulation& each : all) {
-    for (const std::string& reason :
-         each.interval() ? each.extrapolated() : std::vector<std::string>()) {
-      if (std::ranges::count(extrapolated, reason) == 0) extrapolated.push_back(reason);
-    }
-  }
-  if (!extrapolated.empty()) {
-    result.figures.push_back({"extrapolated", extrapolated,
-                              "of any size, the rows say of which: in what no fit has seen the "
-                              "like, and the interval is wider for it",
-                              fmt::format("{}", fmt::join(extrapolated, "; "))});
-  }
+  std::vector<std::string> extrapolated;
+  for (const Simulation& each : all) add_new(extrapolated, each.extrapolated());
+  result.figures.push_back(extrapolated_figure(extrapolated));
   if (all.back().interval()) {
     result.figures.push_back({"interval_percent", kIntervalPercent,
                               "of 100 measured times, so many should lie between latency_us_low "
@@ -865,6 +879,11 @@ Result result_of_workload(const SimulateRequest& request) {
        fmt::format("simulated: model {}, topology {}", kSimulatorModel, name_with_caveat(t))}};
   std::vector<SimulationResult> results;
   for (const GroupTime& time : times) results.push_back(time.result);
+  std::vector<std::string> extrapolated = {"no collectives at once were measured"};
+  for (const SimulationResult& r : results) {
+    if (r.wire_elements > 0) add_new(extrapolated, reasons_of(extrapolations_of(t, run_of(r))));
+  }
+  result.figures.push_back(extrapolated_figure(extrapolated));
   std::ranges::move(approximations_of(results), std::back_inserter(result.figures));
   if (request.runs) {
     result.figures.push_back(

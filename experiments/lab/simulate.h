@@ -57,7 +57,7 @@ class Simulation {
   /// How uncertain the latency is: two simulations for each fitted constant, once. Nothing where why_no_interval() says why.
   std::optional<LatencyInterval> interval() const;
   std::string why_no_interval() const;
-  /// In what the run lies beyond those that the machine's constants were fitted to, in words; the interval is wider for each.
+  /// In what the run lies beyond those that the machine's constants were fitted to, in words.
   std::vector<std::string> extrapolated() const;
 
   /// What the latency depends on, most first.
@@ -86,6 +86,9 @@ bool is_single(const SimulateRequest& request);
 
 /// One for each size.
 std::vector<Simulation> simulate_sizes(const SimulateRequest& request);
+
+/// In what runs lie beyond what a fit or a measurement has seen.
+Figure extrapolated_figure(const std::vector<std::string>& reasons);
 
 /// The answer to any request: of one collective, a row for each size and for each of what is listed, or a row for each
 /// collective of a workload.

@@ -16,6 +16,7 @@
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "sim/library/library.h"
 #include "sim/library/library_plan.h"
 #include "sim/simulator.h"
 #include "sim/topology/quantities.h"
@@ -42,7 +43,7 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
                                   .elements = cell.bytes / size_of(cell.dtype),
                                   .alignment = codec->info().alignment};
     const Algorithm& algorithm = cell.library && cell.algorithm == kOwnChoice
-                                     ? library_all_reduce(machine, machine.ranks.value, cell.bytes)
+                                     ? library_algorithm(request, *codec, cell.dtype, machine)
                                      : find_simulated_algorithm(cell.algorithm);
     plans_.push_back(std::make_shared<const Plan>(
         plan_of(algorithm, request, *codec, cell.dtype, machine, {.library = cell.library})));
@@ -60,7 +61,8 @@ CollectiveRun CellSimulator::run(std::size_t index) const {
                     .ranks = plan.world_size,
                     .bytes = cells_[index].bytes,
                     .algorithm = plan.algorithm,
-                    .codecs = {plan.codec}};
+                    .codecs = {plan.codec},
+                    .dtype = plan.dtype};
   if (!plan.inner_codec.empty()) run.codecs.push_back(plan.inner_codec);
   return run;
 }
@@ -605,6 +607,18 @@ void add_unknown(Uncertainty& known, const std::string& key) {
   known.sigma_percent.push_back(kMostSigmaPercent);
 }
 
+/// Names of machines with the device of this one, which is among them.
+std::vector<std::string> fitted_machines(const CellSimulator& simulator,
+                                         std::span<const std::size_t> cells,
+                                         const Topology& machine) {
+  std::set<std::string> names = {machine.name};
+  for (const std::size_t i : cells) {
+    const Topology& other = simulator.machines().at(simulator.cell(i).topology);
+    if (other.device.name == machine.device.name) names.insert(other.name);
+  }
+  return {names.begin(), names.end()};
+}
+
 /// Of the cells of machines with this device.
 std::optional<FittedTo> fitted_to(const CellSimulator& simulator,
                                   std::span<const std::size_t> cells, const std::string& device,
@@ -613,6 +627,7 @@ std::optional<FittedTo> fitted_to(const CellSimulator& simulator,
   std::set<Rank> ranks;
   std::set<std::string> algorithms;
   std::set<std::string> codecs;
+  std::set<DType> dtypes;
   for (const std::size_t i : cells) {
     const CollectiveRun run = simulator.run(i);
     const Topology& machine = simulator.machines().at(simulator.cell(i).topology);
@@ -620,6 +635,7 @@ std::optional<FittedTo> fitted_to(const CellSimulator& simulator,
     if (!seen) seen = FittedTo{.device = device, .least_bytes = run.bytes};
     ranks.insert(run.ranks);
     algorithms.insert(run.algorithm);
+    if (run.dtype) dtypes.insert(*run.dtype);
     if (!library) {
       codecs.insert(run.codecs.begin(), run.codecs.end());
       seen->commit = simulator.commit(i);
@@ -631,6 +647,7 @@ std::optional<FittedTo> fitted_to(const CellSimulator& simulator,
   seen->ranks.assign(ranks.begin(), ranks.end());
   seen->algorithms.assign(algorithms.begin(), algorithms.end());
   seen->codecs.assign(codecs.begin(), codecs.end());
+  seen->dtypes.assign(dtypes.begin(), dtypes.end());
   return seen;
 }
 
@@ -722,6 +739,7 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
   for (auto& [name, machine] : result.machines) {
     machine.uncertainty = uncertainty_of(free, determined, spread, name);
     if (!machine.uncertainty) continue;
+    machine.uncertainty->machines = fitted_machines(simulator, cells, machine);
     for (const Free& each : idle) {
       if (each.topology.empty() || each.topology == name)
         add_unknown(*machine.uncertainty, each.key);

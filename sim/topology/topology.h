@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "reference/collectives/schedule.h"
+#include "reference/dtype.h"
 #include "sim/device/device.h"
 #include "sim/topology/sourced.h"
 
@@ -174,6 +175,7 @@ struct FittedTo {
   std::uint64_t most_bytes = 0;  ///< payloads of one rank
   std::vector<std::string> algorithms = {};
   std::vector<std::string> codecs = {};
+  std::vector<DType> dtypes = {};  ///< empty where the file does not say
   std::string commit =
       {};  ///< whose kernels were measured; empty where those are not this repository's
   bool operator==(const FittedTo&) const = default;
@@ -183,6 +185,7 @@ struct FittedTo {
 struct Uncertainty {
   double scatter_percent = 0;  ///< how far the fit's cells lie about it, one standard deviation
   std::string note;            ///< which fit it is
+  std::vector<std::string> machines = {};  ///< names of those to whose times, or of parts of which
   std::vector<std::string> constants;
   std::vector<double> sigma_percent;             ///< one standard deviation each
   std::vector<std::vector<double>> correlation;  ///< row i: that of i with those before it

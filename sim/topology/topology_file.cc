@@ -226,6 +226,12 @@ toml::table read_table(std::string_view text, std::string_view origin,
   } else {
     base = parse_toml(to_toml(find_topology(name)), name);
   }
+  // Whoever builds on it has another name.
+  if (toml::table* known = base["uncertainty"].as_table()) {
+    if (!known->contains("machines") && base.contains("name")) {
+      known->insert("machines", toml::array(base["name"].value_or(std::string())));
+    }
+  }
   base.erase("name");
   const auto text_of = [](const toml::table& table, const char* key) {
     return table[key].value_or(std::string());
@@ -365,6 +371,11 @@ FittedTo read_fitted_to(Section section, bool has_codecs) {
   read.least_bytes = static_cast<std::uint64_t>(bytes[0]);
   read.most_bytes = static_cast<std::uint64_t>(bytes[1]);
   read.algorithms = section.texts("algorithms");
+  if (section.has("dtypes")) {
+    for (const std::string& name : section.texts("dtypes")) {
+      read.dtypes.push_back(parse_dtype(name));
+    }
+  }
   if (has_codecs) {
     read.codecs = section.texts("codecs");
     if (section.has("commit")) read.commit = section.text("commit");
@@ -373,19 +384,21 @@ FittedTo read_fitted_to(Section section, bool has_codecs) {
   return read;
 }
 
-Uncertainty read_uncertainty(Section section) {
+Uncertainty read_uncertainty(Section section, const std::string& machine) {
   Uncertainty read;
   read.scatter_percent = section.number("scatter_percent");
   read.note = section.text("note");
+  read.machines = {machine};
+  if (section.has("machines")) read.machines = section.texts("machines");
   read.constants = section.texts("constants");
   read.sigma_percent = section.numbers("sigma_percent");
   read.correlation = section.rows("correlation");
   if (section.has("kernels")) {
-    const char* form = "a table: device, ranks, bytes, algorithms, codecs, commit";
+    const char* form = "a table: device, ranks, bytes, algorithms, dtypes, codecs, commit";
     read.kernels = read_fitted_to(section.section("kernels", form), true);
   }
   if (section.has("library")) {
-    const char* form = "a table: device, ranks, bytes, algorithms";
+    const char* form = "a table: device, ranks, bytes, algorithms, dtypes";
     read.library = read_fitted_to(section.section("library", form), false);
   }
   section.reject_other_keys();
@@ -475,7 +488,7 @@ Topology parse_topology(std::string_view text, std::string_view origin,
   file.for_each("device_overrides",
                 [&topology](Section& each) { read_device_override(each, topology); });
   if (file.has("uncertainty")) {
-    topology.uncertainty = read_uncertainty(file.section("uncertainty", "a table"));
+    topology.uncertainty = read_uncertainty(file.section("uncertainty", "a table"), topology.name);
   }
   file.reject_other_keys();
   if (topology.uncertainty) {
@@ -487,8 +500,20 @@ Topology parse_topology(std::string_view text, std::string_view origin,
 }
 
 Topology read_topology(const std::filesystem::path& path) {
-  return parse_topology(read_text_file(path, "topology file"), printable(path.string()),
-                        path.has_parent_path() ? path.parent_path() : ".");
+  Topology topology =
+      parse_topology(read_text_file(path, "topology file"), printable(path.string()),
+                     path.has_parent_path() ? path.parent_path() : ".");
+  if (!topology.uncertainty) return topology;
+  // Another machine may have the name of one that was measured, and say by which fit that one was.
+  const std::vector<std::string> listed = listed_topologies();
+  if (std::ranges::count(listed, topology.name) == 0) return topology;
+  const Topology measured = find_topology(topology.name);
+  const bool has_its_fit =
+      measured.uncertainty && measured.uncertainty->note == topology.uncertainty->note;
+  if (has_its_fit && topology != measured) {
+    std::erase(topology.uncertainty->machines, topology.name);
+  }
+  return topology;
 }
 
 // ---------------------------------------------------------------- writing
@@ -567,9 +592,13 @@ std::string conditions_text(const Topology& t) {
 }  // namespace
 
 std::string to_toml(const Uncertainty& u) {
-  std::string text =
-      fmt::format("\n[uncertainty]\nscatter_percent = {}\nnote = {}\nconstants = [\n",
-                  u.scatter_percent, text_of(u.note));
+  const auto names = [](std::vector<std::string> list) {
+    for (std::string& each : list) each = text_of(each);
+    return fmt::format("[{}]", fmt::join(list, ", "));
+  };
+  std::string text = fmt::format("\n[uncertainty]\nscatter_percent = {}\nnote = {}\n",
+                                 u.scatter_percent, text_of(u.note));
+  text += fmt::format("machines = {}\nconstants = [\n", names(u.machines));
   for (const std::string& key : u.constants) text += fmt::format("  {},\n", text_of(key));
   text +=
       fmt::format("]\nsigma_percent = [{}]\ncorrelation = [\n", fmt::join(u.sigma_percent, ", "));
@@ -577,16 +606,17 @@ std::string to_toml(const Uncertainty& u) {
     text += fmt::format("  [{}],\n", fmt::join(row, ", "));
   }
   text += "]\n";
-  const auto names = [](std::vector<std::string> list) {
-    for (std::string& each : list) each = text_of(each);
-    return fmt::format("[{}]", fmt::join(list, ", "));
-  };
   const auto add = [&](const char* whose, const std::optional<FittedTo>& to) {
     if (!to) return;
     text += fmt::format(
         "\n[uncertainty.{}]\ndevice = {}\nranks = [{}]\nbytes = [{}, {}]\nalgorithms = {}\n", whose,
         text_of(to->device), fmt::join(to->ranks, ", "), to->least_bytes, to->most_bytes,
         names(to->algorithms));
+    if (!to->dtypes.empty()) {
+      std::vector<std::string> dtypes;
+      for (const DType dtype : to->dtypes) dtypes.emplace_back(name_of(dtype));
+      text += fmt::format("dtypes = {}\n", names(dtypes));
+    }
     if (!to->codecs.empty()) text += fmt::format("codecs = {}\n", names(to->codecs));
     if (!to->commit.empty()) text += fmt::format("commit = {}\n", text_of(to->commit));
   };

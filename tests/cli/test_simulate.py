@@ -366,8 +366,13 @@ def test_intervals_are_where_a_fit_had_such_times(tmp_path):
         assert isinstance(report["extrapolated"], list)
     # Constants that are copies, of data sheets or of nobody.
     for options in (f"{kernels} b200-8", f"{kernels} b300-8", f"{kernels} full:4"):
-        assert interval(simulate(options, tmp_path)) == (None, None), options
-        assert "none: " in ok(f"simulate {options}", tmp_path)
+        report = simulate(options, tmp_path)
+        assert interval(report) == (None, None), options
+        of_others = "its numbers are NVIDIA H200 SXM's, not NVIDIA B"
+        what = "no time of arlab's kernels on it was looked at" if "full" in options else of_others
+        assert what in report["extrapolated"][0], options
+        text = ok(f"simulate {options}", tmp_path)
+        assert "none: " in text and "extrapolated" in text
     # Of NVLS on H200 no time is known, but constants of its library are: it is said.
     nvls = simulate(f"{library} h200-8".replace("ring", "nvls"), tmp_path)
     assert interval(nvls)[0] < nvls["latency_us"] and any("nvls" in reason for reason in nvls["extrapolated"])
@@ -399,13 +404,52 @@ def test_intervals_are_wider_where_no_fit_has_seen_the_like(tmp_path):
         assert reason in ok(f"simulate {seen.replace(*change)}", tmp_path)
     nvls = simulate("--topology h200-8 --algorithm nvls --codec fp16 --bytes 64M", tmp_path)
     assert nvls["extrapolated"] == ["extrapolated from 2 to 8 ranks", "no kernel of algorithm nvls was measured"]
-    few = simulate("--topology h200-2 --algorithm two_shot --codec qr-q4 --bytes 64M", tmp_path)
+    few = simulate("--topology h200-2 --algorithm two_shot --codec qr-q4 --dtype bf16 --bytes 64M", tmp_path)
     assert few["extrapolated"] == [] and width(few) < width(nvls)
+    half = simulate("--topology h200-2 --algorithm two_shot --codec qr-q4 --dtype fp16 --bytes 64M", tmp_path)
+    assert half["extrapolated"] == ["dtype fp16 was not measured"]
     (tmp_path / "many.toml").write_text('base = "h200-8"\nname = "many"\nranks = { value = 64, source = "assumed", note = "n" }\n')
-    many = simulate("--topology many.toml --algorithm two_shot --codec qr-q4 --bytes 64M", tmp_path)
-    assert many["extrapolated"] == ["extrapolated from 2 to 64 ranks"] and width(many) > width(nvls)
+    many = simulate("--topology many.toml --algorithm two_shot --codec qr-q4 --dtype bf16 --bytes 64M", tmp_path)
+    assert many["extrapolated"] == ["not fitted to this machine, but to h200-2, h200-4, h200-8", "extrapolated from 2 to 64 ranks"]
+    assert width(many) > width(nvls)
     other_device = simulate("--topology b300-8 --library --codec fp16 --bytes 64M", tmp_path)
     assert other_device["extrapolated"] == ["its numbers are NVIDIA B200's, not NVIDIA B300's"]
+
+
+def test_bf16_on_mi300x_has_no_interval(tmp_path):
+    """Its cost is a guess: 8 MI300X of fp16 were measured."""
+    for options in ("--algorithm two_shot --codec qr-q8", "--algorithm two_shot --codec bf16", "--library --codec bf16"):
+        report = simulate(f"--topology mi300x-4 {options} --dtype bf16 --bytes 1M", tmp_path)
+        assert interval(report) == (None, None), options
+        assert report["extrapolated"] == ["dtype bf16 was not measured: what it costs is a guess (device.bf16_cost)"], options
+    report = simulate("--topology mi300x-4 --algorithm two_shot --codec qr-q8 --dtype fp16 --bytes 1M", tmp_path)
+    assert None not in interval(report) and report["extrapolated"] == []
+
+
+def test_what_is_extrapolated_is_said_without_an_interval(tmp_path):
+    """Other fabrics, more than 64 ranks, own files under any name, several sizes, workloads: never in silence."""
+    rack = simulate("--topology gb200-72 --library --codec fp32 --bytes 1G", tmp_path)
+    assert interval(rack) == (None, None)
+    assert {"its numbers are NVIDIA B200's, not NVIDIA GB200's", "extrapolated from 8 to 72 ranks"} <= set(rack["extrapolated"])
+    for algorithm in ("", "--algorithm all_gather", "--algorithm all_to_all"):
+        servers = f"simulate --topology p5-2x8 --library --codec fp16 --bytes 1M {algorithm}"
+        assert ok_json(servers, tmp_path)["extrapolated"]
+        assert "not fitted to this machine" in ok(servers, tmp_path)
+    assert simulate("--topology p4de-2x8 --library --codec fp32 --bytes 1M", tmp_path)["extrapolated"] == []
+    gather = simulate("--topology p4de-2x8 --library --codec fp32 --bytes 1M --algorithm all_gather", tmp_path)
+    assert gather["algorithm"] == "all_gather"
+    assert gather["extrapolated"] == ["no run of the library by algorithm all_gather was measured"]
+    for name in ("mine", "h200-8"):
+        link = '[link]\nbandwidth_gb_per_s = { value = 100, source = "assumed", note = "n" }\n'
+        (tmp_path / "mine.toml").write_text(f'base = "h200-8"\nname = "{name}"\n{link}')
+        for run in ("--algorithm two_shot --codec qr-q4 --dtype bf16", "--library --codec fp16"):
+            mine = simulate(f"--topology mine.toml {run} --bytes 1M", tmp_path)
+            assert mine["extrapolated"][0].startswith("not fitted to this machine, but to h200-2, h200-4"), (name, run)
+    sizes = "simulate --topology rtx-5090-4 --library --codec fp16 --bytes 1M,2M"
+    assert ok_json(sizes, tmp_path)["extrapolated"] and "extrapolated" in ok(sizes, tmp_path)
+    assert ok_json("select --topology b300-8 --bytes 64M --max-wire-bits 16", tmp_path)["extrapolated"]
+    times = ok_json("model time --topology b300-8 --model llama-3-8b", tmp_path)
+    assert times["extrapolated"]
 
 
 def test_jitter_and_many_ranks_have_no_interval(tmp_path):

@@ -875,6 +875,45 @@ TEST(Folding, TakesChunksThatDifferByATileForEqual) {
   }
 }
 
+/// Of random machines and sizes in worlds that are folded: as far off as is said.
+TEST(Folding, IsOffByNoMoreThanItSaysWhereChunksDiffer) {
+  std::mt19937_64 dice(20261129);
+  const auto from_to = [&dice](double least, double most) {
+    return least * std::pow(most / least, std::uniform_real_distribution<double>(0, 1)(dice));
+  };
+  int folded = 0;
+  for (int i = 0; i < 40; ++i) {
+    const auto ranks = static_cast<Rank>(kMostRanksWithUnequalChunks + 1 + dice() % 40);
+    constexpr TopologyKind kKinds[] = {TopologyKind::full_mesh, TopologyKind::switched,
+                                       TopologyKind::ring};
+    Topology t = machine(kKinds[dice() % 3], ranks);
+    t.link_type("link").bandwidth_gb_per_s.value = from_to(1, 500);
+    t.link_type("link").latency_us.value = from_to(0.05, 10);
+    t.device.launch_us.value = from_to(0.1, 20);
+    t.device.step_us.value = from_to(0.01, 5);
+    t.device.message_us.value = from_to(0.001, 1);
+    t.device.codec_gops_per_s.value = from_to(100, 30000);
+    const char* const names[] = {"two_shot", "ring", "hierarchical", "hierarchical_pipelined"};
+    const Algorithm& algorithm = find_algorithm(names[dice() % 4]);
+    const char* const codecs[] = {"fp16", "qr-q4", "int4-g32"};
+    const CodecPtr codec = find_codec(codecs[dice() % 3]);
+    const std::uint64_t alignment = codec->info().alignment;
+    const ScheduleRequest request{
+        .world_size = ranks,
+        .elements = (1 + dice() % (4 * ranks)) * alignment - dice() % alignment,
+        .alignment = alignment,
+        .options = {{"group_size", default_group_size(t, ranks)}}};
+    const SimulationResult r = simulate({algorithm, request, *codec, DType::fp16, t});
+    if (r.equal_chunks_factor == 1) continue;
+    ++folded;
+    const double exact_us =
+        simulate({make_schedule(algorithm.name, request), *codec, DType::fp16, t}).latency_us;
+    EXPECT_LE(std::abs(r.latency_us - exact_us), equal_chunks_error_us(r))
+        << algorithm.name << " " << codec->name() << " of " << request.elements << " on " << ranks;
+  }
+  EXPECT_GT(folded, 20);
+}
+
 // ---------------------------------------------------------------- ranks that are alike
 
 /// All that a trace is told, in order.

@@ -77,7 +77,8 @@ TEST(Uncertainty, IntervalsAreThoseOfANormalDistribution) {
 std::string reasons(const Topology& t, const CollectiveRun& run) {
   std::string all;
   for (const Extrapolation& each : extrapolations_of(t, run)) {
-    all += fmt::format("{} x {:g}: {}. ", name_of(each.in), each.times, each.reason);
+    all += each.in ? fmt::format("{} x {:g}: {}. ", name_of(*each.in), each.times, each.reason)
+                   : each.reason + ". ";
   }
   return all;
 }
@@ -85,7 +86,11 @@ std::string reasons(const Topology& t, const CollectiveRun& run) {
 TEST(Uncertainty, WhatNoFitHasSeenIsSaid) {
   Topology t = with_uncertainty(0);
   const CollectiveRun seen{.ranks = 4, .bytes = 1 << 20, .algorithm = "ring", .codecs = {"qr-q4"}};
-  EXPECT_EQ(reasons(t, seen), "");  // the file does not say what it was fitted to
+  const std::string unknown =
+      "not fitted to this machine: no time of arlab's kernels on it was looked at. ";
+  EXPECT_EQ(reasons(t, seen), unknown);  // the file does not say what it was fitted to
+  EXPECT_EQ(reasons(machine(TopologyKind::full_mesh, 2), seen), unknown);
+  t.uncertainty->machines = {t.name};
   t.uncertainty->kernels = FittedTo{.device = t.device.name,
                                     .ranks = {2, 8},
                                     .least_bytes = 1 << 14,
@@ -110,13 +115,18 @@ TEST(Uncertainty, WhatNoFitHasSeenIsSaid) {
             "larger x 2: beyond 256 MiB, the most that was measured. ");
   EXPECT_EQ(with([](CollectiveRun& r) { r.bytes = 1 << 13; }),
             "smaller x 1: below 16 KiB, the least that was measured. ");
-  EXPECT_EQ(with([](CollectiveRun& r) { r.library = true; }), "");
+  EXPECT_EQ(with([](CollectiveRun& r) { r.library = true; }),
+            "not fitted to this machine: no time of the library on it was looked at. ");
   t.uncertainty->kernels->commit = kKernelsSince;
   EXPECT_EQ(with([](CollectiveRun&) {}), "");
   t.uncertainty->kernels->commit = "0123456";
   EXPECT_EQ(with([](CollectiveRun&) {}),
             "algorithm x 1: the kernels of 0123456, which were measured, are no longer those that "
             "there are. ");
+  t.uncertainty->kernels->commit.clear();
+  t.uncertainty->machines = {"one", "two"};
+  EXPECT_EQ(with([](CollectiveRun&) {}), "not fitted to this machine, but to one, two. ");
+  t.uncertainty->machines = {t.name};
   std::swap(t.uncertainty->kernels, t.uncertainty->library);
   t.uncertainty->library->codecs.clear();  // a library has none
   t.uncertainty->library->commit.clear();
@@ -125,8 +135,45 @@ TEST(Uncertainty, WhatNoFitHasSeenIsSaid) {
             "device x 1: its numbers are test device's, not another's. algorithm x 1: no "
             "run of the "
             "library by algorithm tree was measured. ");
+  t.uncertainty->library->dtypes = {DType::fp16, DType::fp32};
   const auto known = parse_topology(to_toml(t), "m.toml").uncertainty;
   EXPECT_EQ(known, t.uncertainty);
+}
+
+/// Values of 16 bits travel alike; what a codec takes for them, and what the file guesses, is another matter.
+TEST(Uncertainty, DtypesThatNobodyMeasuredAreSaid) {
+  Topology t = with_uncertainty(0);
+  t.uncertainty->machines = {t.name};
+  t.uncertainty->kernels = FittedTo{.device = t.device.name,
+                                    .ranks = {4},
+                                    .least_bytes = 1,
+                                    .most_bytes = 1 << 28,
+                                    .algorithms = {"ring"},
+                                    .codecs = {"fp16", "qr-q4"},
+                                    .dtypes = {DType::fp16}};
+  t.uncertainty->library = t.uncertainty->kernels;
+  const auto said = [&](const char* codec, DType dtype, bool library = false) {
+    const CollectiveRun run{.library = library,
+                            .ranks = 4,
+                            .bytes = 1 << 20,
+                            .algorithm = "ring",
+                            .codecs = {codec},
+                            .dtype = dtype};
+    return reasons(t, run) + (is_of_guessed_dtype(t, run) ? "guessed" : "");
+  };
+  EXPECT_EQ(said("qr-q4", DType::fp16), "");
+  EXPECT_EQ(said("qr-q4", DType::bf16), "dtype bf16 was not measured. ");
+  EXPECT_EQ(said("bf16", DType::bf16), "");
+  EXPECT_EQ(said("bf16", DType::bf16, true), "");
+  EXPECT_EQ(said("fp32", DType::fp32, true), "dtype fp32 was not measured. ");
+  t.device.bf16_cost = assumed(2);
+  const char* guessed =
+      "dtype bf16 was not measured: what it costs is a guess (device.bf16_cost). guessed";
+  EXPECT_EQ(said("qr-q4", DType::bf16), guessed);
+  EXPECT_EQ(said("bf16", DType::bf16, true), guessed);
+  EXPECT_EQ(said("qr-q4", DType::fp16), "");
+  t.uncertainty->kernels->dtypes.push_back(DType::bf16);
+  EXPECT_EQ(said("qr-q4", DType::bf16), "");
 }
 
 TEST(Uncertainty, IntervalsWidenBySquares) {

@@ -110,7 +110,7 @@ class Result:
         return sorted({*super().__dir__(), *self.TABLES, *self.data})
 
     def _lines(self) -> list[tuple[str, str]]:
-        return [(name, _text(self.data[name])) for name in self.SHOWN if self.data.get(name) is not None]
+        return [(name, _text(self.data[name])) for name in self.SHOWN if self.data.get(name) not in (None, [])]
 
     def __repr__(self) -> str:
         lines = self._lines()
@@ -157,4 +157,6 @@ def first_line(error: BaseException, most: int = 300) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, list):
+        return "; ".join(map(str, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)

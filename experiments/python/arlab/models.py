@@ -100,7 +100,7 @@ class ModelTime(Result):
     SHOWN = (
         "model", "topology", "ranks", "phase", "batch", "tokens", "dtype", "algorithm", "codec", "overlap", "ttft_us", "tpot_us",
         "compute_us", "communication_us", "communication_share", "speedup_over_library", "rate_per_s", "load", "uncompressed_load",
-        "weight_bits", "fits_memory", "provenance",
+        "weight_bits", "fits_memory", "extrapolated", "provenance",
     )  # fmt: skip
     TABLES = {"operations": "operations", "latencies": "latencies"}
 

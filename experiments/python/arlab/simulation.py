@@ -81,6 +81,7 @@ class Simulation(Result):
     latency_us, algbw_gb_per_s, busbw_gb_per_s (as nccl-tests define it), bottleneck (in words), wire_bytes
     interval      (low, high) of latency_us: with it, 90 % of times like those that the machine's constants were fitted to;
                   None where its file says nothing of their uncertainty
+    extrapolated  a list of what no fit and no measurement has seen the like of, in words; empty where all was seen
     sensitivity   a pandas.DataFrame: per cent that the latency grows by for each constant of the machine that grows by 1 %
     breakdown     where the latency goes: launch, synchronisation, wire, contention, codec, release, and of scales that
                   ranks share the agreement; they add up to it
@@ -90,7 +91,7 @@ class Simulation(Result):
 
     SHOWN = (
         "workload", "topology", "end_us", "algorithm", "codec", "inner_codec", "ranks", "dtype", "bytes", "group_size", "implementation",
-        "latency_us", "p50_us", "p99_us", "algbw_gb_per_s", "busbw_gb_per_s", "bottleneck", "wire_bits_per_element",
+        "latency_us", "quantum_error_us", "equal_chunks_error_us", "extrapolated", "p50_us", "p99_us", "algbw_gb_per_s", "busbw_gb_per_s", "bottleneck", "wire_bits_per_element",
         "provenance",
     )  # fmt: skip
     TABLES = {"links": "links", "collectives": "collectives"}
@@ -230,7 +231,7 @@ class Selection(Result):
 
     SHOWN = (
         "topology", "ranks", "dtype", "metric", "min_sqnr_db", "max_wire_bits", "candidate_count", "bytes", "algorithm", "codec",
-        "implementation", "measured_on", "latency_us", "token_sqnr_db", "sqnr_db", "left_out_algorithm", "left_out_codec",
+        "implementation", "measured_on", "latency_us", "extrapolated", "token_sqnr_db", "sqnr_db", "left_out_algorithm", "left_out_codec",
         "left_out_latency_us", "error_measured_on", "provenance",
     )  # fmt: skip
 

@@ -396,6 +396,47 @@ def test_all_reduces(codec, mistake, in_codec, words):
     assert words in "\n".join(report.findings), str(report)
 
 
+class StalePart(TwoShot):
+    """One rank's data of the call before, in the part of one owner."""
+
+    def run(self, tensors):
+        out = super().run(tensors)[0]
+        n, ranks = len(out), len(tensors)
+        old = self.kept[:n] if self.kept is not None else tensors[3]
+        own = slice(*self.bounds(n, ranks)[2:4])
+        if own.start < own.stop and len(old) == n:
+            given = [old if r == 3 else tensors[r] for r in range(ranks)]
+            total = np.zeros(own.stop - own.start, F32)
+            for each in given:
+                total = bf16(total + self.through(each[own]).astype(F32))
+            out[own] = self.through(total.astype(out.dtype))
+        self.kept = tensors[3].copy()
+        return [out.copy() for _ in tensors]
+
+
+def test_what_nans_hide_names_no_other_rank():
+    report = conformance.check(StalePart("int4-g32"), world_size=8, dtype="bf16", lengths=[100, 2049], claim="two_shot/int4-g32/native")
+    said = [finding for finding in report.findings if finding.startswith("data of the call before")]
+    assert said and all(finding.startswith("data of the call before, rank 3, ") for finding in said), str(report)
+
+
+def test_the_order_of_arrival_of_eight_encoded_contributions():
+    """What every rank adds, itself first, the others as they come."""
+    order = np.random.default_rng(5)
+
+    def one_shot(tensors):
+        wires, outs = [int4(each) for each in tensors], []
+        for me in range(len(tensors)):
+            total = np.zeros(len(tensors[0]), F32)
+            for r in [me, *order.permutation([r for r in range(len(tensors)) if r != me])]:
+                total = bf16(total + wires[r].astype(F32))
+            outs.append(total.astype(tensors[0].dtype))
+        return outs
+
+    report = conformance.check(one_shot, world_size=8, dtype="bf16", lengths=[100, 515], claim="one_shot/int4-g32/native")
+    assert "the order of arrival decides" in "\n".join(report.findings), str(report)
+
+
 @pytest.mark.parametrize("codec, mistake, words", WIRES)
 def test_wires(codec, mistake, words):
     bits, group = {"int6-g128": (6, 128), "int4-g32": (4, 32)}[codec]

@@ -158,7 +158,8 @@ def fp8(x, mistake=""):
     products = np.clip(rows * (F32(448) / bounded)[:, None], -448, 448).astype(F32)
     codes = products.astype(ml_dtypes.float8_e4m3fn)
     if mistake == "toward zero":
-        codes = (codes.view(np.uint8) - (abs(codes.astype(F32)) > abs(products))).astype(np.uint8).view(ml_dtypes.float8_e4m3fn)
+        above = abs(codes.astype(F32)) > abs(products)
+        codes = (codes.view(np.uint8) - above).astype(np.uint8).view(ml_dtypes.float8_e4m3fn)
     values = codes.astype(F32) * (bounded * (F32(1) / F32(448)))[:, None]
     values[~np.isfinite(rows).all(1)] = np.nan
     return values.reshape(-1)[: len(x)].astype(x.dtype)
@@ -171,7 +172,8 @@ def nvfp4(x, mistake=""):
     wanted = number * abs(rows).max(1) / F32(6)
     stored = np.clip(wanted, 0, 448).astype(ml_dtypes.float8_e4m3fn)
     if mistake == "scale up":
-        stored = (stored.view(np.uint8) + ((stored.astype(F32) < wanted) & (wanted < 448))).astype(np.uint8).view(ml_dtypes.float8_e4m3fn)
+        below = (stored.astype(F32) < wanted) & (wanted < 448)
+        stored = (stored.view(np.uint8) + below).astype(np.uint8).view(ml_dtypes.float8_e4m3fn)
     scale = stored.astype(F32)
     products = np.where((scale == 0)[:, None], 0, rows * (number / scale)[:, None]).astype(F32)
     values = np.clip(products, -6, 6).astype(ml_dtypes.float4_e2m1fn).astype(F32) * (scale / number)[:, None]
@@ -453,7 +455,8 @@ def moved(codec, move):
     def encode(x):
         wire = np.asarray(arlab.encode(x, codec)).view(np.uint8).copy()
         if codec == "qr-q4":
-            return np.concatenate([np.concatenate(move(atom[:1024], atom[1024:].reshape(32, 2, 2))).reshape(-1) for atom in wire.reshape(-1, 1152)])
+            atoms = wire.reshape(-1, 1152)
+            return np.concatenate([part for atom in atoms for part in move(atom[:1024], atom[1024:].reshape(32, 2, 2))])
         bits, group, widths = sizes[codec]
         out, at = [], 0
         for begin in range(0, len(x), CHUNK):

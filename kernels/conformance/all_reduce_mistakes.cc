@@ -22,6 +22,7 @@ struct Addend {
   std::size_t rank = 0;
   int age = 0;       ///< 0: of this call; 1: of the call before; 2: of the one before that
   bool raw = false;  ///< not encoded
+  int part = 0;      ///< of the tensor: the owner's, or that so many behind it
   auto operator<=>(const Addend&) const = default;
 };
 using Addends = std::vector<Addend>;
@@ -198,6 +199,12 @@ std::vector<SumMistake> contributions(std::size_t ranks) {
     one_of(fmt::format("data of the call before, rank {}", r), r, {.rank = r, .age = 1});
     one_of(fmt::format("data of two calls before, rank {}", r), r, {.rank = r, .age = 2});
     one_of(fmt::format("rank {}'s contribution is not encoded", r), r, {.rank = r, .raw = true});
+    for (const int part : {1, -1}) {
+      one_of(
+          fmt::format("rank {}'s data of the part {} the owner's stand in the place of that part's",
+                      r, part > 0 ? "behind" : "before"),
+          r, {.rank = r, .part = part});
+    }
     rows.push_back({.name = fmt::format("the sum of rank {}'s part is not encoded again", r),
                     .raw_sum_of = r});
     for (std::size_t q = 0; q < ranks; ++q) {
@@ -357,6 +364,7 @@ class MistakenSum {
       if (count == 0) continue;
       const std::size_t from = row_.part_of ? row_.part_of(owner, ranks_) : owner;
       if (bounds[from + 1] == bounds[from]) continue;
+      bounds_ = bounds;
       const Part part = part_for(from, bounds[from], bounds[from + 1]);
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         const bool keeps = rank == owner && way_.parts.sum.owner_keeps_sum;
@@ -415,7 +423,8 @@ class MistakenSum {
     values.resize(end - begin);
     auto& tensor = tensors_[{addend.rank, addend.age}];
     if (tensor.empty()) tensor = held(c_, addend.rank, addend.age, unit_);
-    const auto slice = std::span(tensor).subspan(begin * unit_, values.size() * unit_);
+    const auto slice =
+        std::span(tensor).subspan(moved(addend.part, begin, end) * unit_, values.size() * unit_);
     Bytes decoded;
     std::span<const std::byte> as = slice;
     if (!addend.raw) {
@@ -431,6 +440,16 @@ class MistakenSum {
     }
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = load_value(dtype_, as, i);
     return values;
+  }
+
+  /// Where a part begins, or that which is so many ranks behind it, if it is as long.
+  std::size_t moved(int by, std::size_t begin, std::size_t end) const {
+    if (by == 0 || !is_two_shot_) return begin;
+    const auto at =
+        std::ranges::find(bounds_, end) - bounds_.begin() - 1;  // the last that ends there
+    const auto ranks = static_cast<std::ptrdiff_t>(ranks_);
+    const auto other = static_cast<std::size_t>((at + by + ranks) % ranks);
+    return bounds_[other + 1] - bounds_[other] == end - begin ? bounds_[other] : begin;
   }
 
   bool clamps() const {
@@ -562,6 +581,7 @@ class MistakenSum {
   const std::size_t unit_;
   const bool is_two_shot_;
   std::map<Addend, Values> values_;  // of one part
+  std::vector<std::size_t> bounds_;  // of all parts
   std::map<std::pair<std::size_t, int>, Bytes> tensors_;
 };
 

@@ -72,16 +72,30 @@ enum class Quotient {
   rounded_bf16,
   unrounded  // where it would be rounded to the payload's dtype
 };
-enum class Rounded { even, toward_zero, down, up, half_away, half_up };
+enum class Rounded { even, toward_zero, away, down, up, half_away, half_up, half_toward_zero };
 enum class Spikes {
   own,
   index_above,
   index_below,
+  minimum_index_above,
+  minimum_index_below,
+  maximum_index_above,
+  maximum_index_below,
   exchanged,
-  in_scale,      // they are not replaced by 0, so that the scale is also theirs
+  in_scale,  // they are not replaced by 0, so that the scale is also theirs
+  minimum_in_scale,
+  maximum_in_scale,
+  mean_instead,  // what they are replaced by
   last_found,    // of equal ones the last
   not_put_back,  // decoded as any other element
+  minimum_not_put_back,
+  maximum_not_put_back,
+  minimum_last,  // where both are one element
 };
+/// Where an index that the mistake leads out of its block points to.
+enum class Outside { nowhere, end, around };
+/// The number that a message has.
+enum class Number { own, one, of_256, of_1, of_6 };
 enum class Unencoded { nothing, first_block, last_block, partial_block, first_chunk, last_chunk };
 
 struct Variation {
@@ -94,6 +108,8 @@ struct Variation {
   float least = -1;          ///< bound of the magnitude that a scale is of (fp8); negative: own
   bool epsilon = true;       ///< what qr-* adds to a scale
   bool positive = false;     ///< the scale has no sign where it would (qr-*)
+  bool negative = false;     ///< likewise, but for that of its multiple
+  bool tie_is_high = false;  ///< of extremes as large as each other the maximum counts (qr-*)
   bool consecutive = false;  ///< blocks are not interleaved where they would be (qr-*)
   Stored scale = Stored::own;
   Stored zero = Stored::own;
@@ -105,6 +121,8 @@ struct Variation {
   bool wraps = false;        ///< codes beyond the last one begin again
   bool log_nearest = false;  ///< of logarithms, not of values
   Spikes spikes = Spikes::own;
+  Outside outside = Outside::nowhere;
+  Number number = Number::own;
   bool loses_zero_sign = false;
   bool through_fp16 = false;  ///< elements before they are encoded
   bool through_bf16 = false;
@@ -112,6 +130,7 @@ struct Variation {
   bool other_overflow = false;   ///< clamped where they would become infinite, and the reverse
   bool integer_zero = false;     ///< a multiple of the scale
   bool top_unused = false;       ///< the highest code
+  bool bottom_unused = false;    ///< the lowest code
   float scale_epsilon = 0;       ///< added to the scale
   float least_scale = 0;
   bool fused = false;           ///< code times scale plus zero is rounded once
@@ -129,7 +148,11 @@ struct Traits {
   bool has_exponent = false;
   bool has_quotient = false;  ///< which rounds
   bool has_spikes = false;
-  bool has_integers = false;  ///< which are rounded by round_to_even()
+  bool has_integers = false;       ///< which are rounded by round_to_even()
+  bool has_floats = false;         ///< as codes
+  bool has_small_scale = false;    ///< in e4m3
+  bool has_number = false;         ///< of the message
+  bool has_integer_scale = false;  ///< a step of logarithms
   bool has_signed_zero = false;
   bool is_quickreduce = false;
   bool is_logarithmic = false;
@@ -234,7 +257,10 @@ std::vector<Variation> rows_of(const Traits& t) {
                     .levels = 1});
     rows.push_back({.name = "the range is divided by one level less", .levels = -1});
     rows.push_back({.name = "codes beyond the last one wrap around", .wraps = true});
-    rows.push_back({.name = "the highest code is not used", .top_unused = true});
+    if (!t.is_logarithmic) {
+      rows.push_back({.name = "the highest code is not used", .top_unused = true});
+      rows.push_back({.name = "the lowest code is not used", .bottom_unused = true});
+    }
     if (!t.is_quickreduce && !t.is_logarithmic) {
       for (const float epsilon : {1e-12f, 1e-10f, 1e-8f, 1e-7f, 1e-6f, 1e-5f}) {
         rows.push_back(
@@ -293,16 +319,66 @@ std::vector<Variation> rows_of(const Traits& t) {
     for (const auto& [spikes, name] :
          {std::pair(Spikes::index_above, "indices are one too high"),
           std::pair(Spikes::index_below, "indices are one too low"),
-          std::pair(Spikes::exchanged, "minimum and maximum stand in each other's place"),
+          std::pair(Spikes::minimum_index_above, "the minimum's index is one too high"),
+          std::pair(Spikes::minimum_index_below, "the minimum's index is one too low"),
+          std::pair(Spikes::maximum_index_above, "the maximum's index is one too high"),
+          std::pair(Spikes::maximum_index_below, "the maximum's index is one too low")}) {
+      for (const Outside outside : {Outside::nowhere, Outside::end, Outside::around}) {
+        rows.push_back({.name = name, .spikes = spikes, .outside = outside});
+      }
+    }
+    for (const auto& [spikes, name] :
+         {std::pair(Spikes::exchanged, "minimum and maximum stand in each other's place"),
           std::pair(Spikes::in_scale, "the scale knows the minimum and maximum that are reserved"),
+          std::pair(Spikes::minimum_in_scale, "the scale knows the minimum that is reserved"),
+          std::pair(Spikes::maximum_in_scale, "the scale knows the maximum that is reserved"),
+          std::pair(Spikes::mean_instead,
+                    "minimum and maximum are replaced by the mean of the block, not by 0"),
           std::pair(Spikes::last_found, "of equal extremes the last is reserved, not the first"),
-          std::pair(Spikes::not_put_back, "minimum and maximum are not put back")}) {
+          std::pair(Spikes::not_put_back, "minimum and maximum are not put back"),
+          std::pair(Spikes::minimum_not_put_back, "the minimum is not put back"),
+          std::pair(Spikes::maximum_not_put_back, "the maximum is not put back"),
+          std::pair(Spikes::minimum_last, "the minimum is put back after the maximum")}) {
       rows.push_back({.name = name, .spikes = spikes});
     }
   }
-  if (t.has_integers) {
+  if (t.has_integer_scale) {
+    rows.push_back({.name = "integer scales are one too large", .exponent = 1});
+    rows.push_back({.name = "integer scales are one too small", .exponent = -1});
+    rows.push_back({.name = "integer scales are rounded to the nearest, not down",
+                    .scale = Stored::power_nearest});
+    rows.push_back({.name = "integer scales are rounded up", .scale = Stored::power_above});
+    rows.push_back({.name = "integer scales are of a scale that was not rounded to bf16 before",
+                    .exact_scale = true});
+    rows.push_back({.name = "the range is divided by one level more (as 16 for 15, or 2^(b-1) for "
+                            "2^(b-1)-1)",
+                    .levels = 1});
+  }
+  if (t.has_number) {
+    for (const auto& [number, name] :
+         {std::pair(Number::one, "the message's scale is 1"),
+          std::pair(Number::of_256, "the message's scale is made for block scales up to 256"),
+          std::pair(Number::of_1, "the message's scale is made for block scales up to 1"),
+          std::pair(Number::of_6, "the message's scale does not know the largest element, 6")}) {
+      rows.push_back({.name = name, .number = number});
+    }
+  }
+  if (t.has_small_scale) {
+    for (const Stored how : {Stored::cut_off, Stored::up, Stored::fp32, Stored::power_below,
+                             Stored::power_nearest, Stored::power_above}) {
+      rows.push_back({.name = "scales are " + stored(how), .scale = how});
+      if (how == Stored::fp32) continue;
+      rows.push_back(
+          {.name = fmt::format("scales are {}, and codes know the unrounded ones", stored(how)),
+           .scale = how,
+           .exact_scale = true});
+    }
+  }
+  if (t.has_integers || t.has_floats) {
     for (const auto& [rounded, name] :
          {std::pair(Rounded::down, "codes are rounded down (floor)"),
+          std::pair(Rounded::away, "codes are rounded away from zero"),
+          std::pair(Rounded::half_toward_zero, "ties are rounded half toward zero"),
           std::pair(Rounded::toward_zero, "codes are cut off toward zero (truncation)"),
           std::pair(Rounded::up, "codes are rounded up"),
           std::pair(Rounded::half_up,
@@ -314,6 +390,9 @@ std::vector<Variation> rows_of(const Traits& t) {
   if (t.is_quickreduce) {
     rows.push_back({.name = "no epsilon is added to the scale", .epsilon = false});
     rows.push_back({.name = "scales have no sign", .positive = true});
+    rows.push_back({.name = "scales have no sign", .negative = true});
+    rows.push_back({.name = "of extremes as large as each other the positive one gives the scale",
+                    .tie_is_high = true});
     rows.push_back(
         {.name = "blocks are consecutive elements, not interleaved", .consecutive = true});
     rows.push_back({.name = "quotients are not rounded to the payload's dtype",
@@ -377,6 +456,10 @@ float rounded_as(Rounded how, float q) {
       break;
     case Rounded::toward_zero:
       return std::trunc(q);
+    case Rounded::away:
+      return q < 0 ? std::floor(q) : std::ceil(q);
+    case Rounded::half_toward_zero:
+      return q < 0 ? std::floor(q + 0.5f) : std::ceil(q - 0.5f);
     case Rounded::down:
       return std::floor(q);
     case Rounded::up:
@@ -387,6 +470,60 @@ float rounded_as(Rounded how, float q) {
       return std::round(q);
   }
   return round_to_even(q);
+}
+
+/// The code of a small floating-point format for x, which is not rounded to the nearest even one.
+std::uint32_t code_as(Rounded how, const Minifloat& format, float x) {
+  const std::uint32_t nearest = minifloat_code(format, x).bits;
+  const std::uint32_t sign = nearest & format.sign_bit();
+  const std::uint32_t magnitude = nearest ^ sign;
+  const float size = std::abs(x);
+  const float value = minifloat_to_float(format, magnitude);
+  if (how == Rounded::even || value == size || !std::isfinite(x)) return nearest;
+  const std::uint32_t below = value > size ? magnitude - 1 : magnitude;
+  const std::uint32_t above = std::min(below + 1, format.max_finite());
+  const float under = size - minifloat_to_float(format, below);
+  const float over = minifloat_to_float(format, above) - size;
+  const bool is_negative = std::signbit(x);
+  switch (how) {
+    case Rounded::even:
+      break;
+    case Rounded::toward_zero:
+      return sign | below;
+    case Rounded::away:
+      return sign | above;
+    case Rounded::down:
+      return sign | (is_negative ? above : below);
+    case Rounded::up:
+      return sign | (is_negative ? below : above);
+    case Rounded::half_away:
+      return sign | (under < over ? below : above);
+    case Rounded::half_up:
+      return sign | (under < over || (under == over && is_negative) ? below : above);
+    case Rounded::half_toward_zero:
+      return sign | (over < under ? above : below);
+  }
+  return nearest;
+}
+
+/// x >= 0 as a scale in e4m3.
+float small_scale(Stored how, float x) {
+  const float nearest =
+      minifloat_to_float(kE4m3fn, minifloat_from_float(kE4m3fn, x, Overflow::saturate));
+  switch (how) {
+    case Stored::fp32:
+      return x;
+    case Stored::cut_off:
+      return minifloat_to_float(kE4m3fn, code_as(Rounded::toward_zero, kE4m3fn, x));
+    case Stored::up:
+      return minifloat_to_float(kE4m3fn, code_as(Rounded::away, kE4m3fn, x));
+    case Stored::power_below:
+    case Stored::power_nearest:
+    case Stored::power_above:
+      return std::min(power_of_two(x, how), 256.0f);
+    default:
+      return nearest;
+  }
 }
 
 /// x by the scale, whose reciprocal the codec would multiply with (`factor`).
@@ -444,7 +581,7 @@ class Steps {
     return block * size + i;
   }
   virtual void transform(std::span<float> /*block*/) const {}
-  virtual float number_of(const Values& /*all*/) const { return 0; }
+  virtual float number_of(const Variation& /*v*/, const Values& /*all*/) const { return 0; }
   /// Of a block's elements, which may be changed, and of those that its scale is of.
   virtual Fields fields_of(const Variation& v, DType dtype, Values& x, const Values& statistics,
                            float number) const = 0;
@@ -482,6 +619,7 @@ class AnyBitSteps final : public Steps {
             .has_quotient = !codes_.integer_scales,
             .has_spikes = has_spikes(),
             .has_integers = true,
+            .has_integer_scale = codes_.integer_scales,
             .is_transformed = format_.hadamard};
   }
   std::size_t block_of(std::size_t elements) const override {
@@ -514,13 +652,24 @@ class AnyBitSteps final : public Steps {
       f.minimum = x[f.minimum_index];
       f.maximum = x[f.maximum_index];
       Values without = x;
-      without[f.minimum_index] = without[f.maximum_index] = 0;
-      if (v.window == Window::own) of = v.spikes == Spikes::in_scale ? x : without;
+      float instead = 0;
+      if (v.spikes == Spikes::mean_instead) {
+        instead = std::accumulate(x.begin(), x.end(), 0.0f) / static_cast<float>(x.size());
+      }
+      without[f.minimum_index] = without[f.maximum_index] = instead;
+      if (v.window == Window::own) {
+        of = v.spikes == Spikes::in_scale ? x : without;
+        if (v.spikes == Spikes::minimum_in_scale) of[f.minimum_index] = f.minimum;
+        if (v.spikes == Spikes::maximum_in_scale) of[f.maximum_index] = f.maximum;
+      }
       x = without;
       if (v.spikes == Spikes::exchanged) std::swap(f.minimum, f.maximum);
-      const int by = v.spikes == Spikes::index_above ? 1 : v.spikes == Spikes::index_below ? -1 : 0;
-      f.minimum_index += static_cast<std::uint32_t>(by);
-      f.maximum_index += static_cast<std::uint32_t>(by);
+      move_index(v, f.minimum_index, x.size(),
+                 (v.spikes == Spikes::index_above || v.spikes == Spikes::minimum_index_above) -
+                     (v.spikes == Spikes::index_below || v.spikes == Spikes::minimum_index_below));
+      move_index(v, f.maximum_index, x.size(),
+                 (v.spikes == Spikes::index_above || v.spikes == Spikes::maximum_index_above) -
+                     (v.spikes == Spikes::index_below || v.spikes == Spikes::maximum_index_below));
     }
     const auto [low, high] = std::ranges::minmax_element(of);
     if (of.empty() || !std::isfinite(*low) || !std::isfinite(*high)) {
@@ -547,7 +696,8 @@ class AnyBitSteps final : public Steps {
              static_cast<std::uint32_t>(codes_.top());
     }
     const float top = codes_.top() - (v.top_unused ? 1.0f : 0.0f);
-    return static_cast<std::uint32_t>(std::clamp(std::isnan(code) ? 0.0f : code, 0.0f, top));
+    const float bottom = v.bottom_unused ? 1.0f : 0.0f;
+    return static_cast<std::uint32_t>(std::clamp(std::isnan(code) ? bottom : code, bottom, top));
   }
 
   float value_of(const Variation& v, DType dtype, std::uint32_t code,
@@ -565,14 +715,22 @@ class AnyBitSteps final : public Steps {
   bool has_spikes() const { return format_.metadata != AnyBitFormat::Metadata::scales; }
 
  private:
+  static void move_index(const Variation& v, std::uint32_t& index, std::size_t size, int by) {
+    const auto last = static_cast<std::uint32_t>(size - 1);
+    const bool leaves = (by > 0 && index == last) || (by < 0 && index == 0);
+    if (!leaves || v.outside == Outside::nowhere) {
+      index += static_cast<std::uint32_t>(by);
+    } else if (v.outside == Outside::around) {
+      index = last - index;
+    }
+  }
+
   void set_scale(const Variation& v, float low, float high, Fields& f) const {
     if (format_.given) {
       f.scale = format_.given->scale;
       f.zero = format_.given->zero;
     } else if (codes_.integer_scales) {
-      const AnyBitScale scale = codes_.scale_of(low, high);
-      f.scale = scale.value;
-      f.zero = scale.zero;
+      set_integer_scale(v, low, high, f);
     } else {
       const float largest = std::max(std::abs(low), std::abs(high));
       const float middle = static_cast<float>(1U << (format_.bits - 1)) - 1;
@@ -595,6 +753,24 @@ class AnyBitSteps final : public Steps {
     f.used_scale = f.scale;
     f.used_zero = format_.symmetric ? 0.0f : f.zero;
     f.factor = 1.0f / f.scale;
+  }
+
+  void set_integer_scale(const Variation& v, float low, float high, Fields& f) const {
+    const float range = (high - low) / (codes_.top() + v.levels);
+    const float wanted = v.exact_scale ? range : to_bf16(range);
+    if (!(wanted <= kMostFloat)) {
+      f.scale = wanted;
+      return;
+    }
+    int step = integer_scale(wanted) + v.exponent;
+    if (v.scale == Stored::power_nearest && wanted > 0) {
+      step = static_cast<int>(std::lround(10 * std::log2(static_cast<double>(wanted))));
+    } else if (v.scale == Stored::power_above &&
+               scale_of(static_cast<std::int8_t>(step)) < wanted) {
+      ++step;
+    }
+    f.scale = scale_of(static_cast<std::int8_t>(std::clamp(step, -128, 127)));
+    f.zero = std::clamp(round_to_even(-low / f.scale), -128.0f, 127.0f);
   }
 
   AnyBitFormat format_;
@@ -623,6 +799,10 @@ class ScaledSteps final : public Steps {
     t.has_exponent = kHasExponent;
     t.has_signed_zero = !kIsCodebook<Format> && !std::same_as<Format, MxInt8>;
     t.has_quotient = !kHasExponent;
+    t.has_integers = std::same_as<Format, MxInt8>;
+    t.has_floats = !kIsCodebook<Format> && !std::same_as<Format, MxInt8>;
+    t.has_small_scale = std::same_as<Format, NvFp4Blocks>;
+    t.has_number = has_number_;
     if constexpr (kIsFp8<Format>) {
       t.tops = {240, 256, 447, 480};
       t.leasts = {0, 1e-12f, 1e-10f, 1e-8f, 1e-6f, 1e-5f};
@@ -631,11 +811,30 @@ class ScaledSteps final : public Steps {
     return t;
   }
   std::size_t block_of(std::size_t) const override { return Format::kBlock; }
-  float number_of(const Values& all) const override {
+  float number_of(const Values& all) const {
     if constexpr (std::same_as<Format, NvFp4Blocks>) {
       return has_number_ ? format_.number_of(largest_of(all)) : format_.number;
     }
     return 0;
+  }
+  float number_of(const Variation& v, const Values& all) const override {
+    const float number = number_of(all);
+    // Of -te it is the largest magnitude, which g is the reciprocal of.
+    const bool is_largest = number != 1 && number == largest_of(all);
+    const auto times = [&](float factor) { return is_largest ? number / factor : number * factor; };
+    switch (v.number) {
+      case Number::own:
+        break;
+      case Number::one:
+        return is_largest ? 2688.0f : 1.0f;
+      case Number::of_256:
+        return times(256.0f / 448);
+      case Number::of_1:
+        return times(1.0f / 448);
+      case Number::of_6:
+        return times(1.0f / 6);
+    }
+    return number;
   }
 
   Fields fields_of(const Variation& v, DType, Values& x, const Values& statistics,
@@ -683,6 +882,10 @@ class ScaledSteps final : public Steps {
     }
     f.scale = static_cast<float>(block.scale);
     f.factor = block.factor;
+    if (takes_small_scale(v)) {
+      if constexpr (std::same_as<Format, NvFp4Blocks>) set_small_scale(v, largest, number, f);
+      return f;
+    }
     if (takes_float_scale(v) && block.factor != 0) {
       f.scale = stored_as(v.scale, largest / largest_value(), 0, true);
       f.factor = 1.0f / f.scale;
@@ -697,7 +900,8 @@ class ScaledSteps final : public Steps {
   std::uint32_t code_of(const Variation& v, DType, float x, const Fields& f) const override {
     if (f.factor == 0) return 0;
     const Format format = of(f.number);
-    if (takes_float_scale(v)) return format.quantize(x, f.factor).bits;
+    if (takes_float_scale(v) || takes_small_scale(v)) return format.quantize(x, f.factor).bits;
+    if (v.rounded != Rounded::even) return rounded_code(v.rounded, x * f.factor);
     std::uint32_t code =
         v.quotient == Quotient::own
             ? format.quantize(x, f.factor).bits
@@ -711,10 +915,45 @@ class ScaledSteps final : public Steps {
       if (f.factor == 0) return 0;
       return of(f.number).dequantize(code, static_cast<typename Format::Scale>(kE8m0One)) * f.scale;
     }
+    if constexpr (std::same_as<Format, NvFp4Blocks>) {
+      if (takes_small_scale(v)) {
+        return minifloat_to_float(kE2m1, code) * of(f.number).whole_scale(f.scale);
+      }
+    }
     return of(f.number).dequantize(code, static_cast<typename Format::Scale>(f.scale));
   }
 
  private:
+  std::uint32_t rounded_code(Rounded how, float x) const {
+    if constexpr (std::same_as<Format, NvFp4Blocks>) {
+      return code_as(how, kE2m1, x);
+    } else if constexpr (std::same_as<Format, MxInt8>) {
+      const float most = MxInt8::kLargestInteger;
+      const float q = rounded_as(how, x * MxInt8::kIntegersPerUnit);
+      return static_cast<std::uint32_t>(static_cast<int>(std::clamp(q, -most, most))) & 0xFF;
+    } else if constexpr (kIsCodebook<Format>) {
+      return format_.quantize(x, 1.0f).bits;
+    } else {
+      return code_as(how, format_.element(), x);
+    }
+  }
+
+  /// Where a block's scale is in e4m3, rounded another way. `scale` is its value then, not its code.
+  static bool takes_small_scale(const Variation& v) {
+    return std::same_as<Format, NvFp4Blocks> && v.scale != Stored::own;
+  }
+  void set_small_scale(const Variation& v, float largest, float number, Fields& f) const {
+    // As nvidia does it; other roundings differ in last bits, which a scale in e4m3 seldom knows.
+    const float g =
+        format_.rounding == NvFp4Rounding::nvidia || format_.rounding == NvFp4Rounding::vllm
+            ? number
+            : 2688.0f / number;
+    const float exact = g * largest / 6.0f;
+    f.scale = small_scale(v.scale, exact);
+    const float used = v.exact_scale ? exact : f.scale;
+    f.factor = used == 0 ? 0 : g / used;
+  }
+
   static constexpr bool kHasExponent = std::same_as<Format, Mx> || std::same_as<Format, MxInt8>;
   static constexpr int kE8m0One = 127;
 
@@ -831,8 +1070,10 @@ class QuickReduceSteps final : public Steps {
     f.broken = !all_finite(x);
     if (f.broken || statistics.empty()) return f;
     const auto [low, high] = std::ranges::minmax_element(statistics);
-    float extreme = std::abs(*high) > std::abs(*low) ? *high : *low;
-    if (!Code::kSignedScale || v.positive) extreme = std::abs(extreme);
+    const bool is_high =
+        v.tie_is_high ? std::abs(*high) >= std::abs(*low) : std::abs(*high) > std::abs(*low);
+    float extreme = is_high ? *high : *low;
+    if (!Code::kSignedScale || v.positive || v.negative) extreme = std::abs(extreme);
     float multiple = Code::kScale;
     if (integers_ != 0) multiple = -1.0f / (static_cast<float>(integers_) + v.levels);
     if (v.positive) multiple = std::abs(multiple);
@@ -855,7 +1096,11 @@ class QuickReduceSteps final : public Steps {
     } else {
       w = quotient_of(v.quotient, x, f.used_scale, f.factor);
     }
-    return Code::encode(v.quotient == Quotient::unrounded ? w : rounded(dtype, w)).bits;
+    const std::uint32_t code =
+        Code::encode(v.quotient == Quotient::unrounded ? w : rounded(dtype, w)).bits;
+    if (v.bottom_unused) return std::max(code, 1U);
+    if (v.top_unused) return std::min(code, 2 * static_cast<std::uint32_t>(integers_) - 2);
+    return code;
   }
   float value_of(const Variation&, DType, std::uint32_t code, const Fields& f) const override {
     return Code::decode(code) * f.scale;
@@ -952,7 +1197,7 @@ class VariedCodec final : public Codec {
     for (std::size_t b = 0; b < shape.blocks && steps_->filled() != 0; ++b) {
       steps_->transform(std::span(all).subspan(b * shape.block, shape.block));
     }
-    const float number = steps_->number_of(all);
+    const float number = steps_->number_of(variation_, all);
     for (std::size_t b = 0; b < shape.blocks; ++b) {
       Values x;
       std::vector<std::size_t> places;
@@ -1061,10 +1306,7 @@ class VariedCodec final : public Codec {
         const auto code = std::to_integer<std::uint32_t>(wire[shape.blocks * sizeof(Fields) + at]);
         block.push_back(f.broken ? kNaN : steps_->value_of(variation_, dtype, code, f));
       }
-      if (steps_->traits().has_spikes && variation_.spikes != Spikes::not_put_back && !f.broken) {
-        if (f.minimum_index < block.size()) block[f.minimum_index] = f.minimum;
-        if (f.maximum_index < block.size()) block[f.maximum_index] = f.maximum;
-      }
+      if (steps_->traits().has_spikes && !f.broken) put_back(f, block);
       if (steps_->traits().is_transformed) steps_->transform(block);
       const float limit = !f.broken && steps_->saturates(dtype, f) != variation_.other_overflow
                               ? largest_finite(dtype)
@@ -1087,6 +1329,19 @@ class VariedCodec final : public Codec {
         }
       }
     }
+  }
+
+  void put_back(const Fields& f, Values& block) const {
+    const Spikes how = variation_.spikes;
+    if (how == Spikes::not_put_back) return;
+    const auto minimum = [&] {
+      if (how != Spikes::minimum_not_put_back && f.minimum_index < block.size())
+        block[f.minimum_index] = f.minimum;
+    };
+    if (how != Spikes::minimum_last) minimum();
+    if (how != Spikes::maximum_not_put_back && f.maximum_index < block.size())
+      block[f.maximum_index] = f.maximum;
+    if (how == Spikes::minimum_last) minimum();
   }
 
   bool is_kept(std::size_t b, std::size_t at, std::size_t elements, const Shape& shape) const {
@@ -1208,13 +1463,59 @@ std::vector<WireLayout> other_layouts(const CodecPtr& codec, DType dtype, std::s
   if (!found) {
     // Of other wires the bytes of 16-bit words, and nibbles.
     if (!codec->name().starts_with("qr-")) return all;
-    Bytes nibbles(wire.begin(), wire.end());
-    for (std::byte& each : nibbles) each = (each << 4) | (each >> 4);
-    all.push_back({"the nibbles of every byte are exchanged", std::move(nibbles)});
     constexpr std::size_t kAtom = 2048;
     constexpr std::size_t kScales = 128;
     const std::size_t atoms = (elements + kAtom - 1) / kAtom;
     const std::size_t bytes = wire.size() / atoms;
+    const auto add = [&](const char* name, auto change) {
+      Bytes made(wire.begin(), wire.end());
+      for (std::size_t a = 0; a < atoms; ++a) {
+        const auto atom = std::span(made).subspan(a * bytes, bytes);
+        change(atom.first(bytes - kScales), atom.last(kScales));
+      }
+      all.push_back({name, std::move(made)});
+    };
+    using Span = std::span<std::byte>;
+    add("the nibbles of every byte are exchanged", [](Span codes, Span) {
+      for (std::byte& each : codes) each = (each << 4) | (each >> 4);
+    });
+    const auto reversed_by = [](std::size_t size) {
+      return [size](Span codes, Span) {
+        for (std::size_t at = 0; at + size <= codes.size(); at += size) {
+          std::ranges::reverse(codes.subspan(at, size));
+        }
+      };
+    };
+    add("the bytes of a 16-bit word of codes stand in the reverse order", reversed_by(2));
+    add("the bytes of a 32-bit word of codes stand in the reverse order", reversed_by(4));
+    add("the halves of a 32-bit word of codes stand in each other's place (even and odd elements)",
+        [](Span codes, Span) {
+          for (std::size_t at = 0; at + 4 <= codes.size(); at += 4) {
+            const Span word = codes.subspan(at, 4);
+            std::ranges::rotate(word, word.begin() + 2);
+          }
+        });
+    add("the scales of even and of odd elements stand in each other's place",
+        [](Span, Span scales) {
+          for (std::size_t at = 0; at < scales.size(); at += 4) {
+            const Span pair = scales.subspan(at, 4);
+            std::ranges::rotate(pair, pair.begin() + 2);
+          }
+        });
+    add("the scales of all even elements stand before those of all odd ones",
+        [](Span, Span scales) {
+          const Bytes own(scales.begin(), scales.end());
+          for (std::size_t k = 0; k < scales.size() / 2; ++k) {
+            scales[k] = own[k / 2 * 4 + k % 2];
+            scales[scales.size() / 2 + k] = own[k / 2 * 4 + 2 + k % 2];
+          }
+        });
+    add("scales have the other sign", [](Span, Span scales) {
+      for (std::size_t at = 1; at < scales.size(); at += 2) scales[at] ^= std::byte{0x80};
+    });
+    add("scales have their bytes in the reverse order (big-endian)", [](Span, Span scales) {
+      for (std::size_t at = 0; at < scales.size(); at += 2) std::swap(scales[at], scales[at + 1]);
+    });
     Bytes first, behind_all, scales;
     for (std::size_t a = 0; a < atoms; ++a) {
       const auto atom = wire.subspan(a * bytes, bytes);
@@ -1376,6 +1677,50 @@ std::vector<WireLayout> other_layouts(const CodecPtr& codec, DType dtype, std::s
             for (std::size_t k = 0; k < layout.arrays.size(); ++k) {
               append(made,
                      std::span(chunk.arrays[k]).subspan(b * layout.arrays[k], layout.arrays[k]));
+            }
+          }
+        });
+  }
+  if (layout.arrays.size() > 2) {
+    for (std::size_t first = 1; first < layout.arrays.size(); ++first) {
+      add("the arrays behind the codes stand in another order",
+          [&](const ChunkParts& chunk, Bytes& made) {
+            append_all(made, chunk.planes);
+            std::vector<Bytes> arrays = chunk.arrays;
+            std::ranges::rotate(arrays, arrays.begin() + static_cast<std::ptrdiff_t>(first));
+            append_all(made, arrays);
+          });
+    }
+    add("indices count from the beginning of the wire chunk, not of the block",
+        [&](const ChunkParts& chunk, Bytes& made) {
+          append_all(made, chunk.planes);
+          for (std::size_t k = 0; k < chunk.arrays.size(); ++k) {
+            Bytes array = chunk.arrays[k];
+            const std::size_t size = layout.arrays[k];
+            for (std::size_t b = 0; k + 2 >= chunk.arrays.size() && (b + 1) * size <= array.size();
+                 ++b) {
+              std::uint16_t index = 0;
+              std::memcpy(&index, &array[b * size], size);
+              index = static_cast<std::uint16_t>(index + b * layout.block);
+              std::memcpy(&array[b * size], &index, size);
+            }
+            append(made, array);
+          }
+        });
+  }
+  // A format's own NaN stays one.
+  const bool has_fp32 = std::ranges::find(layout.arrays, sizeof(float)) != layout.arrays.end();
+  if (has_fp32) {
+    add("scales are the reciprocals of what they should be",
+        [&](const ChunkParts& chunk, Bytes& made) {
+          append_all(made, chunk.planes);
+          for (const Bytes& array : chunk.arrays) {
+            for (std::size_t at = 0; at + sizeof(float) <= array.size(); at += sizeof(float)) {
+              float scale = 0;
+              std::memcpy(&scale, &array[at], sizeof(scale));
+              scale = 1.0f / scale;
+              const auto bytes = std::as_bytes(std::span(&scale, 1));
+              made.insert(made.end(), bytes.begin(), bytes.end());
             }
           }
         });

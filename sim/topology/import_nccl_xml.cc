@@ -253,7 +253,10 @@ class NcclTopology {
         const std::string_view kind = link.name();
         if (kind != "nvlink" && kind != "xgmi") continue;
         if (kind == "xgmi") host_.link = "xGMI";
-        const std::uint32_t count = link.attribute("count").as_uint(1);
+        for (const char* const key : {"count", "target"}) {
+          if (!link.attribute(key)) fail("{}: GPU {}: {} has no {}", origin_, i, kind, key);
+        }
+        const std::uint32_t count = link.attribute("count").as_uint();
         if (count < 1 || count > kMostLinks) {
           fail("{}: GPU {}: {} count is {}; allowed are 1 to {}", origin_, i, kind,
                quote(link.attribute("count").value()), kMostLinks);
@@ -355,9 +358,15 @@ class NcclTopology {
 
   PcieLink pcie_of(const pugi::xml_node& pci, const char* of, double awake) const {
     const double giga_transfers = giga_transfers_of(pci);
-    const unsigned lanes = pci.attribute("link_width").as_uint();
-    const std::optional<PcieLink> link =
+    const unsigned stated = pci.attribute("link_width").as_uint();
+    // In virtual machines; NCCL takes it so, too.
+    const unsigned lanes = stated == 0 ? 16 : stated;
+    std::optional<PcieLink> link =
         pcie_link(giga_transfers, lanes, fmt::format("in the file, {}", of));
+    if (link && stated == 0) {
+      link->gb_per_s.source = Source::assumed;
+      link->gb_per_s.note += "; the file does not say how many lanes: 16, as NCCL takes it";
+    }
     if (!link) return assumed_pcie(fmt::format("the file has no rate {}", of));
     if (giga_transfers > kAsleep) return *link;
     PcieLink guess = *pcie_link(awake, lanes, "");

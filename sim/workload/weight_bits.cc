@@ -215,6 +215,8 @@ struct Rules {
   std::vector<Rule> rules = {};
   /// Of all that no rule fits, by kind.
   std::array<std::optional<Stored>, kWeightKinds> others = {};
+  /// What the file says of modules that nothing here knows, in words; empty if there is no such thing.
+  std::string not_counted = {};
 
   std::optional<Stored>& of(WeightKind kind) { return others[static_cast<std::size_t>(kind)]; }
 
@@ -252,6 +254,10 @@ class Reader {
       for (const std::string& name : names(json_, key)) rules_.rules.push_back({pattern(name), {}});
     }
     method_ = method;
+    if (flag(json_, "dequantize")) {
+      rules_ = {.not_counted = "; dequantized when it is read: 16-bit weights"};
+      return std::move(rules_);
+    }
     if (!read_method(method)) return std::nullopt;
     return std::move(rules_);
   }
@@ -273,6 +279,8 @@ class Reader {
         {"intel/auto-round", &Reader::auto_round},
         {"inc", &Reader::auto_round},
         {"bitsandbytes", &Reader::bitsandbytes},
+        {"bitsandbytes_4bit", &Reader::bitsandbytes},
+        {"bitsandbytes_8bit", &Reader::bitsandbytes},
         {"mxfp4", &Reader::mxfp4},
         {"experts_int8", &Reader::experts_int8},
         {"w4afp8", &Reader::w4afp8},
@@ -529,9 +537,15 @@ class Reader {
     if (!width) refuse("config_groups.weights.num_bits", "a number of bits");
     const bool is_float = text(*weights, "type") == "float";
     const std::string strategy = text(*weights, "strategy");
-    const std::string format = text(group_config, "format") + text(json_, "format");
+    const std::string own = text(group_config, "format");
+    const std::string format = own.empty() ? text(json_, "format") : own;
+    if (format == "dense" || format == "fakequant") return std::nullopt;  // only calculated with
     const auto each = group(*weights);
     Stored stored{*width};
+    // These have a byte for each weight.
+    if (format == "int-quantized" || format == "float-quantized" || format == "naive-quantized") {
+      stored.bits = std::max(stored.bits, 8.0);
+    }
     if (strategy == "block") {
       const Json* block = find(*weights, "block_structure");
       const bool is_pair = block != nullptr && block->is_array() && block->size() == 2 &&
@@ -572,6 +586,9 @@ class Reader {
           linear = stored;
         } else if (target == "Embedding") {
           rules_.of(WeightKind::embedding) = stored;
+        } else {
+          rules_.not_counted +=
+              fmt::format("; what it says of {} is not modelled", printable(target));
         }
       }
     }
@@ -634,10 +651,23 @@ class Reader {
       for (const auto& [name, each] : layers->items()) add(name, of_quark(each));
     }
     const Json* all = find(json_, "global_quant_config");
-    const std::optional<Stored> stored = all == nullptr ? std::nullopt : of_quark(*all);
-    if (!stored) return false;
-    rules_.all_layers(*stored);
-    return true;
+    std::optional<Stored> stored = all == nullptr ? std::nullopt : of_quark(*all);
+    bool has_type = false;
+    if (const Json* types = find(json_, "layer_type_quant_config");
+        types != nullptr && types->is_object()) {
+      for (const auto& [name, each] : types->items()) {
+        if (name == "Linear" || name.ends_with(".Linear")) {
+          stored = of_quark(each);
+          has_type = true;
+        } else {
+          rules_.not_counted +=
+              fmt::format("; what it says of {} is not modelled", printable(name));
+        }
+      }
+    }
+    const bool is_empty = all == nullptr || (all->is_object() && all->empty());
+    if (stored) rules_.all_layers(*stored);
+    return stored || has_type || (is_empty && !rules_.rules.empty());
   }
 
   /// A scale and a zero point of 16 bits each.
@@ -750,7 +780,8 @@ std::string left_out(const Json& quantization) {
   if (has("kv_cache_scheme") || has("kv_cache_quant_algo")) {
     words += "; keys and values are not modelled as quantized";
   }
-  if (has("sparsity_config")) words += "; sparsity is not modelled";
+  const bool is_sparse = quantization.contains("format") && quantization["format"] == "marlin-24";
+  if (has("sparsity_config") || is_sparse) words += "; sparsity is not modelled";
   return words;
 }
 
@@ -793,6 +824,10 @@ WeightBits weight_bits_of(const Json& config, std::span<const WeightMatrix> matr
       fail("{}: key '{}.quant_method': it must be a text", origin, called);
     }
     method = (*quantization)["quant_method"].get<std::string>();
+    // Names in capitals are modelopt's algorithms; of methods there are none.
+    std::ranges::transform(method, method.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
   }
   // hf_quant_config.json, which modelopt writes beside config.json, has all one level deeper.
   const Json* inner =
@@ -801,6 +836,9 @@ WeightBits weight_bits_of(const Json& config, std::span<const WeightMatrix> matr
   if (inner->is_object() && inner->contains("quant_algo") && (*inner)["quant_algo"].is_string()) {
     algorithm = " " + (*inner)["quant_algo"].get<std::string>();
     if (method.empty()) method = "modelopt";
+  }
+  for (const char* key : {"load_in_4bit", "load_in_8bit"}) {  // as transformers takes it
+    if (method.empty() && quantization->contains(key)) method = "bitsandbytes";
   }
   if (method.empty() && quantization->contains("config_groups")) method = "compressed-tensors";
   if (method.empty() && quantization->contains("bits")) method = "mlx";
@@ -823,7 +861,8 @@ WeightBits weight_bits_of(const Json& config, std::span<const WeightMatrix> matr
   for (std::size_t kind = 0; kind < kWeightKinds; ++kind) {
     if (weights[kind] > 0) found.bits[kind] = bits[kind] / weights[kind];
   }
-  found.source = fmt::format("{}: {}{}", called, printable(words), left_out(*quantization));
+  found.source = fmt::format("{}: {}{}{}", called, printable(words), rules->not_counted,
+                             left_out(*quantization));
   return found;
 }
 

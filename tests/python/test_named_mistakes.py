@@ -152,6 +152,81 @@ def mxfp8(x, mistake=""):
     return micro(x, mistake, ml_dtypes.float8_e4m3fn, 8, 448.0)
 
 
+def fp8(x, mistake=""):
+    rows = rows_of(x.astype(F32), 128)
+    bounded = np.maximum(abs(rows).max(1), F32(1e-4))
+    products = np.clip(rows * (F32(448) / bounded)[:, None], -448, 448).astype(F32)
+    codes = products.astype(ml_dtypes.float8_e4m3fn)
+    if mistake == "toward zero":
+        above = abs(codes.astype(F32)) > abs(products)
+        codes = (codes.view(np.uint8) - above).astype(np.uint8).view(ml_dtypes.float8_e4m3fn)
+    values = codes.astype(F32) * (bounded * (F32(1) / F32(448)))[:, None]
+    values[~np.isfinite(rows).all(1)] = np.nan
+    return values.reshape(-1)[: len(x)].astype(x.dtype)
+
+
+def nvfp4(x, mistake=""):
+    rows = rows_of(x.astype(F32), 16)
+    finite = np.where(np.isfinite(rows), abs(rows), 0)
+    number = min(F32(2688) / finite.max(), F32(2.0**118)) if finite.max() > 0 and mistake != "number 1" else F32(1)
+    wanted = number * abs(rows).max(1) / F32(6)
+    stored = np.clip(wanted, 0, 448).astype(ml_dtypes.float8_e4m3fn)
+    if mistake == "scale up":
+        below = (stored.astype(F32) < wanted) & (wanted < 448)
+        stored = (stored.view(np.uint8) + below).astype(np.uint8).view(ml_dtypes.float8_e4m3fn)
+    scale = stored.astype(F32)
+    products = np.where((scale == 0)[:, None], 0, rows * (number / scale)[:, None]).astype(F32)
+    values = np.clip(products, -6, 6).astype(ml_dtypes.float4_e2m1fn).astype(F32) * (scale / number)[:, None]
+    values[~np.isfinite(rows).all(1)] = np.nan
+    return values.reshape(-1)[: len(x)].astype(x.dtype)
+
+
+def spikes(x, mistake=""):
+    """int2-g32-sr."""
+    n, values = len(x), []
+    for begin in range(0, n, CHUNK):
+        part = x[begin : begin + CHUNK].astype(F32)
+        rows = rows_of(part, 32)
+        inside = np.arange(rows.size).reshape(rows.shape) < len(part)
+        all_rows = np.arange(len(rows))
+        least, most = np.where(inside, rows, np.inf).argmin(1), np.where(inside, rows, -np.inf).argmax(1)
+        without = rows.copy()
+        without[all_rows, least] = without[all_rows, most] = 0
+        seen = without.copy()
+        if mistake == "maximum in scale":
+            seen[all_rows, most] = rows[all_rows, most]
+        low, high = np.where(inside, seen, np.inf).min(1), np.where(inside, seen, -np.inf).max(1)
+        scale, zero = bf16((high - low) / F32(3)) + F32(0), bf16(low) + F32(0)
+        inverse = F32(1) / scale
+        q = np.clip(np.rint((without - zero[:, None]) * inverse[:, None]), 0, 3)
+        decoded = zero[:, None] + np.where(np.isfinite(inverse)[:, None], q, 0) * scale[:, None]
+        largest = F32(ml_dtypes.finfo(x.dtype).max)
+        decoded = np.clip(decoded, -largest, largest).astype(x.dtype).astype(F32)
+        if mistake != "minimum lost":
+            decoded[all_rows, least] = rows[all_rows, least]
+        decoded[all_rows, np.maximum(most - 1, 0) if mistake == "maximum index" else most] = rows[all_rows, most]
+        decoded[~np.where(inside, np.isfinite(rows), True).all(1) | ~np.isfinite(scale) | ~np.isfinite(zero)] = np.nan
+        values.append(decoded.reshape(-1)[: len(part)])
+    return np.concatenate(values).astype(x.dtype)
+
+
+def quickreduce(x, mistake=""):
+    """qr-q4 in bf16."""
+    atoms = rows_of(x.astype(F32), 2048).reshape(-1, 32, 2).transpose(0, 2, 1).reshape(-1, 32)
+    high, low = atoms.max(1), atoms.min(1)
+    extreme = np.where(abs(high) >= abs(low) if mistake == "tie" else abs(high) > abs(low), high, low)
+    if mistake == "no sign":
+        extreme = abs(extreme)
+    extreme = np.where((extreme == 0) & np.signbit(atoms).any(1), F32(-0.0), extreme)  # -0 is below +0
+    d = bf16(extreme * F32(-1 / 8))
+    inverse = bf16(F32(1) / bf16(d + np.array(0x33D7, np.uint16).view(BF16).astype(F32)))
+    w = bf16(atoms * inverse[:, None])
+    q = np.where(np.isnan(w), -8, np.rint(np.clip(w, -8, 7))) + F32(0)  # no -0
+    values = bf16((np.maximum(q, -7) if mistake == "lowest unused" else q) * d[:, None])
+    values[~np.isfinite(atoms).all(1)] = np.nan
+    return values.reshape(-1, 2, 32).transpose(0, 2, 1).reshape(-1)[: len(x)].astype(x.dtype)
+
+
 def int4(x, mistake=""):
     return integer_values(x, 4, 32, mistake)
 
@@ -164,7 +239,10 @@ def plain(x, mistake=""):
     return x
 
 
-CODECS = {"int4-g32": (int4, 32), "mxfp4": (mxfp4, 32), "mxfp8-e4m3": (mxfp8, 32), "int8-g128-sym": (int8_symmetric, 128), "bf16": (plain, 1)}
+CODECS = {
+    "fp8-e4m3-g128": (fp8, 128), "nvfp4": (nvfp4, 16), "int2-g32-sr": (spikes, 32), "qr-q4": (quickreduce, 2048),
+    "int4-g32": (int4, 32), "mxfp4": (mxfp4, 32), "mxfp8-e4m3": (mxfp8, 32), "int8-g128-sym": (int8_symmetric, 128), "bf16": (plain, 1),
+}  # fmt: skip
 
 # ---------------------------------------------------------------- all-reduces
 
@@ -174,6 +252,7 @@ class TwoShot:
 
     def __init__(self, codec, mistake="", in_codec=False):
         self.trip, self.block = CODECS[codec]
+        self.begin = F32(-0.0) if codec.startswith("qr-") else F32(0)  # QuickReduce's sums begin with an addend
         self.mistake, self.in_codec = mistake, in_codec
         self.calls, self.kept = 0, None
 
@@ -232,10 +311,14 @@ class TwoShot:
             own = slice(bounds[owner], bounds[owner + 1])
             if own.start == own.stop:
                 continue
-            total = np.zeros(own.stop - own.start, F32)
+            total = np.full(own.stop - own.start, self.begin, F32)
             for r in self.order(owner, ranks):
                 raw = self.mistake == "rank 1 not encoded" and r == 1
-                part = given[r][own] if raw else self.through(given[r][own])
+                source = own
+                if self.mistake == "next part" and r == 1 and owner + 1 < ranks:
+                    behind = slice(bounds[owner + 1], bounds[owner + 2])
+                    source = behind if behind.stop - behind.start == own.stop - own.start else own
+                part = given[r][own] if raw else self.through(given[r][source])
                 total = total + part.astype(F32)
                 total = cut_off(total) if self.mistake == "sums cut off" else bf16(total)
             total = total.astype(dtype)
@@ -285,6 +368,16 @@ IN_ALL_REDUCES = [
     ("int4-g32", "stale in 40", False, "data of the call before, rank 1"),
     ("bf16", "swapped", False, "rank 2's data stand in the place of rank 1's"),
     ("bf16", "arrival", False, "order of arrival"),
+    ("int4-g32", "next part", False, "rank 1's data of the part behind the owner's"),
+    ("fp8-e4m3-g128", "toward zero", True, "codes are cut off toward zero"),
+    ("nvfp4", "scale up", True, "scales are rounded up"),
+    ("nvfp4", "number 1", True, "the message's scale is 1"),
+    ("int2-g32-sr", "maximum index", True, "the maximum's index is one too low"),
+    ("int2-g32-sr", "minimum lost", True, "the minimum is not put back"),
+    ("int2-g32-sr", "maximum in scale", True, "the scale knows the maximum that is reserved"),
+    ("qr-q4", "lowest unused", True, "the lowest code is not used"),
+    ("qr-q4", "no sign", True, "scales have no sign"),
+    ("qr-q4", "tie", True, "of extremes as large as each other the positive one gives the scale"),
 ]
 WIRES = [
     ("int6-g128", "planes", "planes stand in the reverse order"),
@@ -305,10 +398,97 @@ def test_all_reduces(codec, mistake, in_codec, words):
     assert words in "\n".join(report.findings), str(report)
 
 
+class StalePart(TwoShot):
+    """One rank's data of the call before, in the part of one owner."""
+
+    def run(self, tensors):
+        out = super().run(tensors)[0]
+        n, ranks = len(out), len(tensors)
+        old = self.kept[:n] if self.kept is not None else tensors[3]
+        own = slice(*self.bounds(n, ranks)[2:4])
+        if own.start < own.stop and len(old) == n:
+            given = [old if r == 3 else tensors[r] for r in range(ranks)]
+            total = np.zeros(own.stop - own.start, F32)
+            for each in given:
+                total = bf16(total + self.through(each[own]).astype(F32))
+            out[own] = self.through(total.astype(out.dtype))
+        self.kept = tensors[3].copy()
+        return [out.copy() for _ in tensors]
+
+
+def test_what_nans_hide_names_no_other_rank():
+    report = conformance.check(StalePart("int4-g32"), world_size=8, dtype="bf16", lengths=[100, 2049], claim="two_shot/int4-g32/native")
+    said = [finding for finding in report.findings if finding.startswith("data of the call before")]
+    assert said and all(finding.startswith("data of the call before, rank 3, ") for finding in said), str(report)
+
+
+def test_the_order_of_arrival_of_eight_encoded_contributions():
+    """What every rank adds, itself first, the others as they come."""
+    order = np.random.default_rng(5)
+
+    def one_shot(tensors):
+        wires, outs = [int4(each) for each in tensors], []
+        for me in range(len(tensors)):
+            total = np.zeros(len(tensors[0]), F32)
+            for r in [me, *order.permutation([r for r in range(len(tensors)) if r != me])]:
+                total = bf16(total + wires[r].astype(F32))
+            outs.append(total.astype(tensors[0].dtype))
+        return outs
+
+    report = conformance.check(one_shot, world_size=8, dtype="bf16", lengths=[100, 515], claim="one_shot/int4-g32/native")
+    assert "the order of arrival decides" in "\n".join(report.findings), str(report)
+
+
 @pytest.mark.parametrize("codec, mistake, words", WIRES)
 def test_wires(codec, mistake, words):
     bits, group = {"int6-g128": (6, 128), "int4-g32": (4, 32)}[codec]
     report = conformance.check_codec(lambda x: integer_wire(x, bits, group, mistake), None, codec, dtype="fp16")
+    assert not report.passed
+    assert any(words in finding for finding in report.findings), str(report)
+
+
+def moved(codec, move):
+    """An encoder whose wires are arlab's with their parts moved: of qr-q4 codes and scales of every atom, else of every chunk the
+    codes and the arrays behind them."""
+    sizes = {"int2-g32-sr": (2, 32, [2] * 6), "fp8-e4m3-g128": (8, 128, [4])}
+
+    def encode(x):
+        wire = np.asarray(arlab.encode(x, codec)).view(np.uint8).copy()
+        if codec == "qr-q4":
+            atoms = wire.reshape(-1, 1152)
+            return np.concatenate([part for atom in atoms for part in move(atom[:1024], atom[1024:].reshape(32, 2, 2))])
+        bits, group, widths = sizes[codec]
+        out, at = [], 0
+        for begin in range(0, len(x), CHUNK):
+            count = min(CHUNK, len(x) - begin)
+            parts = []
+            for size in [-(-count * bits // 8), *(-(-count // group) * width for width in widths)]:
+                parts.append(wire[at : at + size])
+                at += size
+            out += move(*parts)
+        return np.concatenate(out)
+
+    return encode
+
+
+def of_chunk(codes, scales, zeros, low, high, low_at, high_at):
+    begins = np.arange(len(low_at) // 2, dtype=np.uint16) * 32
+    return [codes, scales, zeros, low, high, *[(at.view(np.uint16) + begins).view(np.uint8) for at in (low_at, high_at)]]
+
+
+MOVED = [
+    ("qr-q4", lambda codes, scales: [codes >> 4 | codes << 4, scales.reshape(-1)], "the nibbles of every byte are exchanged"),
+    ("qr-q4", lambda codes, scales: [codes, scales[:, ::-1].reshape(-1)], "scales of even and of odd elements"),
+    ("qr-q4", lambda codes, scales: [codes.reshape(-1, 4)[:, ::-1].reshape(-1), scales.reshape(-1)], "a 32-bit word of codes"),
+    ("int2-g32-sr", lambda codes, *arrays: [codes, *arrays[2:], *arrays[:2]], "the arrays behind the codes stand in another order"),
+    ("int2-g32-sr", of_chunk, "indices count from the beginning of the wire chunk"),
+    ("fp8-e4m3-g128", lambda codes, scales: [codes, (1 / scales.view(F32)).view(np.uint8)], "scales are the reciprocals"),
+]
+
+
+@pytest.mark.parametrize("codec, move, words", MOVED)
+def test_moved(codec, move, words):
+    report = conformance.check_codec(moved(codec, move), None, codec, dtype="fp16")
     assert not report.passed
     assert any(words in finding for finding in report.findings), str(report)
 

@@ -396,6 +396,37 @@ TEST(Nccl, LinksOfSeveralWidthsAreSeveralLinks) {
   EXPECT_DOUBLE_EQ(below.link_type("upstream").bandwidth_gb_per_s.value, 24);
 }
 
+// As in virtual machines of clouds.
+TEST(Nccl, OfALinkWithoutLanesTheSpeedCounts) {
+  const auto gpu = [](int number) {
+    return pci_gpu(number, pcie("32.0 GT/s PCIe", 0),
+                   fmt::format("<gpu dev=\"{}\" sm=\"90\"/>", number - 1));
+  };
+  const Topology read = import_topology(system_of(gpu(1) + gpu(2)), "it", {});
+  ASSERT_EQ(read.link_types.size(), 1);
+  const Quantity rate = read.link_types.front().bandwidth_gb_per_s;
+  EXPECT_DOUBLE_EQ(rate.value, 48);
+  EXPECT_EQ(rate.source, Source::assumed);
+  EXPECT_NE(rate.note.find("16, as NCCL takes it"), std::string::npos) << rate.note;
+}
+
+TEST(Nccl, LinksWithoutACountAreRefused) {
+  const auto gpus = [](const char* link) {
+    return system_of(pci_gpu(1, pcie("32.0 GT/s PCIe", 16),
+                             fmt::format("<gpu dev=\"0\" sm=\"90\">{}</gpu>", link)) +
+                     pci_gpu(2, pcie("32.0 GT/s PCIe", 16), "<gpu dev=\"1\" sm=\"90\"/>"));
+  };
+  for (const auto& [link, lacks] :
+       {std::pair(R"(<nvlink target="0000:02:00.0" nlinks="18" tclass="0x030200"/>)", "count"),
+        std::pair(R"(<nvlink count="18"/>)", "target")}) {
+    EXPECT_NE(message_of([&] {
+                import_topology(gpus(link), "it", {});
+              }).find(fmt::format("GPU 0: nvlink has no {}", lacks)),
+              std::string::npos)
+        << link;
+  }
+}
+
 TEST(Nccl, ALinkAsleepIsNoPublishedRate) {
   const auto gpu = [](int number, const char* speed) {
     return pci_gpu(number, pcie(speed, 8),

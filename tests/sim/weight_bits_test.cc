@@ -165,6 +165,60 @@ TEST(WeightBits, CompressedTensorsAreThoseOfTheirGroups) {
               {8, (4.5 + 4.5 + 16) / 3});
 }
 
+TEST(WeightBits, CompressedTensorsHaveTheBitsOfTheirFormat) {
+  const auto format = [](const std::string& name, int bits) {
+    return fmt::format(
+        R"("quant_method": "compressed-tensors", "format": "{}", "ignore": ["lm_head"], "config_groups": {{
+           "group_0": {{"targets": ["Linear"], "weights": {{"num_bits": {}, "type": "int", "strategy": "tensor"}}}}}})",
+        name, bits);
+  };
+  // Weights that are only calculated with as if they were quantized.
+  for (const char* const name : {"dense", "fakequant"}) expect_bits(format(name, 4), {});
+  // A byte for each.
+  for (const char* const name : {"naive-quantized", "int-quantized", "float-quantized"}) {
+    expect_bits(format(name, 4), {8, 8});
+    expect_bits(format(name, 8), {8, 8});
+  }
+  expect_bits(format("pack-quantized", 4), {4, 4});
+  expect_bits(format("marlin-24", 4), {4, 4});
+  expect_contains(bits_with(format("marlin-24", 4)).source, "sparsity is not modelled");
+  // Of a group its own format counts.
+  expect_bits(
+      R"("quant_method": "compressed-tensors", "format": "mixed-precision", "ignore": ["lm_head"], "config_groups": {
+      "group_0": {"targets": ["re:.*mlp.*"], "format": "dense", "weights": {"num_bits": 4, "type": "int", "strategy": "tensor"}},
+      "group_1": {"targets": ["re:.*self_attn.*"], "format": "float-quantized", "weights": {"num_bits": 8, "type": "float", "strategy": "tensor"}}})",
+      {8, 16});
+}
+
+TEST(WeightBits, MethodsAreKnownAsReadersKnowThem) {
+  expect_bits(R"("load_in_4bit": true)", {4.5, 4.5});
+  expect_bits(R"("quant_method": "bitsandbytes_4bit", "load_in_4bit": true)", {4.5, 4.5});
+  expect_bits(R"("quant_method": "AWQ", "bits": 4, "group_size": 128)",
+              {4 + 20.0 / 128, 4 + 20.0 / 128});
+  expect_bits(R"("quant_method": "mxfp4", "dequantize": true)", {});
+  expect_contains(bits_with(R"("quant_method": "mxfp4", "dequantize": true)").source,
+                  "dequantized when it is read");
+}
+
+TEST(WeightBits, QuarkKnowsTypesOfLayersAndLayersAlone) {
+  const std::string fp4 =
+      R"({"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0"}})";
+  const std::string fp8 = R"({"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}})";
+  expect_bits(R"("quant_method": "quark", "exclude": ["lm_head"], "global_quant_config": )" + fp8 +
+                  R"(, "layer_type_quant_config": {"Linear": )" + fp4 + "}",
+              {4.25, 4.25});
+  expect_bits(
+      R"("quant_method": "quark", "global_quant_config": {}, "layer_quant_config": {"*mlp*": )" +
+          fp4 + "}",
+      {16, 4.25});
+  expect_contains(bits_with(R"("quant_method": "quark", "global_quant_config": {})").source,
+                  "'quark' is not modelled");
+  expect_contains(bits_with(R"("quant_method": "quark", "global_quant_config": )" + fp8 +
+                            R"(, "layer_type_quant_config": {"Conv1d": )" + fp4 + "}")
+                      .source,
+                  "what it says of Conv1d is not modelled");
+}
+
 TEST(WeightBits, WhatIsIgnoredStays) {
   const auto fp8 = [](const std::string& ignored) {
     return R"("quant_method": "fp8", )" + ignored;
@@ -247,6 +301,10 @@ TEST(WeightBits, WhatIsNotModelledIsSaid) {
                   "'modelopt NVFP9' is not modelled");
   expect_contains(bits_with(R"("quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8})").source,
                   "keys and values are not modelled as quantized");
+  expect_contains(bits_with(R"("quant_method": "compressed-tensors", "config_groups": {"group_0": {
+      "targets": ["LlamaMLP"], "weights": {"num_bits": 4, "type": "int", "strategy": "tensor"}}})")
+                      .source,
+                  "what it says of LlamaMLP is not modelled");
   const auto refused = [](const std::string& quantization, const std::string& part) {
     expect_contains(message_of([&] { bits_with(quantization); }), part);
   };

@@ -47,7 +47,7 @@ struct ExecuteOptions {
 /// What the codecs did to the values, over all encode ops of all ranks.
 struct ExecuteCounts {
   std::uint64_t encoded = 0;  ///< elements that went through an encode
-  std::uint64_t clamped = 0;  ///< of these, and of sums of codes, those that lay outside the code range
+  std::uint64_t clamped = 0;  ///< of these and of sums of codes: outside the code range
   std::uint64_t flushed = 0;  ///< elements of these that were not zero, and are after decoding
   WideCount sent_bytes = 0;   ///< of all sends, as long as wires have become
 };

@@ -101,8 +101,8 @@ LibraryChoice library_choice(const Device& device, Collective collective, Rank w
   }
   if (algorithm == nvls && !library.nvls) {
     fail(
-        "device '{}': no NVLS is known of it; that takes a section [library.nvls], and a switch with "
-        "multicast and reduction",
+        "device '{}': no NVLS is known of it; that takes a section [library.nvls], and a switch "
+        "with multicast and reduction",
         device.name);
   }
   if (!library.chooses_by_expectation() && algorithm != nvls) {

@@ -201,7 +201,7 @@ std::vector<Figure> approximations_of(std::span<const SimulationResult> results)
   return figures;
 }
 
-/// Of any size or collective, each once.
+/// Each reason once, whatever the size or collective.
 void add_new(std::vector<std::string>& reasons, const std::vector<std::string>& more) {
   for (const std::string& reason : more) {
     if (std::ranges::count(reasons, reason) == 0) reasons.push_back(reason);

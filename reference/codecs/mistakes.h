@@ -34,7 +34,7 @@ struct MistakenCodec {
   std::string mistake;  ///< "codes are cut off toward zero"
   CodecPtr codec;
 };
-/// What a codec with this mistake is: named after both, and not to be cut, since a block may depend on others of its message.
+/// Describes a codec with this mistake: it is named after both, and is not to be cut, since a block may depend on others of its message.
 CodecInfo info_with(const Codec& codec, const std::string& mistake);
 /// A codec with each mistake that can be made in it; none for codecs with a context, a state or wires of variable length. Their
 /// wires are none that the codec could read: they carry pieces of a message by themselves.

@@ -819,7 +819,7 @@ class ScaledSteps final : public Steps {
   }
   float number_of(const Variation& v, const Values& all) const override {
     const float number = number_of(all);
-    // Of -te it is the largest magnitude, which g is the reciprocal of.
+    // In -te formats it is the largest magnitude, and g is its reciprocal.
     const bool is_largest = number != 1 && number == largest_of(all);
     const auto times = [&](float factor) { return is_largest ? number / factor : number * factor; };
     switch (v.number) {

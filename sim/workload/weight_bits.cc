@@ -215,7 +215,7 @@ struct Rules {
   std::vector<Rule> rules = {};
   /// Of all that no rule fits, by kind.
   std::array<std::optional<Stored>, kWeightKinds> others = {};
-  /// What the file says of modules that nothing here knows, in words; empty if there is no such thing.
+  /// Names the modules in the file that nothing here knows; empty if there are none.
   std::string not_counted = {};
 
   std::optional<Stored>& of(WeightKind kind) { return others[static_cast<std::size_t>(kind)]; }

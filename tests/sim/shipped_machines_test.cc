@@ -1,4 +1,4 @@
-// What must hold on every machine that arlab carries, whatever its constants: what nobody measured is said.
+// Properties of every machine that arlab carries, whatever its constants: what nobody measured is said.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ Measurements published() {
   return read_measurements(std::filesystem::path(ARLAB_PUBLISHED) / "validation.toml");
 }
 
-/// What a run of a megabyte is said to be beyond.
+/// Names what a run of a megabyte extrapolates.
 std::vector<std::string> said(const Topology& t, bool library, const std::string& algorithm,
                               DType dtype) {
   const CollectiveRun run{.library = library,

@@ -875,7 +875,7 @@ TEST(Folding, TakesChunksThatDifferByATileForEqual) {
   }
 }
 
-/// Of random machines and sizes in worlds that are folded: as far off as is said.
+/// Random machines and sizes, in worlds that are folded: errors are as small as is said.
 TEST(Folding, IsOffByNoMoreThanItSaysWhereChunksDiffer) {
   std::mt19937_64 dice(20261129);
   const auto from_to = [&dice](double least, double most) {

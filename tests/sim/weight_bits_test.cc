@@ -182,7 +182,7 @@ TEST(WeightBits, CompressedTensorsHaveTheBitsOfTheirFormat) {
   expect_bits(format("pack-quantized", 4), {4, 4});
   expect_bits(format("marlin-24", 4), {4, 4});
   expect_contains(bits_with(format("marlin-24", 4)).source, "sparsity is not modelled");
-  // Of a group its own format counts.
+  // A group's own format counts, where it has one.
   expect_bits(
       R"("quant_method": "compressed-tensors", "format": "mixed-precision", "ignore": ["lm_head"], "config_groups": {
       "group_0": {"targets": ["re:.*mlp.*"], "format": "dense", "weights": {"num_bits": 4, "type": "int", "strategy": "tensor"}},

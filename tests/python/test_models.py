@@ -1012,10 +1012,12 @@ def test_fetch_without_a_home_is_one_line():
 
     refused(["smollm2"], {"HOME": ""})
     assert fetched(["--help"], {"HOME": ""}).stdout.startswith("usage: python -m arlab.fetch")
-    if subprocess.run([sys.executable, "-c", ""], user=54321 if os.geteuid() == 0 else None).returncode == 0:
-        refused(["smollm2"], {})
+    try:
         help_ = fetched(["--help"], {})
-        assert (help_.returncode, help_.stderr) == (0, "") and "FOLDER" in help_.stdout
+    except PermissionError:
+        return  # the interpreter stands in a folder that other users may not enter
+    assert (help_.returncode, help_.stderr) == (0, "") and "FOLDER" in help_.stdout
+    refused(["smollm2"], {})
 
 
 # ---------------------------------------------------------------- SmolLM2

@@ -357,15 +357,14 @@ class MistakenSum {
   }
 
   void two_shot(Bytes& out) {
-    const std::vector<std::size_t> bounds = part_bounds();
+    bounds_ = part_bounds();
     for (std::size_t owner = 0; owner < ranks_; ++owner) {
-      const std::size_t begin = bounds[owner];
-      const std::size_t count = bounds[owner + 1] - begin;
+      const std::size_t begin = bounds_[owner];
+      const std::size_t count = bounds_[owner + 1] - begin;
       if (count == 0) continue;
       const std::size_t from = row_.part_of ? row_.part_of(owner, ranks_) : owner;
-      if (bounds[from + 1] == bounds[from]) continue;
-      bounds_ = bounds;
-      const Part part = part_for(from, bounds[from], bounds[from + 1]);
+      if (bounds_[from + 1] == bounds_[from]) continue;
+      const Part part = part_for(from, bounds_[from], bounds_[from + 1]);
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         const bool keeps = rank == owner && way_.parts.sum.owner_keeps_sum;
         paste(out, rank, begin, count, keeps ? part.sum : part.result);

@@ -31,6 +31,8 @@ using Values = std::vector<float>;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kMostFloat = std::numeric_limits<float>::max();
+/// The largest element of nvfp4 with the largest scale of a block.
+constexpr float kNvFp4Range = 6.0f * 448;
 
 // ---------------------------------------------------------------- the rows
 
@@ -826,7 +828,7 @@ class ScaledSteps final : public Steps {
       case Number::own:
         break;
       case Number::one:
-        return is_largest ? 2688.0f : 1.0f;
+        return is_largest ? kNvFp4Range : 1.0f;
       case Number::of_256:
         return times(256.0f / 448);
       case Number::of_1:
@@ -947,7 +949,7 @@ class ScaledSteps final : public Steps {
     const float g =
         format_.rounding == NvFp4Rounding::nvidia || format_.rounding == NvFp4Rounding::vllm
             ? number
-            : 2688.0f / number;
+            : kNvFp4Range / number;
     const float exact = g * largest / 6.0f;
     f.scale = small_scale(v.scale, exact);
     const float used = v.exact_scale ? exact : f.scale;
@@ -1430,6 +1432,13 @@ struct ChunkParts {
   std::vector<Bytes> arrays;
 };
 
+/// In every whole word of so many bytes.
+void reverse_words(std::span<std::byte> bytes, std::size_t size) {
+  for (std::size_t at = 0; at + size <= bytes.size(); at += size) {
+    std::ranges::reverse(bytes.subspan(at, size));
+  }
+}
+
 void append(Bytes& wire, std::span<const std::byte> part) {
   wire.insert(wire.end(), part.begin(), part.end());
 }
@@ -1480,11 +1489,7 @@ std::vector<WireLayout> other_layouts(const CodecPtr& codec, DType dtype, std::s
       for (std::byte& each : codes) each = (each << 4) | (each >> 4);
     });
     const auto reversed_by = [](std::size_t size) {
-      return [size](Span codes, Span) {
-        for (std::size_t at = 0; at + size <= codes.size(); at += size) {
-          std::ranges::reverse(codes.subspan(at, size));
-        }
-      };
+      return [size](Span codes, Span) { reverse_words(codes, size); };
     };
     add("the bytes of a 16-bit word of codes stand in the reverse order", reversed_by(2));
     add("the bytes of a 32-bit word of codes stand in the reverse order", reversed_by(4));
@@ -1513,9 +1518,8 @@ std::vector<WireLayout> other_layouts(const CodecPtr& codec, DType dtype, std::s
     add("scales have the other sign", [](Span, Span scales) {
       for (std::size_t at = 1; at < scales.size(); at += 2) scales[at] ^= std::byte{0x80};
     });
-    add("scales have their bytes in the reverse order (big-endian)", [](Span, Span scales) {
-      for (std::size_t at = 0; at < scales.size(); at += 2) std::swap(scales[at], scales[at + 1]);
-    });
+    add("scales have their bytes in the reverse order (big-endian)",
+        [](Span, Span scales) { reverse_words(scales, 2); });
     Bytes first, behind_all, scales;
     for (std::size_t a = 0; a < atoms; ++a) {
       const auto atom = wire.subspan(a * bytes, bytes);
@@ -1731,10 +1735,7 @@ std::vector<WireLayout> other_layouts(const CodecPtr& codec, DType dtype, std::s
           append_all(made, chunk.planes);
           for (std::size_t k = 0; k < layout.arrays.size(); ++k) {
             Bytes array = chunk.arrays[k];
-            for (std::size_t at = 0; at < array.size(); at += layout.arrays[k]) {
-              std::reverse(array.begin() + static_cast<std::ptrdiff_t>(at),
-                           array.begin() + static_cast<std::ptrdiff_t>(at + layout.arrays[k]));
-            }
+            reverse_words(array, layout.arrays[k]);
             append(made, array);
           }
         });

@@ -79,7 +79,7 @@ struct CollectiveRun {
 CollectiveRun run_of(const SimulationResult& result);
 
 /// What the machine's constants were not fitted to, as far as its file says what they were; that no fit is
-/// of this machine, where none is.
+/// of this machine, where none is; and that a world is too large to tell unequal chunks apart.
 std::vector<Extrapolation> extrapolations_of(const Topology& topology, const CollectiveRun& run);
 
 /// In words.

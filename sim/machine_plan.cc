@@ -234,7 +234,8 @@ class ChoiceBySize {
     const std::uint64_t bytes = elements * size_of(plan_.dtype);
     return plan_.longest_way
                ? choice_across(topology_, plan_.collective, plan_.world_size, bytes, asked_)
-               : library_choice(topology_.device, plan_.collective, plan_.world_size, bytes, asked_);
+               : library_choice(topology_.device, plan_.collective, plan_.world_size, bytes,
+                                asked_);
   }
 
   /// Numbers of elements, beyond those of the plan, from which on the library chooses something else.

@@ -237,9 +237,8 @@ Plan nvls_plan(const ScheduleRequest& request, const Codecs& codecs, DType dtype
   }
   require_possible(nvls_algorithm(), request, library);
   RankPlanner planner(nvls_algorithm(), request, codecs, dtype, folded);
-  return planner.nvls(library
-                          ? nvls_chunks(planner.share(), dtype, *topology.device.library->nvls)
-                          : nvls_micro_chunks(planner.share(), request.options));
+  return planner.nvls(library ? nvls_chunks(planner.share(), dtype, *topology.device.library->nvls)
+                              : nvls_micro_chunks(planner.share(), request.options));
 }
 
 void require_plain(const Plan& plan) {

@@ -138,13 +138,11 @@ TEST(ShippedMachines, TheLibraryIsNeverSlowerForLess) {
     for (const std::string& name : names) {
       const Algorithm& algorithm = find_simulated_algorithm(name);
       simulated += expect_smaller_is_never_slower(
-          t, true, kMost,
-          [&](const ScheduleRequest&) -> const Algorithm& { return algorithm; });
+          t, true, kMost, [&](const ScheduleRequest&) -> const Algorithm& { return algorithm; });
     }
     simulated += expect_smaller_is_never_slower(
         t, true, kMost, [&](const ScheduleRequest& request) -> const Algorithm& {
-          return library_algorithm(request, *find_codec("fp16"), DType::fp16, t,
-                                   {.library = true});
+          return library_algorithm(request, *find_codec("fp16"), DType::fp16, t, {.library = true});
         });
   }
   EXPECT_GT(simulated, 25000u);

@@ -230,6 +230,10 @@ BoundField BoundField::one_by_one() && {
   relations.is_one_by_one = true;
   return std::move(*this);
 }
+BoundField BoundField::changes_no_result() && {
+  relations.changes_no_result = true;
+  return std::move(*this);
+}
 BoundField BoundField::required() && {
   relations.required = true;
   return std::move(*this);

@@ -117,12 +117,14 @@ struct BoundField {
     std::string place = {};     ///< what the command line calls it, which takes it without a name
     bool is_one_by_one =
         false;  ///< its texts may have commas: the command line takes it several times
+    bool changes_no_result = false;  ///< a flag that commands recorded with a result leave out
   } relations = {};
 
   // Each says more of a field.
   BoundField from(std::uint64_t low, std::uint64_t high) &&;
   BoundField among(std::vector<std::string> names) &&;  ///< the default is what the member holds
   BoundField one_by_one() &&;
+  BoundField changes_no_result() &&;
   BoundField required() &&;
   BoundField needs(std::string name) &&;
   BoundField excludes(std::string names) &&;

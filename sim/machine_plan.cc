@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "sim/device/kernel_model.h"
@@ -216,10 +217,66 @@ Plan plan_inside(const Algorithm& algorithm, const ScheduleRequest& request, con
   return plan;
 }
 
-}  // namespace
+/// What the library chooses for other sizes than that of a plan: where it would have chosen the plan's algorithm
+/// by itself, of all that it has, else of that one.
+class ChoiceBySize {
+ public:
+  ChoiceBySize(const Plan& plan, const Topology& topology, const SimulateOptions& options)
+      : plan_(plan), topology_(topology), asked_(plan.library->algorithm) {
+    const bool may_be_nvls =
+        options.sharing == Sharing::max_min && topology.device_overrides.empty();
+    if (asked_ == LibraryAlgorithm::program || !may_be_nvls) return;
+    const std::optional<LibraryAlgorithm> asked = std::exchange(asked_, std::nullopt);
+    if (of(plan.elements) != *plan.library) asked_ = asked;
+  }
 
-Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
-             DType dtype, const Topology& topology, const SimulateOptions& options) {
+  LibraryChoice of(std::uint64_t elements) const {
+    const std::uint64_t bytes = elements * size_of(plan_.dtype);
+    return plan_.longest_way
+               ? choice_across(topology_, plan_.collective, plan_.world_size, bytes, asked_)
+               : library_choice(topology_.device, plan_.collective, plan_.world_size, bytes,
+                                asked_);
+  }
+
+  /// Numbers of elements, beyond those of the plan, from which on the library chooses something else.
+  std::vector<std::uint64_t> changes() const {
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
+    std::vector<std::uint64_t> all;
+    std::uint64_t at = plan_.elements;
+    for (LibraryChoice choice = *plan_.library; at < kMost && choice != of(kMost);) {
+      const auto is_same = [&](std::uint64_t elements) { return of(elements) == choice; };
+      at = *std::ranges::partition_point(std::views::iota(at, kMost), is_same);
+      choice = of(at);
+      all.push_back(at);
+    }
+    return all;
+  }
+
+ private:
+  const Plan& plan_;
+  const Topology& topology_;
+  std::optional<LibraryAlgorithm> asked_;
+};
+
+/// The all-reduce that the library goes over to, where it chooses another one.
+const Algorithm& algorithm_of(const LibraryChoice& choice, const Algorithm& otherwise) {
+  if (otherwise.collective != Collective::all_reduce) return otherwise;
+  switch (choice.algorithm) {
+    case LibraryAlgorithm::nvls:
+      return nvls_algorithm();
+    case LibraryAlgorithm::ring:
+      return find_algorithm("ring");
+    case LibraryAlgorithm::tree:
+      return find_algorithm("tree");
+    case LibraryAlgorithm::exchange:
+    case LibraryAlgorithm::program:
+      return otherwise;
+  }
+  return otherwise;
+}
+
+Plan plan_of_size(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
+                  DType dtype, const Topology& topology, const SimulateOptions& options) {
   require_valid(topology, topology.name);
   require_room(request.world_size, algorithm.name, topology);
   const bool folds = may_fold(request, topology, options);
@@ -237,6 +294,23 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
   }
   if (is_nvls) return nvls_plan(request, codecs, dtype, topology, folds, false);
   return options.multicast ? with_multicast(one_copy()) : one_copy();
+}
+
+}  // namespace
+
+Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
+             DType dtype, const Topology& topology, const SimulateOptions& options) {
+  Plan plan = plan_of_size(algorithm, request, codecs, dtype, topology, options);
+  if (!plan.library) return plan;
+  const ChoiceBySize choice(plan, topology, options);
+  ScheduleRequest more = request;
+  for (const std::uint64_t elements : choice.changes()) {
+    // Collectives of slots have a multiple of the ranks.
+    more.elements = (elements + plan.world_size - 1) / plan.world_size * plan.world_size;
+    const Algorithm& other = algorithm_of(choice.of(elements), algorithm);
+    plan.of_more.push_back(plan_of_size(other, more, codecs, dtype, topology, options));
+  }
+  return plan;
 }
 
 Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& request,

@@ -132,6 +132,9 @@ struct Plan {
   /// library_plan() or plan_across().
   std::optional<LibraryChoice> library = std::nullopt;
   std::optional<LongestWay> longest_way = std::nullopt;  ///< made by plan_across()
+  /// Of the sizes beyond this one at which the library goes over to another choice: it takes no longer
+  /// than any of them.
+  std::vector<Plan> of_more = {};
   /// Copies of the schedule that run at once, see channels.h. Stages of different ones do not wait
   /// for each other, not even on the same rank.
   Rank channels = 1;

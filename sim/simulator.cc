@@ -85,6 +85,21 @@ void put_behind(const SimulationResult& agreement, SimulationResult& result) {
   result.busbw_gb_per_s *= share;
 }
 
+/// The same in less time, in all of its parts.
+void hasten(SimulationResult& result, Picoseconds latency) {
+  const double factor = static_cast<double>(latency) / static_cast<double>(result.latency);
+  LatencyBreakdown& parts = result.breakdown;
+  for (double* part : {&parts.launch_us, &parts.synchronisation_us, &parts.wire_us,
+                       &parts.contention_us, &parts.codec_us, &parts.release_us}) {
+    *part *= factor;
+  }
+  for (LinkClassUse& use : result.links) use.utilisation /= factor;
+  result.latency = latency;
+  result.latency_us = us_from_picoseconds(latency);
+  result.algbw_gb_per_s /= factor;
+  result.busbw_gb_per_s /= factor;
+}
+
 SimulationResult simulate_plan(const Plan& plan, const Topology& topology,
                                const SimulateOptions& options) {
   require_valid(topology, topology.name);
@@ -114,9 +129,13 @@ SimulationResult simulate_plan(const Plan& plan, const Topology& topology,
   const Job& job = jobs.add(plan);
   SimulationResult result = run(*job.plan, jobs, topology, options).front();
   result.collapses = collapses(topology, plan);
+  SimulateOptions alone = options;
+  alone.trace = nullptr;
+  for (const Plan& more : plan.of_more) {
+    const Picoseconds latency = simulate_plan(more, topology, alone).latency;
+    if (latency < result.latency) hasten(result, latency);
+  }
   if (plan.agreement != nullptr) {
-    SimulateOptions alone = options;
-    alone.trace = nullptr;
     put_behind(simulate_plan(*plan.agreement, topology, alone), result);
   }
   return result;

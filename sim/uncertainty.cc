@@ -10,6 +10,7 @@
 
 #include "reference/codecs/kernel_rules.h"
 #include "reference/dtype.h"
+#include "sim/machine_plan.h"
 #include "sim/topology/quantities.h"
 
 namespace arlab {
@@ -160,6 +161,9 @@ bool is_of_guessed_dtype(const Topology& topology, const CollectiveRun& run) {
 
 std::vector<Extrapolation> extrapolations_of(const Topology& topology, const CollectiveRun& run) {
   std::vector<Extrapolation> all;
+  if (!run.library && run.ranks > kMostRanksWithUnequalChunks) {
+    all.push_back({{}, 1, "chunks that differ by a tile count as equal"});
+  }
   const std::optional<FittedTo>* found = seen_of(topology, run);
   if (found == nullptr || !*found) {
     all.push_back({{},

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/plots.h"
@@ -24,13 +25,24 @@ namespace arlab::cli {
 
 namespace {
 thread_local bool wants_all = false;
+
+std::set<std::string, std::less<>> flags_that_change_no_result() {
+  std::set<std::string, std::less<>> flags;
+  for (const lab::Question& question : lab::questions()) {
+    for (const BoundField& each : question.ask().fields) {
+      if (each.relations.changes_no_result) flags.insert("--" + each.field.option());
+    }
+  }
+  return flags;
+}
+
 }  // namespace
 
 void take_command_line(int argc, const char* const* argv) {
+  const auto left_out = flags_that_change_no_result();
   std::string line = "arlab";
   for (int i = 1; i < argc; ++i) {
-    // It changes no result, and the same command given again computes everything.
-    if (std::string_view(argv[i]) != "--resume") line += " " + shell_quote(argv[i]);
+    if (!left_out.contains(std::string_view(argv[i]))) line += " " + shell_quote(argv[i]);
   }
   if (const Setup& setup = setup_of_command(); !setup.file.empty()) {
     line += " --setup " + shell_quote(setup.file);

@@ -137,17 +137,12 @@ struct ModelTimeRequest {
           .algorithm = reduces ? communication.algorithm : std::string(name_of(collective)),
           .codecs = {communication.codec->info().name},
           .dtype = step.dtype};
-      for (std::string& reason : reasons_of(extrapolations_of(t, run))) {
-        if (std::ranges::count(all, reason) == 0) all.push_back(std::move(reason));
-      }
+      add_new(all, reasons_of(extrapolations_of(t, run)));
     };
     if (operations.empty()) add(Collective::all_reduce, 0);
     for (const TimedOperation& each : operations) {
       const Operation& op = each.operation;
       if (op.kind == OperationKind::communication) add(op.collective, op.elements);
-    }
-    if (!communication.library && step.ranks > kMostRanksWithUnequalChunks) {
-      all.emplace_back("chunks that differ by a tile count as equal");
     }
     return all;
   }

@@ -609,10 +609,7 @@ struct SelectRequest {
                         .algorithm = best.algorithm->name,
                         .codecs = {best.codec_name},
                         .dtype = type};
-      std::vector<std::string> reasons = reasons_of(extrapolations_of(t, run));
-      if (!best.library && world_size > kMostRanksWithUnequalChunks) {
-        reasons.emplace_back("chunks that differ by a tile count as equal");
-      }
+      const std::vector<std::string> reasons = reasons_of(extrapolations_of(t, run));
       if (!reasons.empty()) result.shown_figures.emplace_back("extrapolated");
       result.figures.push_back(extrapolated_figure(reasons));
     }

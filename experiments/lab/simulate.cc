@@ -201,13 +201,6 @@ std::vector<Figure> approximations_of(std::span<const SimulationResult> results)
   return figures;
 }
 
-/// Each reason once, whatever the size or collective.
-void add_new(std::vector<std::string>& reasons, const std::vector<std::string>& more) {
-  for (const std::string& reason : more) {
-    if (std::ranges::count(reasons, reason) == 0) reasons.push_back(reason);
-  }
-}
-
 Table links_of(const SimulationResult& r) {
   Table table{{"link_class", "links", "bytes", "utilisation", "busiest"}, {}};
   for (const LinkClassUse& use : r.links) {
@@ -659,6 +652,12 @@ bool has_lists(const SimulateRequest& r) {
 
 }  // namespace
 
+void add_new(std::vector<std::string>& reasons, const std::vector<std::string>& more) {
+  for (const std::string& reason : more) {
+    if (std::ranges::count(reasons, reason) == 0) reasons.push_back(reason);
+  }
+}
+
 Figure extrapolated_figure(const std::vector<std::string>& reasons) {
   return {"extrapolated", reasons, "in what no fit and no measurement has seen the like",
           fmt::format("{}", fmt::join(reasons, "; "))};
@@ -1017,7 +1016,9 @@ struct DrawnSimulation : SimulateRequest {
 
 std::vector<BoundField> fields(DrawnSimulation& r) {
   return together(fields(static_cast<SimulateRequest&>(r)),
-                  {field("no_plots", &r.no_plots, "No .png beside the trace").needs("trace")});
+                  {field("no_plots", &r.no_plots, "No .png beside the trace")
+                       .needs("trace")
+                       .changes_no_result()});
 }
 
 }  // namespace

@@ -87,6 +87,9 @@ bool is_single(const SimulateRequest& request);
 /// One for each size.
 std::vector<Simulation> simulate_sizes(const SimulateRequest& request);
 
+/// Adds the reasons of another size or collective, each reason once.
+void add_new(std::vector<std::string>& reasons, const std::vector<std::string>& more);
+
 /// In what runs lie beyond what a fit or a measurement has seen.
 Figure extrapolated_figure(const std::vector<std::string>& reasons);
 

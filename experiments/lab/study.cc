@@ -502,11 +502,12 @@ struct StudyRequest {
 std::vector<BoundField> fields(StudyRequest& r) {
   return {field("file", &r.file, "The study (.toml)").by_place("FILE"),
           field("out", &r.out, "Folder for the results", "results/<study>"),
-          field("resume", &r.resume, "Keep the rows that an interrupted run has left"),
+          field("resume", &r.resume, "Keep the rows that an interrupted run has left")
+              .changes_no_result(),
           field("highlight", &r.highlight,
                 "Codecs or algorithms that stand out in plots, separated by commas", "none")
               .excludes("no_plots"),
-          field("no_plots", &r.no_plots, "Tables only, no PNG")};
+          field("no_plots", &r.no_plots, "Tables only, no PNG").changes_no_result()};
 }
 
 fs::path folder_of(const StudyRequest& options) {

@@ -141,7 +141,7 @@ std::vector<BoundField> fields(SweepRequest& r) {
        field("out", &r.out, "Folder for sweep.csv and the figures", "none"),
        field("highlight", &r.highlight,
              "Codecs or algorithms that stand out in figures, separated by commas", "none"),
-       field("no_plots", &r.no_plots, "The table only")});
+       field("no_plots", &r.no_plots, "The table only").changes_no_result()});
 }
 
 class SweepRun final : public Run {

@@ -287,8 +287,11 @@ std::size_t idle_last(std::vector<Free>& free, const Machines& machines,
 
 // ---- what is taken for a constant that the cells do not determine
 
-/// What one would say of it who had measured nothing: a microsecond, a factor of 1, no round number of bytes.
+/// What one would say of it who had measured nothing: what NCCL itself expects, a microsecond, a factor of 1, no round number
+/// of bytes.
 std::optional<double> unmeasured_guess(const std::string& key) {
+  static const Library nccl;
+  if (key == "library.ll128.fixed_us") return nccl.expected_ll128_us.value;
   if (key.ends_with("_us")) return 1;
   if (key.ends_with("_cost") || key.ends_with("_turns")) return 1;
   if (key.ends_with("_overlap")) return 2;

@@ -14,7 +14,9 @@ OwnKernelModel::OwnKernelModel(const Device& device, const Plan& plan, bool is_p
       chunk_(std::max(1.0, static_cast<double>(plan.largest_chunk))),
       tiles_(std::ceil(chunk_ / device.blocks->tile_elements.value)),
       outer_(operations_of(plan.codec, plan.cost, is_program)),
-      inner_(operations_of(plan.inner_codec, plan.inner_cost, is_program)) {}
+      inner_(operations_of(plan.inner_codec, plan.inner_cost, is_program)),
+      outer_tile_(in_a_tile(outer_)),
+      inner_tile_(in_a_tile(inner_)) {}
 
 OwnKernelModel::Operations OwnKernelModel::operations_of(const std::string& codec,
                                                          const CodecCost& cost,
@@ -38,6 +40,20 @@ OwnKernelModel::Operations OwnKernelModel::operations_of(const std::string& code
           known->cycles};
 }
 
+OwnKernelModel::Operations OwnKernelModel::in_a_tile(const Operations& codec) const {
+  const Operations plain = operations_of(std::string(name_of(plan_.dtype)), {}, false);
+  // Small messages are whole blocks, whatever a codec sends of an element on average.
+  double sent = 0;
+  double of_plain = 0;
+  for (const PlannedMessage& message : plan_.messages) {
+    sent += static_cast<double>(message.bytes);
+    of_plain += static_cast<double>(message.elements * size_of(plan_.dtype));
+  }
+  const double share = sent < of_plain ? sent / of_plain : 1;
+  return {std::max(codec.cycles * codec.encode, share * plain.cycles * plain.encode),
+          std::max(codec.cycles * codec.decode, share * plain.cycles * plain.decode)};
+}
+
 double OwnKernelModel::counted(const Operations& per_element, const CodecWork& work) const {
   const double decoded =
       device_.decode_cost.value * static_cast<double>(work.received + work.gathered) +
@@ -51,8 +67,7 @@ double OwnKernelModel::operations(const CodecCost& cost, const CodecWork& work) 
 }
 
 double OwnKernelModel::tile_operations(const Stage& stage) const {
-  return outer_.cycles * counted(outer_, stage.outer()) +
-         inner_.cycles * counted(inner_, stage.inner);
+  return counted(outer_tile_, stage.outer()) + counted(inner_tile_, stage.inner);
 }
 
 double OwnKernelModel::fixed_measure_us(bool) const { return device_.blocks->meet_us.value; }

@@ -3,7 +3,8 @@
 //
 //   blocks     m / tile_elements, at most `resident`; turns: tiles of a chunk for each of them
 //   operations instructions per element (Device::codecs; without, CodecCost), those of decoding what is received decode_cost
-//              times: times `slots` where blocks are many, times `cycles` in a tile's latency
+//              times: times `slots` where blocks are many, times `cycles` in a tile's latency; there at least
+//              what plain values of as many bytes of wire take, whose loads it waits for, too
 //
 // With flags, where a block does one piece of work after the other:
 //
@@ -52,11 +53,15 @@ class OwnKernelModel : public KernelModel {
     double cycles = 1;
   };
   Operations operations_of(const std::string& codec, const CodecCost& cost, bool is_program) const;
+  /// In the latency of a tile: it waits for what it loads, so at least as long as plain values of as many bytes.
+  Operations in_a_tile(const Operations& codec) const;
   double counted(const Operations& per_element, const CodecWork& work) const;
   double fixed_measure_us(bool of_sums) const override;
 
   Operations outer_;
   Operations inner_;
+  Operations outer_tile_;
+  Operations inner_tile_;
 };
 
 class FlagsKernel final : public OwnKernelModel {

@@ -1,6 +1,8 @@
 #include "sim/library/library_plan.h"
 
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "sim/device/library_choice.h"
 #include "sim/library/servers.h"
@@ -54,22 +56,21 @@ class RankPlanner {
   }
 
   /// Stage 2 i has part i of the own share added, stage 2 i + 1 spreads it.
-  Plan nvls(std::uint64_t parts) {
-    parts = std::clamp<std::uint64_t>(parts, 1, share_);
-    for (std::uint64_t i = 0; i < parts; ++i) {
-      const std::uint64_t elements = share_ * (i + 1) / parts - share_ * i / parts;
-      const auto step = static_cast<std::uint32_t>(i);
-      add_stage(step, 0);
-      add_message({.reach = Reach::reduction}, elements);
-      add_consumer(static_cast<StageId>(2 * i + 1));
-      add_stage(step + 1, 1);
-      add_message({.reach = Reach::multicast}, elements);
-      add_consumer(static_cast<StageId>(2 * parts));
+  Plan nvls(std::span<const std::uint64_t> parts) {
+    const auto count = static_cast<std::uint32_t>(parts.size());
+    for (std::uint32_t i = 0; i < count; ++i) {
+      add_stage(i, 0);
+      add_message({.reach = Reach::reduction}, parts[i]);
+      add_consumer(2 * i + 1);
+      add_stage(i + 1, 1);
+      add_message({.reach = Reach::multicast}, parts[i]);
+      add_consumer(2 * count);
     }
-    add_stage(static_cast<std::uint32_t>(parts + 1),
-              static_cast<std::uint32_t>(parts) * (ranks_ - 1));
+    add_stage(count + 1, count * (ranks_ - 1));
     return std::move(plan_);
   }
+
+  std::uint64_t share() const { return share_; }
 
  private:
   void add_stage(std::uint32_t step, std::uint32_t awaited) {
@@ -102,11 +103,23 @@ class RankPlanner {
   std::uint64_t share_;  ///< elements of a rank's; of all ranks the largest
 };
 
-std::uint64_t nvls_parts(const ScheduleRequest& request, DType dtype, const Device& device,
-                         bool library) {
-  if (!library) return integer_of(nvls_algorithm().options.front(), request.options);
-  const double share = static_cast<double>(request.elements * size_of(dtype)) / request.world_size;
-  return static_cast<std::uint64_t>(std::ceil(share / device.library->nvls->chunk_bytes.value));
+/// Elements of each part of a share: of the library's chunks, and what is left.
+std::vector<std::uint64_t> nvls_chunks(std::uint64_t share, DType dtype, const LibraryNvls& nvls) {
+  const double elements = nvls.chunk_bytes.value / static_cast<double>(size_of(dtype));
+  const auto chunk = static_cast<std::uint64_t>(std::max(1.0, elements));
+  std::vector<std::uint64_t> parts(share / chunk, chunk);
+  if (share % chunk > 0) parts.push_back(share % chunk);
+  return parts;
+}
+
+/// The same of a kernel's micro-chunks, which differ by an element.
+std::vector<std::uint64_t> nvls_micro_chunks(std::uint64_t share, const FieldValues& options) {
+  const std::uint64_t asked = integer_of(nvls_algorithm().options.front(), options);
+  std::vector<std::uint64_t> parts(std::clamp<std::uint64_t>(asked, 1, share));
+  for (std::uint64_t i = 0; i < parts.size(); ++i) {
+    parts[i] = share * (i + 1) / parts.size() - share * i / parts.size();
+  }
+  return parts;
 }
 
 }  // namespace
@@ -224,7 +237,8 @@ Plan nvls_plan(const ScheduleRequest& request, const Codecs& codecs, DType dtype
   }
   require_possible(nvls_algorithm(), request, library);
   RankPlanner planner(nvls_algorithm(), request, codecs, dtype, folded);
-  return planner.nvls(nvls_parts(request, dtype, topology.device, library));
+  return planner.nvls(library ? nvls_chunks(planner.share(), dtype, *topology.device.library->nvls)
+                              : nvls_micro_chunks(planner.share(), request.options));
 }
 
 void require_plain(const Plan& plan) {

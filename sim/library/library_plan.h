@@ -4,7 +4,7 @@
 //   ring      S steps, of which each passes one share of n on; then what remains in local memory:
 //             the last share of an all-reduce is copied (2 passes), that of a reduce-scatter is
 //             added to the rank's own (3), an all-gather also copies the rank's own (4)
-//   NVLS      every rank has the switch add its share, part by part (LibraryNvls::chunk_bytes), and
+//   NVLS      every rank has the switch add its share, chunk by chunk (LibraryNvls::chunk_bytes), and
 //             spreads the sum of one part while the next one is added
 //   exchange  all shares at once; the rank's own is copied
 //

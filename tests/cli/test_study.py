@@ -264,7 +264,7 @@ def test_resume_with_nothing_there(folder):
     study("tiny.toml --out out --resume", folder)
     assert len(table_of(folder / "out/results.csv")) == POINTS
     # The command that makes this file again, whatever is there.
-    assert "# command: arlab study tiny.toml --out out --no-plots\n" in (folder / "out/results.csv").read_text()
+    assert "# command: arlab study tiny.toml --out out\n" in (folder / "out/results.csv").read_text()
 
 
 @pytest.mark.parametrize(
@@ -588,7 +588,7 @@ def test_a_path_that_is_no_text(folder):
     )
     assert result.returncode == 0, result
     comments, _ = rows_of(folder / "out/results.csv")
-    assert comments[1] == "# command: arlab study $'\\xff.toml' --out out --no-plots\n"
+    assert comments[1] == "# command: arlab study $'\\xff.toml' --out out\n"
 
 
 def test_unreadable_and_strange_files_are_one_line(folder):

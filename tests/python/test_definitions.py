@@ -178,16 +178,16 @@ def test_codebooks_algorithms_and_the_file_count(folder, codecs, algorithms, old
 
 def test_the_command_has_every_option(folder):
     run(*STUDIES)
-    assert comments()[1] == "# command: arlab study own.toml --out out --no-plots --setup setup.py"
+    assert comments()[1] == "# command: arlab study own.toml --out out --setup setup.py"
     run("study", "own.toml", "--setup=setup.py", "--out", "out", "--no-plots", "--workers", "1")
-    assert comments()[1] == "# command: arlab study own.toml --setup=setup.py --out out --no-plots --workers 1"
+    assert comments()[1] == "# command: arlab study own.toml --setup=setup.py --out out --workers 1"
     run("report", "out", "--out", "page")
     assert "--setup=setup.py" in Path("page/report.md").read_text()
     run("sweep", "--topology", "full:2", "--codec", "own0", "--bytes", "1M", "--setup", "setup.py", "--out", "swept", "--no-plots")
-    assert Path("swept/sweep.csv").read_text().splitlines()[1].endswith("--no-plots --setup setup.py")
+    assert Path("swept/sweep.csv").read_text().splitlines()[1].endswith("--out swept --setup setup.py")
     write_study(["qr-q4"])
     arlab.study("own.toml", out=Path("python"), resume=True)
-    # `resume` changes no result: the same call without it computes everything again.
+    # Flags that change no result are left out: the same call without `resume` computes everything again.
     assert comments("python")[1] == "# command: arlab.study(file='own.toml', out='python')"
 
 

@@ -324,6 +324,26 @@ TEST(KernelModel, InstructionsCostWhatWasMeasured) {
                    4 * 0.5 * 7 * device.codec_tile_us_per_op.value);
 }
 
+/// An instruction for each of eight elements, of plain values in 40 cycles: a codec that sends as many bytes waits as long for
+/// what it loads, and one that sends half of them at least half as long.
+TEST(KernelModel, ATileOfACodecWaitsForWhatItLoads) {
+  Device device = round_device();
+  device.blocks = blocks_of(1e6, 1);
+  device.codecs = {{"mine", {8, 8}, {8, 8}, 1, 3}, {"bf16", {8, 8}, {8, 8}, 1, 40}};
+  const auto cycles_of = [&](const char* codec, std::uint64_t bytes) {
+    Plan plan = plan_with(1, 10000, {.encode_ops_per_element = 1}, bytes);
+    plan.codec = codec;
+    plan.dtype = DType::bf16;
+    return make_kernel_model(device, plan)->cost_of(plan.stages[0]).first_tile_us /
+           device.codec_tile_us_per_op.value;
+  };
+  EXPECT_DOUBLE_EQ(cycles_of("bf16", 20000), 40);
+  EXPECT_DOUBLE_EQ(cycles_of("mine", 30000), 40);
+  EXPECT_DOUBLE_EQ(cycles_of("mine", 20000), 40);
+  EXPECT_DOUBLE_EQ(cycles_of("mine", 10000), 20);
+  EXPECT_DOUBLE_EQ(cycles_of("mine", 1000), 3);
+}
+
 /// A kernel that measures meets once before the input is encoded, and once before sums are.
 TEST(KernelModel, AScaleOfTheMessageIsMeasuredFirst) {
   Device device = round_device();

@@ -81,7 +81,7 @@ TEST(Nccl, TakesTheTimesWorkedOutByHand) {
   EXPECT_NEAR(run(t, "ring", 2000000).latency_us, 10 + 6 * (1 + 500000e-3 / 8), close);
   // LL exchanges with three peers, which share half of the port; with one, 2 GB/s.
   EXPECT_NEAR(run(t, "all_to_all", 65536).latency_us, 2 + 1 + 3 * 16384e-3 / 5, close);
-  EXPECT_NEAR(run(nccl_machine(2), "all_to_all", 65536).latency_us, 2 + 1 + 32768e-3 / 2, close);
+  EXPECT_NEAR(run(nccl_machine(2), "all_to_all", 4096).latency_us, 2 + 1 + 2048e-3 / 2, close);
 
   // Local memory: 2 passes over the share of 2 MB, in an all-gather 4, in a reduce-scatter 3.
   Topology slow = t;
@@ -94,14 +94,38 @@ TEST(Nccl, TakesTheTimesWorkedOutByHand) {
   }
 }
 
+TEST(Nccl, IsNeverSlowerForLess) {
+  const Topology t = nccl_machine(2);
+  // By LL 64 KiB would take 2 + 1 + 32768e-3 / 2 = 19.4 us. The least that goes by Simple, 32770 bytes to the
+  // peer, takes 10.3.
+  const double more_us = 6 + 32770e-4 + 1 + 2 * drift(32770);
+  EXPECT_NEAR(run(t, "all_to_all", 65540).latency_us, more_us, 1e-5);
+  const SimulationResult r = run(t, "all_to_all", 65536);
+  EXPECT_NEAR(r.latency_us, more_us, 1e-5);
+  // All else is its own.
+  EXPECT_EQ(describe(*r.library), "sends and receives, LL");
+  EXPECT_EQ(r.wire_bytes, WideCount{65536});
+  EXPECT_NEAR(r.algbw_gb_per_s, 65.536 / more_us, 1e-5);
+  EXPECT_NEAR(r.busbw_gb_per_s, 32.768 / more_us, 1e-5);
+  // Of the 19.4 us the start took 2. LL leaves half of a port: 32768 bytes are 6.6 us.
+  EXPECT_NEAR(r.breakdown.launch_us, 2 * more_us / 19.384, 1e-5);
+  EXPECT_NEAR(r.links.front().utilisation, 32768e-3 / 5 / more_us, 1e-5);
+}
+
 TEST(Nccl, NvlsAddsOnePartWhileItSpreadsTheOther) {
   const Topology t = nccl_machine(4);
   const SimulationResult r = run(t, "nvls", 8000000);
-  // Two parts of 1 MB of each share. To be added they count twice, at an efficiency of a half, and
-  // leave every port four times: 800 us for the first. Then the second part, of which 2500 bytes have
-  // come before the first is there, and the sum of the first share the port as five: 500 us for
-  // what is spread, 399 for what is left of the other; 300 us for the last, into every port thrice.
-  EXPECT_NEAR(r.latency_us, 7 + 800 + 1 + 500 + 399 + 1 + 300 + 1 + drift(4e6), 1e-5);
+  // Of each share a chunk of 1 MiB, and the 951424 bytes that are left. To be added they count twice, at an
+  // efficiency of a half, and leave every port four times: 2500 bytes/us. Then what is left, of which
+  // 2500 bytes have come before the chunk is there, and the sum of the chunk share the port as five,
+  // 2000 bytes/us each; what is spread last goes into every port thrice.
+  const double chunk = 1048576;
+  const double left = 951424;
+  const double spread_us = chunk / 2000;
+  const double added_us = (2 * left - 2500 - 2000 * spread_us) / 2500;
+  EXPECT_NEAR(r.latency_us,
+              7 + 2 * chunk / 2500 + 1 + spread_us + added_us + 1 + 3 * left / 1e4 + 1 + drift(4e6),
+              1e-5);
   // Out of every port: what four ranks add up, and one share; into it: one share and three.
   for (const LinkClassUse& use : r.links) {
     EXPECT_EQ(use.bytes, WideCount{use.link_class == "port_out" ? 40000000u : 32000000u})

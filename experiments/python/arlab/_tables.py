@@ -27,7 +27,7 @@ def ask(question: str, given: dict[str, Any], progress: Callable[[str], Any] | N
 def call_of(question: str, given: dict[str, Any], *more: str) -> str:
     """How Python has asked, on one line, for files of results."""
     said = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-    silent = ("no_plots", "plot", "resume")  # these change no result
+    silent = {field["name"] for field in _arlab.fields(question) if field["changes_no_result"]}
     words = [f"{name}={value!r}" for name, value in said.items() if value is not None and name not in silent]
     return f"arlab.{question.replace('model ', 'models.')}({', '.join([*words, *more])})"
 

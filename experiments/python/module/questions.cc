@@ -73,6 +73,7 @@ void define_questions(nb::module_& module) {
     for (const BoundField& each : lab::question_named(question).ask().fields) {
       nb::dict about = description(each.field, each.get());
       about["required"] = each.relations.required;
+      about["changes_no_result"] = each.relations.changes_no_result;
       about["of_algorithm"] = std::holds_alternative<FieldValues*>(each.member);
       all.append(about);
     }

@@ -149,6 +149,7 @@ struct ModelTimeRequest {
     if (!communication.library && step.ranks > kMostRanksWithUnequalChunks) {
       all.emplace_back("chunks that differ by a tile count as equal");
     }
+    if (communication.codec->info().has_variable_wire) all.emplace_back(kLongestWires);
     return all;
   }
 

@@ -242,7 +242,7 @@ def test_a_wire_that_data_decide_has_the_time_of_its_length(tmp_path):
     assert gaussian["latency_us"] == ok_json(f"{simulated} --wire-bits {gaussian['wire_bits_per_element']!r}", tmp_path)["latency_us"]
     assert "at most" in ok(simulated, tmp_path)
     longest = "wires of variable length are as long as they can be"
-    layers = "model time --model llama-3-8b --topology full:4 --codec"
+    layers = "model time --model llama-3-8b --topology h200-4 --codec"
     for command in (simulated, f"{layers} lossless-e3-g64"):
         assert longest in ok_json(command, tmp_path)["extrapolated"]
     for command in (f"{simulated} --wire-bits 12", f"{layers} qr-q4"):

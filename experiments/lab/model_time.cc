@@ -144,6 +144,7 @@ struct ModelTimeRequest {
       const Operation& op = each.operation;
       if (op.kind == OperationKind::communication) add(op.collective, op.elements);
     }
+    if (communication.codec->info().has_variable_wire) all.emplace_back(kLongestWires);
     return all;
   }
 

@@ -404,6 +404,7 @@ struct Simulation::State {
     std::vector<Extrapolation> all = extrapolations_of(*topology, run_without_options());
     if (request.multicast) all.push_back({{}, 1, "no run with --multicast was measured"});
     if (request.skew) all.push_back({{}, 1, "no run with --skew was measured"});
+    if (is_at_most()) all.push_back({{}, 1, kLongestWires});
     return all;
   }
 

@@ -41,6 +41,9 @@ struct SimulateRequest {
 };
 std::vector<BoundField> fields(SimulateRequest& request);
 
+/// What extrapolated() says of codecs whose wires the data make, where nobody says how long they became.
+inline constexpr const char* kLongestWires = "wires of variable length are as long as they can be";
+
 /// One collective of one size that has been simulated, and what else can be asked of it. Copies share all of it.
 class Simulation {
  public:

@@ -241,6 +241,12 @@ def test_a_wire_that_data_decide_has_the_time_of_its_length(tmp_path):
     simulated = "simulate --topology full:4 --algorithm two_shot --codec lossless-e3-g64 --dtype bf16 --bytes 64M"
     assert gaussian["latency_us"] == ok_json(f"{simulated} --wire-bits {gaussian['wire_bits_per_element']!r}", tmp_path)["latency_us"]
     assert "at most" in ok(simulated, tmp_path)
+    longest = "wires of variable length are as long as they can be"
+    layers = "model time --model llama-3-8b --topology h200-4 --codec"
+    for command in (simulated, f"{layers} lossless-e3-g64"):
+        assert longest in ok_json(command, tmp_path)["extrapolated"]
+    for command in (f"{simulated} --wire-bits 12", f"{layers} qr-q4"):
+        assert longest not in ok_json(command, tmp_path)["extrapolated"]
     reduced = ok_json("reduce --algorithm two_shot --codec lossless-e3-g64 --dtype bf16 --ranks 4 --elements 12288 --synthetic gaussian:sigma=1,seed=3", tmp_path)
     assert gaussian["wire_bits_per_element"] == pytest.approx(reduced["wire_bits_per_element"], rel=0.01)
 

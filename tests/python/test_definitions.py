@@ -691,6 +691,7 @@ def test_what_was_meant_comes_first():
         (lambda: arlab.all_reduce(x, codec="int4g32"), "unknown codec 'int4g32': did you mean 'int4-g32'"),
         (lambda: arlab.all_reduce(x, algorithm="twoshot"), "unknown algorithm 'twoshot': did you mean 'two_shot'? known are "),
         (lambda: arlab.Ring(forwrd="x"), "unknown option 'forwrd': did you mean 'forward'? known are "),
+        (lambda: arlab.select(topology="h200-8", min_sqnr=20), "unknown option 'min_sqnr': did you mean 'min_sqnr_db'? known are "),
         (lambda: arlab.Ring(own="exakt"), "did you mean 'exact'? allowed are "),
         (lambda: arlab.simulate(topology="h200_9", algorithm="ring", codec="fp16", bytes="1M"), "unknown topology 'h200_9': did you mean 'h200-"),
         (lambda: arlab.models.time("llama3-8b", topology="h200-8"), "unknown model 'llama3-8b': did you mean 'llama-3-8b'? known are "),

@@ -70,7 +70,8 @@ def asks(question: str, **fields: str) -> Callable[[Function], Function]:
         @functools.wraps(function)
         def ask(*positional: Any, **given: Any) -> Any:
             for name in words_of_the_program & given.keys():
-                raise ArgumentError(f"unknown option '{name}': known are {', '.join(signature.parameters)}")
+                here = f"did you mean '{called[name]}'? " if name in called else ""
+                raise ArgumentError(f"unknown option '{name}': {here}known are {', '.join(signature.parameters)}")
             return function(*positional, **given)
 
         ask.__signature__ = signature  # type: ignore[attr-defined]

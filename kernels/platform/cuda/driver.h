@@ -140,7 +140,6 @@ struct Resource {
   X(cuModuleLoadData, (Module * module, const void* image))                                 \
   X(cuModuleUnload, (Module module))                                                        \
   X(cuModuleGetFunction, (Function * function, Module module, const char* name))            \
-  X(cuFuncLoad, (Function function))                                                        \
   X(cuFuncGetAttribute, (int* value, FunctionAttribute attribute, Function function))       \
   X(cuFuncSetAttribute, (Function function, FunctionAttribute attribute, int value))        \
   X(cuLaunchKernelEx,                                                                       \
@@ -148,6 +147,7 @@ struct Resource {
 
 /// What drivers before CUDA 12.4 lack: null there.
 #define ARLAB_DRIVER_FUNCTIONS_OF_12_4(X)                                                     \
+  X(cuFuncLoad, (Function function))                                                          \
   X(cuDeviceGetDevResource, (Device device, Resource * resource, ResourceType type))          \
   X(cuDevSmResourceSplitByCount, (Resource * parts, unsigned* count, const Resource* whole,   \
                                   Resource* rest, unsigned flags, unsigned least))            \

@@ -21,6 +21,8 @@
 #include "kernels/platform/cuda/device.h"
 #elif defined(__HIP__)
 #include "kernels/platform/device_hip.h"
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+#include "kernels/platform/cuda/driver/device_declarations.h"
 #endif
 #if defined(__HIP_PLATFORM_HOST__)
 #include "reference/formats/fp8.h"
@@ -327,20 +329,20 @@ inline std::uint32_t multiply_half2(std::uint32_t a, std::uint32_t b) {
 #endif
 
 /// The larger, or smaller, as signed or unsigned 16-bit integers.
-ARLAB_DEVICE std::uint32_t max_s16x2(std::uint32_t a, std::uint32_t b) {
+ARLAB_DEVICE std::uint32_t max_s16x2(std::uint32_t a, [[maybe_unused]] std::uint32_t b) {
 #if defined(__HIP_PLATFORM_AMD__)
   return ARLAB_AMD_SELECT(NativeShort2, __builtin_elementwise_max, a, b);
 #elif defined(__CUDA_ARCH__)
   return __vmaxs2(a, b);
 #elif defined(__HIP_PLATFORM_NVIDIA__)
-  return a;  // nvcc's pass for the host: parsed, never run
+  return a;  // for the host's compiler: parsed, never run
 #else
   return for_both(a, b, [](std::uint16_t x, std::uint16_t y) {
     return static_cast<std::int16_t>(x) > static_cast<std::int16_t>(y) ? x : y;
   });
 #endif
 }
-ARLAB_DEVICE std::uint32_t min_s16x2(std::uint32_t a, std::uint32_t b) {
+ARLAB_DEVICE std::uint32_t min_s16x2(std::uint32_t a, [[maybe_unused]] std::uint32_t b) {
 #if defined(__HIP_PLATFORM_AMD__)
   return ARLAB_AMD_SELECT(NativeShort2, __builtin_elementwise_min, a, b);
 #elif defined(__CUDA_ARCH__)
@@ -353,7 +355,7 @@ ARLAB_DEVICE std::uint32_t min_s16x2(std::uint32_t a, std::uint32_t b) {
   });
 #endif
 }
-ARLAB_DEVICE std::uint32_t max_u16x2(std::uint32_t a, std::uint32_t b) {
+ARLAB_DEVICE std::uint32_t max_u16x2(std::uint32_t a, [[maybe_unused]] std::uint32_t b) {
 #if defined(__HIP_PLATFORM_AMD__)
   return ARLAB_AMD_SELECT(NativeUshort2, __builtin_elementwise_max, a, b);
 #elif defined(__CUDA_ARCH__)

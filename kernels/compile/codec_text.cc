@@ -32,69 +32,62 @@ std::string value_of(const NvFp4Blocks& p) {
 
 // ---- types
 
-constexpr const char* kAnyBit = "kernels/codecs/anybit.h";
-constexpr const char* kTwoPass = "kernels/codecs/two_pass.h";
-constexpr const char* kMessageScale = "kernels/codecs/message_scale.h";
-
 bool has_16_bits(DType dtype) { return size_of(dtype) == 2; }
 
-CodecText text(PlainChoice, DType) { return {"kernels/codecs/plain.h", "Plain<Element>", "{}"}; }
+CodecText text(PlainChoice, DType) { return {"Plain<Element>", "{}"}; }
 
 CodecText text(QuickReduceChoice choice, DType) {
   constexpr std::string_view kNames[] = {"QFp8", "Q8", "Q6", "Q4", "Q3", "QFp4"};
-  return {"kernels/codecs/quickreduce.h",
-          fmt::format("QuickReduce<{}, Element>", kNames[number(choice)]), "{}"};
+  return {fmt::format("QuickReduce<{}, Element>", kNames[number(choice)]), "{}"};
 }
 
 CodecText text(const AnyBitParameters& p, DType dtype) {
   const std::string value = fmt::format("({})", value_of(p));
-  if (!has_16_bits(dtype)) return {kAnyBit, "AnyBit<Element>", value};
+  if (!has_16_bits(dtype)) return {"AnyBit<Element>", value};
   const bool is_fixed = p.group.log2 >= 5 && !p.symmetric && !p.hadamard;
   if (is_fixed && p.spikes != Spikes::integer_scale) {
-    return {kAnyBit,
-            fmt::format("AnyBit<Element, FixedAnyBit<{}, {}, Spikes({})>>", p.bits, p.group.log2,
+    return {fmt::format("AnyBit<Element, FixedAnyBit<{}, {}, Spikes({})>>", p.bits, p.group.log2,
                         number(p.spikes)),
             "{}"};
   }
-  return {kAnyBit,
-          fmt::format("AnyBit<Element, AnyBitOf<AnyBitKind({}), {}>>", number(kind_of(p)), p.bits),
+  return {fmt::format("AnyBit<Element, AnyBitOf<AnyBitKind({}), {}>>", number(kind_of(p)), p.bits),
           value};
 }
 
 CodecText text(const Mx& format, DType) {
   const std::string type = fmt::format("MxOf<FixedMinifloat<{}, {}>>", format.element().exponent_bits,
                                        format.element().mantissa_bits);
-  return {"kernels/codecs/formats.h", fmt::format("Scaled<{}, Element>", type),
+  return {fmt::format("Scaled<{}, Element>", type),
           fmt::format("({}{{{{}}, ExponentRule({})}})", type, number(format.rule))};
 }
 CodecText text(const MxInt8&, DType) {
-  return {"kernels/codecs/formats.h", "Scaled<MxInt8, Element>", "(MxInt8{})"};
+  return {"Scaled<MxInt8, Element>", "(MxInt8{})"};
 }
 CodecText text(const Fp8Blocks<128>& format, DType) {
-  return {"kernels/codecs/formats.h", "Scaled<Fp8Blocks<128>, Element>",
+  return {"Scaled<Fp8Blocks<128>, Element>",
           fmt::format("(Fp8Blocks<128>{{{}, {}}})", format.torch, format.stochastic)};
 }
 
 CodecText text(const LogFmtParameters& p, DType dtype) {
-  return {"kernels/codecs/logfmt.h",
-          has_16_bits(dtype) ? fmt::format("LogFmtOf<Element, {}>", p.bits) : "LogFmt<Element>",
+  return {has_16_bits(dtype) ? fmt::format("LogFmtOf<Element, {}>", p.bits) : "LogFmt<Element>",
           fmt::format("(LogFmtParameters{{{{{}}}, {{{}}}}})", p.bits, p.group.log2)};
 }
 
-CodecText text(const FormatChoice& format, DType dtype) { return format->text(dtype); }
+/// Formats launch their own kernels.
+CodecText text(const FormatChoice&, DType) { return {}; }
 
 CodecText text(const TwoPassAnyBitParameters& p, DType) {
-  return {kTwoPass, "TwoPassAnyBit<Element>", fmt::format("({})", value_of(p))};
+  return {"TwoPassAnyBit<Element>", fmt::format("({})", value_of(p))};
 }
 CodecText text(const TwoPassHadamardParameters& p, DType) {
-  return {kTwoPass, "TwoPassHadamard<Element>", fmt::format("({})", value_of(p))};
+  return {"TwoPassHadamard<Element>", fmt::format("({})", value_of(p))};
 }
 CodecText text(const TwoPassLogFmtParameters& p, DType) {
-  return {kTwoPass, "TwoPassLogFmt<Element>",
+  return {"TwoPassLogFmt<Element>",
           fmt::format("(TwoPassLogFmtParameters{{{}, {}u}})", p.bits, p.block)};
 }
 CodecText text(const NvFp4Blocks& p, DType) {
-  return {kTwoPass, "NvFp4<Element>", fmt::format("({})", value_of(p))};
+  return {"NvFp4<Element>", fmt::format("({})", value_of(p))};
 }
 
 }  // namespace
@@ -109,11 +102,10 @@ CodecText text_of(const CodecChoice& codec, DType dtype) {
 
 CodecText text_of_message_scale(const CodecChoice& codec) {
   if (const auto* blocks = std::get_if<NvFp4Blocks>(&codec)) {
-    return {kMessageScale, "NvFp4OfMessage<Element>", fmt::format("({})", value_of(*blocks))};
+    return {"NvFp4OfMessage<Element>", fmt::format("({})", value_of(*blocks))};
   }
   const AnyBitParameters& p = std::get<TwoPassAnyBitParameters>(codec).format;
-  return {kMessageScale,
-          fmt::format("AnyBitOfMessage<Element, AnyBitKind::{}, {}>",
+  return {fmt::format("AnyBitOfMessage<Element, AnyBitKind::{}, {}>",
                       p.symmetric ? "symmetric" : "plain", p.bits),
           fmt::format("({})", value_of(p))};
 }

@@ -1,14 +1,12 @@
 #include "kernels/compile/unit.h"
 
-#include <fmt/format.h>
-
 namespace arlab::kernels {
 
 std::string unit_text(const KernelForm& form, const CodecText& codec, std::string_view element,
                       int number) {
   std::string text;
   const auto line = [&](const auto&... parts) { (text.append(parts), ...).append("\n"); };
-  if (!codec.header.empty()) line("#include \"", codec.header, "\"");
+  if (!codec.type.empty()) line("#include \"kernels/codecs/device_codecs.h\"");
   line("#include \"", form.header, "\"");
   line("namespace arlab::kernels {\ninline namespace ARLAB_PLATFORM {");
   if (!element.empty()) line("using Element = ", element, ";");

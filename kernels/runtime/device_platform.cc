@@ -36,25 +36,6 @@ struct Turn {
 };
 #endif
 
-/// While it lives, this thread may make calls that have nothing to do with streams which are captured; else they would end a
-/// capture, of any thread.
-#if defined(__HIP_PLATFORM_HOST__)
-struct OthersCapture {
-  OthersCapture() {}
-};
-#else
-class OthersCapture {
- public:
-  OthersCapture() { (void)hipThreadExchangeStreamCaptureMode(&mode_); }
-  ~OthersCapture() { (void)hipThreadExchangeStreamCaptureMode(&mode_); }
-  OthersCapture(const OthersCapture&) = delete;
-  OthersCapture& operator=(const OthersCapture&) = delete;
-
- private:
-  hipStreamCaptureMode mode_ = hipStreamCaptureModeRelaxed;
-};
-#endif
-
 /// Memory of the current device.
 class DeviceMemory {
  public:

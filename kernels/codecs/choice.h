@@ -16,6 +16,9 @@
 #include "kernels/codecs/scaled.h"
 #include "kernels/codecs/two_pass.h"
 #include "kernels/runtime/status.h"
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+#include "kernels/compile/store.h"
+#endif
 #include "reference/codecs/formats/fp8_blocks.h"
 #include "reference/codecs/formats/mx.h"
 #include "reference/codecs/formats/mxint8.h"
@@ -26,11 +29,20 @@ inline namespace ARLAB_PLATFORM {
 struct PlainChoice {};
 enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 
-/// A codec that there is device code for, with its parameters.
-using CodecChoice =
+/// Parameters of a codec that there is device code for.
+using CodecParameters =
     std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8, Fp8Blocks<128>,
                  LogFmtParameters, FormatChoice, TwoPassAnyBitParameters, TwoPassHadamardParameters,
                  TwoPassLogFmtParameters, NvFp4Blocks>;
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+struct CodecChoice : CodecParameters {
+  using CodecParameters::variant;
+  /// Its kernels that calls have found so far, of all copies.
+  std::shared_ptr<LoadedKernels> loaded = std::make_shared<LoadedKernels>();
+};
+#else
+using CodecChoice = CodecParameters;
+#endif
 
 /// Codecs of two_pass.h, whose tiles can be encoded only when others have been measured: with_two_pass() has them, with_codec()
 /// the others.

@@ -1,11 +1,16 @@
 // Makes the kernels of a format: to be included where they are compiled, and nowhere else.
 #pragma once
 
-#include "kernels/codecs/codec_kernels_of.h"
 #include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/scaled.h"
-#include "kernels/schedule/program_kernel.h"
 #include "reference/codecs/scaled_codec.h"
+
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+#include "kernels/compile/launches_of_codec.h"
+#else
+#include "kernels/codecs/codec_kernels_of.h"
+#include "kernels/schedule/program_kernel.h"
+#endif
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

@@ -12,16 +12,32 @@ namespace {
 /// Elements of a group that one block measures, so that a message of one group keeps a device busy.
 constexpr std::size_t kPartElements = 16 * kTile;
 constexpr std::size_t kMostParts = 256;
+/// A group of at most so many elements is measured by one thread.
+constexpr std::size_t kMostOfAThread = 256;
 
 }  // namespace
 
 GroupParts parts_of_groups(std::size_t group, std::size_t transform, std::size_t elements) {
   // What is transformed is measured tile by tile.
-  if (transform != 0) return {(transform + kTile - 1) / kTile, kTile};
+  if (transform != 0) return {(transform + kTile - 1) / kTile, kTile, false};
   const std::size_t size = std::min(group, elements);
   const std::size_t wanted = std::clamp<std::size_t>(size / kPartElements, 1, kMostParts);
   const std::size_t part = (size / wanted / kTile + 1) * kTile;
-  return {(size + part - 1) / part, part};
+  return {(size + part - 1) / part, part, group <= kMostOfAThread};
+}
+
+GroupParts parts_of(const CodecChoice& codec, std::size_t elements) {
+  GroupParts parts{};
+  with_two_pass(codec, DType::fp32, [&](const auto& c, auto) {
+    parts = parts_of_groups(c.group(elements), c.transform(), elements);
+  });
+  return parts;
+}
+
+std::size_t codes_of_message(const CodecChoice& codec, std::size_t elements) {
+  std::size_t codes = 0;
+  with_two_pass(codec, DType::fp32, [&](const auto& c, auto) { codes = codes_of(c, elements); });
+  return codes;
 }
 
 std::size_t groups_of_message(const CodecChoice& codec, std::size_t elements) {
@@ -39,9 +55,7 @@ std::size_t two_pass_block(const CodecChoice& codec) {
 }
 
 std::size_t statistics_of(const CodecChoice& codec, std::size_t elements, std::size_t groups) {
-  std::size_t parts = 0;
-  with_two_pass(codec, DType::fp32,
-                [&](const auto& c, auto) { parts = parts_of_groups(c.group(elements), c.transform(), elements).count; });
+  const std::size_t parts = parts_of(codec, elements).count;
   return parts == 1 ? groups : groups * (1 + parts);
 }
 

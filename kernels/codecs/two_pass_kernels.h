@@ -22,9 +22,14 @@ std::size_t groups_of_message(const CodecChoice& codec, std::size_t elements);
 struct GroupParts {
   std::size_t count;
   std::size_t elements;  ///< of a part; the last may have less
+  bool by_thread;        ///< measured by one thread, with others in a block
 };
 /// Of groups of so many elements, that are transformed or not, of a message of at most so many.
 GroupParts parts_of_groups(std::size_t group, std::size_t transform, std::size_t elements);
+GroupParts parts_of(const CodecChoice& codec, std::size_t elements);
+
+/// Elements of a message whose codes travel.
+std::size_t codes_of_message(const CodecChoice& codec, std::size_t elements);
 
 hipError_t launch_statistics(const StatisticsPass& pass, const CodecChoice& codec, DType dtype,
                              hipStream_t stream);

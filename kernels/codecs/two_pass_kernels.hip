@@ -8,9 +8,6 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
 
-/// A group of at most so many elements is measured by one thread.
-constexpr std::size_t kMostOfAThread = 256;
-
 dim3 blocks_for(std::size_t codes) {
   return dim3(static_cast<unsigned>((codes + kTile - 1) / kTile));
 }
@@ -54,7 +51,7 @@ hipError_t launch_statistics(const StatisticsPass& m, const CodecChoice& codec, 
   const auto messages = static_cast<unsigned>(m.messages);
   with_two_pass(codec, dtype, [&]<class Codec, class Element>(const Codec& c, Element) {
     const GroupParts parts = parts_of_groups(c.group(elements), c.transform(), elements);
-    const bool by_thread = c.transform() == 0 && c.group(elements) <= kMostOfAThread;
+    const bool by_thread = parts.by_thread;
     const std::size_t units = m.groups * parts.count;
     const std::size_t blocks = by_thread ? (units + kThreads - 1) / kThreads : units;
     Statistics* results = parts.count == 1 ? m.statistics : m.statistics + m.groups * messages;

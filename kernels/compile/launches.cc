@@ -11,13 +11,14 @@
 #include "kernels/layers/int8_layers.h"
 #include "kernels/runtime/between.h"
 #include "kernels/runtime/between_kernels.h"
+#include "kernels/runtime/select.h"
 #include "kernels/schedule/run.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
 
-/// Starts a kernel of a codec that has no kernels of its own, as those of formats.
+/// Starts a kernel of a codec that is no format of its own.
 template <class... Arguments>
 hipError_t start_of_codec(const Kernel& kernel, const CodecChoice& codec, DType dtype, dim3 blocks,
                           hipStream_t stream, const Arguments&... arguments) {
@@ -29,10 +30,6 @@ template <class Call>
 dim3 blocks_of(const Call& call) {
   return dim3(static_cast<unsigned>(call.blocks));
 }
-dim3 blocks_for(std::size_t elements) {
-  return dim3(static_cast<unsigned>((elements + kTile - 1) / kTile));
-}
-
 /// Starts a collective's kernel, whose codec may have a scale of the message.
 hipError_t start_collective(const KernelForm& form, const Call& call, const CodecChoice& codec,
                             DType dtype, hipStream_t stream, int number = 0) {
@@ -101,7 +98,7 @@ hipError_t launch_measured_program(const ProgramCall& call, const CodecChoice& c
 }
 
 std::optional<Tuning> measured_tuning(const CodecChoice& codec, DType dtype) {
-  if (!has_message_scale(codec) || size_of(dtype) != 2) return std::nullopt;
+  if (!traits_of(codec, dtype).has_message_scale) return std::nullopt;
   return kTuningOfMessages;
 }
 
@@ -117,19 +114,19 @@ hipError_t launch_statistics(const StatisticsPass& m, const CodecChoice& codec, 
   for (int i = 0; i < m.messages; ++i) elements = std::max(elements, m.message[i].size());
   if (elements == 0) return hipSuccess;
   const auto messages = static_cast<unsigned>(m.messages);
-  const StatisticsCut cut = statistics_cut(codec, elements);
-  const std::size_t units = m.groups * cut.parts.count;
-  const std::size_t blocks = cut.by_thread ? (units + kThreads - 1) / kThreads : units;
-  const unsigned lanes = cut.by_thread ? 1 : kThreads;
+  const GroupParts parts = parts_of(codec, elements);
+  const std::size_t units = m.groups * parts.count;
+  const std::size_t blocks = parts.by_thread ? (units + kThreads - 1) / kThreads : units;
+  const unsigned lanes = parts.by_thread ? 1 : kThreads;
   Statistics* const results =
-      cut.parts.count == 1 ? m.statistics : m.statistics + m.groups * messages;
+      parts.count == 1 ? m.statistics : m.statistics + m.groups * messages;
   const hipError_t error = start_of_codec(
       {forms::kStatistics, element_text(dtype)}, codec, dtype,
-      dim3(static_cast<unsigned>(blocks), messages), stream, m, results, cut.parts.count,
-      cut.parts.elements, lanes);
-  if (error != hipSuccess || cut.parts.count == 1) return error;
+      dim3(static_cast<unsigned>(blocks), messages), stream, m, results, parts.count,
+      parts.elements, lanes);
+  if (error != hipSuccess || parts.count == 1) return error;
   return start({forms::kMergeStatistics}, dim3(static_cast<unsigned>(m.groups), messages), stream,
-               m, results, cut.parts.count);
+               m, results, parts.count);
 }
 
 hipError_t launch_encode(const CodecChoice& codec, DType dtype, const void* payload,

@@ -3,6 +3,8 @@
 
 #include "kernels/platform/platform.h"
 
+#if !defined(ARLAB_KERNELS_ON_DEMAND)  // which kernels/compile/store.h starts
+
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
@@ -43,21 +45,10 @@ template <class... Parameters>
 void launch_pdl(void (*kernel)(Parameters...), unsigned blocks, hipStream_t stream,
                 const Parameters&... parameters) {
   if (LoadsKernels::take(kernel)) return;
-#if defined(__HIP_PLATFORM_NVIDIA__)
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  (void)cudaLaunchKernelEx(&config, kernel, parameters...);  // callers ask for the last error
-#else
   hipLaunchKernelGGL(kernel, dim3(blocks), dim3(kThreads), 0, stream, parameters...);
-#endif
 }
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels
+
+#endif

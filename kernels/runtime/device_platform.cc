@@ -406,8 +406,6 @@ class VendorGroup final : public GroupOnDevices {
   std::unique_ptr<VendorLibrary> library_;
 };
 
-Status started(hipError_t error) { return status_of(error, "a kernel cannot be started"); }
-
 class RankOnDevice final : public RankCommunicator {
  public:
   explicit RankOnDevice(Communicator communicator) : communicator_(std::move(communicator)) {}

@@ -7,11 +7,9 @@ namespace host {
 const Platform& device_platform();
 }
 #endif
-#ifdef ARLAB_HAS_CUDA
 namespace cuda {
 const Platform& device_platform();
 }
-#endif
 #ifdef ARLAB_HAS_ROCM
 namespace rocm {
 const Platform& device_platform();
@@ -30,9 +28,7 @@ const std::vector<const Platform*>& built_platforms() {
 #ifdef ARLAB_HAS_HOST
       &host::device_platform(),
 #endif
-#ifdef ARLAB_HAS_CUDA
       &cuda::device_platform(),
-#endif
 #ifdef ARLAB_HAS_ROCM
       &rocm::device_platform(),
 #endif

@@ -333,9 +333,8 @@ Result<CachePlaces> cache_places() {
     places.why_no_folder =
         "compiled kernels are not kept: set ARLAB_KERNEL_CACHE, XDG_CACHE_HOME or HOME to a folder";
   }
-  std::string_view folders = environment("ARLAB_KERNEL_FOLDER");
-  const std::string all(folders);
-  for (folders = all; !folders.empty();) {
+  const std::string named = environment("ARLAB_KERNEL_FOLDER");
+  for (std::string_view folders = named; !folders.empty();) {
     const std::size_t end = std::min(folders.find(':'), folders.size());
     if (end != 0) places.read_only.emplace_back(folders.substr(0, end));
     folders.remove_prefix(std::min(end + 1, folders.size()));

@@ -216,8 +216,7 @@ class KernelCache::Folder {
   }
 
   CachedKernel describe(const std::string& name) const {
-    CachedKernel found = {
-        .file = name_ / name, .kernel = "a damaged file", .architecture = {}, .compiler = {}};
+    CachedKernel found = {.file = name_ / name, .kernel = "a damaged file"};
     const FileDescriptor file = open_file(name, O_RDONLY);
     if (!file.is_open()) return found;
     const struct stat status = status_of(file);
@@ -334,9 +333,8 @@ Result<CachePlaces> cache_places() {
     places.why_no_folder =
         "compiled kernels are not kept: set ARLAB_KERNEL_CACHE, XDG_CACHE_HOME or HOME to a folder";
   }
-  std::string_view folders = environment("ARLAB_KERNEL_FOLDER");
-  const std::string all(folders);
-  for (folders = all; !folders.empty();) {
+  const std::string named = environment("ARLAB_KERNEL_FOLDER");
+  for (std::string_view folders = named; !folders.empty();) {
     const std::size_t end = std::min(folders.find(':'), folders.size());
     if (end != 0) places.read_only.emplace_back(folders.substr(0, end));
     folders.remove_prefix(std::min(end + 1, folders.size()));
@@ -482,7 +480,7 @@ class KernelCache::Kept {
 
   static void say(const std::string& line) { fmt::print(stderr, "arlab: {}\n", line); }
   void say_once(const std::string& line) {
-    std::call_once(said_, [&] { say(line); });
+    if (!line.empty()) std::call_once(said_, [&] { say(line); });
   }
 
   std::uint64_t most_bytes_;

@@ -25,9 +25,9 @@ constexpr RuntimeCompilerNames kNames = {.create = "hiprtcCreateProgram",
                                          .code = "hiprtcGetCode",
                                          .error_string = "hiprtcGetErrorString"};
 /// The newest first. Those of ROCm 5 have hipRTC inside the runtime.
-constexpr const char* kFiles[] = {"libhiprtc.so.7",   "libhiprtc.so.6",   "libhiprtc.so",
-                                  "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
-                                  "libamdhip64.so"};
+constexpr const char* kFiles[] = {
+    "libhiprtc.so.7",   "libhiprtc.so.6",   "libhiprtc.so",     "/opt/rocm/lib/libhiprtc.so",
+    "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"};
 constexpr const char* kCodeObjectManagers[] = {"libamd_comgr.so.3", "libamd_comgr.so.2",
                                                "libamd_comgr.so"};
 
@@ -53,6 +53,16 @@ std::vector<std::string> known_architectures() {
     break;
   }
   return known;
+}
+
+/// hipRTC writes what it compiles to files, and names these: /tmp/comgr-1f/input/CompileSource:1:9, /tmp/comgr-1f/include/a.h:2:3.
+std::string with_names_of(const Unit& unit, const std::string& error) {
+  constexpr std::string_view kUnit = "/input/CompileSource";
+  constexpr std::string_view kHeader = "/include/";
+  if (!error.starts_with("/tmp/comgr-")) return error;
+  const std::size_t at = error.find(kUnit);
+  if (at != std::string::npos) return unit.name + error.substr(at + kUnit.size());
+  return error.substr(error.find(kHeader) + kHeader.size());
 }
 
 class Hiprtc final : public Compiler {
@@ -84,7 +94,9 @@ class Hiprtc final : public Compiler {
 
   Result<CodeObject> compile(const Unit& unit) const override {
     ARLAB_RETURN_IF_ERROR(require_compiles(unit.architecture));
-    return compiler_.compile(unit, option_of(unit.architecture));
+    Result<CodeObject> compiled = compiler_.compile(unit, {option_of(unit.architecture)});
+    if (compiled.ok()) return compiled;
+    return Status::error(with_names_of(unit, compiled.status().message()));
   }
 
  private:
@@ -115,12 +127,9 @@ class Hiprtc final : public Compiler {
     const pid_t child = ::fork();
     if (child == 0) {
       ::alarm(kMostSeconds);
-      const Unit unit = {.name = "tried.hip",
-                         .text = "",
-                         .headers = {},
-                         .architecture = architecture,
-                         .options = {}};
-      ::_exit(compiler_.compile(unit, option_of(architecture)).ok() ? 0 : 1);
+      ::close(STDERR_FILENO);  // what it says while it fails is ours to say
+      const Unit unit = {.name = "tried.hip", .text = "\n", .architecture = architecture};
+      ::_exit(compiler_.compile(unit, {option_of(architecture)}).ok() ? 0 : 1);
     }
     int status = 0;
     while (child > 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {

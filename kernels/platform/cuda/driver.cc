@@ -170,7 +170,7 @@ hipError_t to_pointer(void** pointer, Call call) {
 }  // namespace
 }  // namespace arlab::cuda_driver
 
-inline namespace arlab_hip_on_cuda {
+inline namespace ARLAB_HIP_NAMESPACE {
 
 using namespace arlab::cuda_driver;  // NOLINT(google-build-using-namespace): every function below
 
@@ -180,9 +180,9 @@ hipError_t hipGetDeviceCount(int* count) {
   *count = 0;
   return with_driver([&](const Functions& driver) { return driver.cuDeviceGetCount(count); });
 }
-hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device) {
+hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t, int device) {
   return with_device(device, [&](const Functions& driver, Device of) {
-    return driver.cuDeviceGetAttribute(value, static_cast<Attribute>(attribute), of);
+    return driver.cuDeviceGetAttribute(value, kMultiprocessorCount, of);  // there is no other
   });
 }
 hipError_t hipDeviceGetName(char* name, int bytes, int device) {
@@ -473,4 +473,4 @@ hipError_t allow_shared_bytes(hipFunction_t function, unsigned bytes) {
 
 }  // namespace arlab_driver
 
-}  // namespace arlab_hip_on_cuda
+}  // namespace ARLAB_HIP_NAMESPACE

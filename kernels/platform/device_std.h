@@ -94,7 +94,7 @@ struct remove_const<const T> : type_identity<T> {};
 template <class T>
 using remove_const_t = typename remove_const<T>::type;
 template <class T>
-using remove_cvref_t = remove_const_t<remove_reference_t<T>>;
+using remove_cvref_t = remove_const_t<remove_reference_t<T> >;
 template <class T>
 using decay_t = remove_cvref_t<T>;
 
@@ -157,8 +157,12 @@ template <class T>
 constexpr bool has_single_bit(T x) {
   return x != 0 && (x & (x - 1)) == 0;
 }
-constexpr float abs(float x) { return __builtin_bit_cast(float, __builtin_bit_cast(unsigned, x) & 0x7FFFFFFFu); }
-constexpr bool isfinite(float x) { return (__builtin_bit_cast(unsigned, x) & 0x7F800000u) != 0x7F800000u; }
+constexpr float abs(float x) {
+  return __builtin_bit_cast(float, __builtin_bit_cast(unsigned, x) & 0x7FFFFFFFu);
+}
+constexpr bool isfinite(float x) {
+  return (__builtin_bit_cast(unsigned, x) & 0x7F800000u) != 0x7F800000u;
+}
 constexpr bool isnan(float x) { return x != x; }
 
 template <class T>

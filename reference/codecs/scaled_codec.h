@@ -25,12 +25,11 @@ namespace arlab {
 
 /// A format that says the names of its codecs.
 template <class Format>
-concept NamedFormat =
-    ScaledFormat<Format> && requires {
-      { Format::info(std::string()) } -> std::same_as<CodecInfo>;
-      { Format::listed() } -> std::same_as<std::vector<std::string>>;
-      { Format::parse(std::string_view()) } -> std::same_as<std::optional<Format>>;
-    };
+concept NamedFormat = ScaledFormat<Format> && requires {
+  { Format::info(std::string()) } -> std::same_as<CodecInfo>;
+  { Format::listed() } -> std::same_as<std::vector<std::string>>;
+  { Format::parse(std::string_view()) } -> std::same_as<std::optional<Format>>;
+};
 
 template <ScaledFormat Format>
 std::size_t scaled_wire_bytes(const Format& format, std::size_t elements) {

@@ -52,6 +52,17 @@ KernelStore& KernelStore::of_process() {
 
 Result<const Compiler*> KernelStore::compiler() { return nvrtc(arlab_driver::driver_version()); }
 
+std::string KernelStore::compiler_text() {
+  const Result<const Compiler*> found = compiler();
+  if (!found.ok()) return found.status().message();
+  const int driver = arlab_driver::driver_version();
+  return fmt::format("kernels are compiled by {} ({}), for {}", found.value()->version(),
+                     found.value()->file(),
+                     driver == 0 ? "any driver"
+                                 : fmt::format("a driver of CUDA {}.{}", driver / 1000,
+                                               driver % 1000 / 10));
+}
+
 Result<CodeObject> KernelStore::compiled(const WantedKernel& kernel,
                                          const std::string& architecture) {
   {

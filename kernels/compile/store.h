@@ -14,6 +14,7 @@
 
 #include "kernels/compile/compiler.h"
 #include "kernels/compile/unit.h"
+#include "kernels/runtime/collective_request.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -26,9 +27,6 @@ struct WantedKernel {
   bool operator==(const WantedKernel& other) const { return unit == other.unit; }
 };
 
-/// Told how many of how many are compiled.
-using CompileProgress = std::function<void(std::size_t done, std::size_t all)>;
-
 /// For several threads at once.
 class KernelStore {
  public:
@@ -36,6 +34,8 @@ class KernelStore {
 
   /// The compiler, or why there is none.
   static Result<const Compiler*> compiler();
+  /// Which compiler and driver there are, or why there is no compiler, in a line.
+  static std::string compiler_text();
 
   /// Compiles what is not in the cache, on all cores, and loads it onto the devices.
   Status load(std::span<const WantedKernel> kernels, std::span<const int> devices,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -198,7 +199,30 @@ Status Communicator::load(const PreparedCall& call, bool capturing) {
   agreed_.insert(call.hash());
   return {};
 }
+
+Status Communicator::prepare(std::span<const CollectiveRequest> requests,
+                             const CompileProgress& progress) {
+  std::set<std::uint64_t> calls;
+  std::map<std::string, WantedKernel> wanted;  // by unit
+  for (const CollectiveRequest& request : requests) {
+    const Result<Prepared*> call = prepared(request);
+    if (!call.ok()) continue;
+    ARLAB_ASSIGN_OR_RETURN(const std::vector<WantedKernel> kernels, call.value()->call->kernels());
+    for (const WantedKernel& kernel : kernels) wanted.emplace(kernel.unit, kernel);
+    calls.insert(call.value()->call->hash());
+  }
+  std::vector<WantedKernel> kernels;
+  for (auto& [unit, kernel] : wanted) kernels.push_back(std::move(kernel));
+  ARLAB_RETURN_IF_ERROR(memory_->together(
+      [&] { return KernelStore::of_process().load(kernels, devices_, progress); }));
+  agreed_.merge(calls);
+  return {};
+}
 #else
+Status Communicator::prepare(std::span<const CollectiveRequest>, const CompileProgress&) {
+  return {};
+}
+
 Status Communicator::load(const PreparedCall& call, bool) {
   ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
   return call.load();
@@ -253,7 +277,11 @@ Status Communicator::set_random_calls(std::uint32_t calls) {
 
 Result<std::string> Communicator::explain(const CollectiveRequest& request) {
   ARLAB_ASSIGN_OR_RETURN(const Prepared* const call, prepared(request));
-  return call->call->explanation();
+  std::string explanation = call->call->explanation();
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+  explanation += "\n" + KernelStore::compiler_text();
+#endif
+  return explanation;
 }
 
 Status Communicator::check() {

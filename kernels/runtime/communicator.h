@@ -66,6 +66,8 @@ class Communicator {
   /// Compiles and loads what run() takes for the request, which then may be captured: on every rank of a team, since none begins
   /// before all are ready. A call that is not captured does so by itself.
   Status prepare(const CollectiveRequest& request);
+  /// Of several, but for those that cannot be made.
+  Status prepare(std::span<const CollectiveRequest> requests, const CompileProgress& progress);
 
   /// Which kernel run() would take for the request, and why.
   Result<std::string> explain(const CollectiveRequest& request);

@@ -277,11 +277,7 @@ Status Communicator::set_random_calls(std::uint32_t calls) {
 
 Result<std::string> Communicator::explain(const CollectiveRequest& request) {
   ARLAB_ASSIGN_OR_RETURN(const Prepared* const call, prepared(request));
-  std::string explanation = call->call->explanation();
-#if defined(ARLAB_KERNELS_ON_DEMAND)
-  explanation += "\n" + KernelStore::compiler_text();
-#endif
-  return explanation;
+  return call->call->explanation();
 }
 
 Status Communicator::check() {

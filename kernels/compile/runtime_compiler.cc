@@ -41,7 +41,7 @@ Result<CodeObject> RuntimeCompiler::compile(const Unit& unit,
   std::vector<const char*> texts;
   std::vector<const char*> names;
   for (const Header& header : unit.headers) {
-    texts.push_back(header.text.c_str());
+    texts.push_back(header.text.empty() ? "\n" : header.text.c_str());  // hipRTC takes no empty one
     names.push_back(header.name.c_str());
   }
   options.insert(options.end(), unit.options.begin(), unit.options.end());

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <optional>
 
 #include "kernels/codecs/payload.h"
 #include "kernels/compile/cache.h"
@@ -15,14 +13,6 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
-
-// -fmad=false: nothing may be fused. -default-device: constexpr functions are for kernels, too.
-const std::vector<std::string>& compiler_options() {
-  static const auto& options = *new std::vector<std::string>{
-      "-std=c++20",         "-fmad=false",           "-default-device",
-      "-diag-suppress=2810", "-DARLAB_PLATFORM=cuda", "-DARLAB_COMPILES_ON_DEMAND"};
-  return options;
-}
 
 Result<std::string> architecture_of(int device) {
   char text[32] = {};
@@ -35,6 +25,7 @@ thread_local std::string kernel_failure;
 
 WantedKernel wanted(const Kernel& kernel, const CodecText& codec) {
   std::string name(kernel.form.name);
+  if (kernel.number != 0) name += fmt::format("/{}", kernel.number);
   for (const std::string_view part : {kernel.element, std::string_view(codec.type)}) {
     if (!part.empty()) name.append(" ").append(part);
   }
@@ -51,6 +42,14 @@ KernelStore& KernelStore::of_process() {
 }
 
 Result<const Compiler*> KernelStore::compiler() { return nvrtc(arlab_driver::driver_version()); }
+
+// -fmad=false: nothing may be fused. -default-device: constexpr functions are for kernels, too.
+const std::vector<std::string>& KernelStore::options() {
+  static const auto& options = *new std::vector<std::string>{
+      "-std=c++20",         "-fmad=false",           "-default-device",
+      "-diag-suppress=2810", "-DARLAB_PLATFORM=cuda", "-DARLAB_COMPILES_ON_DEMAND"};
+  return options;
+}
 
 std::string KernelStore::compiler_text() {
   const Result<const Compiler*> found = compiler();
@@ -73,12 +72,12 @@ Result<CodeObject> KernelStore::compiled(const WantedKernel& kernel,
   const Result<const Compiler*> compiler = KernelStore::compiler();
   ARLAB_ASSIGN_OR_RETURN(KernelCache* const cache, KernelCache::of_process());
   Result<CodeObject> code = cache->get(
-      {kernel.name, embedded_headers_hash(), kernel.unit, compiler_options(), architecture,
+      {kernel.name, embedded_headers_hash(), kernel.unit, options(), architecture,
        compiler.ok() ? compiler.value()->identity() : ""},
       [&]() -> Result<CodeObject> {
         if (!compiler.ok()) return compiler.status();
         return compiler.value()->compile(
-            {kernel.name, kernel.unit, embedded_headers(), architecture, compiler_options()});
+            {kernel.name, kernel.unit, embedded_headers(), architecture, options()});
       });
   if (code.ok() && !cache->why_not_used().empty()) {
     const std::scoped_lock lock(mutex_);

@@ -34,6 +34,8 @@ class KernelStore {
 
   /// The compiler, or why there is none.
   static Result<const Compiler*> compiler();
+  /// What it is told.
+  static const std::vector<std::string>& options();
   /// Which compiler and driver there are, or why there is no compiler, in a line.
   static std::string compiler_text();
 

@@ -3,10 +3,11 @@
 // the product of bytes in layers/int8_kernels.h, and the sizes of work in runtime/between.hip.
 //
 //   host   __HIP_PLATFORM_HOST__     g++ or clang++, with host/hip/hip_runtime.h
-//   cuda   __HIP_PLATFORM_NVIDIA__   nvcc, with cuda/hip/hip_runtime.h
+//   cuda   __HIP_PLATFORM_NVIDIA__   NVRTC, on demand, with cuda/device.h; the host's code g++ or clang++, with
+//                                    cuda/driver/hip/hip_runtime.h
 //   rocm   __HIP_PLATFORM_AMD__      clang -x hip, with ROCm's own headers
 //
-// Numbers: compiled with -ffp-contract=off (nvcc: -fmad=false), plain float arithmetic rounds once
+// Numbers: compiled with -ffp-contract=off (NVRTC: -fmad=false), plain float arithmetic rounds once
 // per operation on all three, division included, and keeps subnormals. Half2 operations below round
 // once per element and keep subnormals; the sign and payload of a NaN are the platform's.
 #pragma once

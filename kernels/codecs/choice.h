@@ -94,8 +94,8 @@ void with_choice(QuickReduceChoice choice, DType dtype, F&& f) {
   }
 }
 
-/// Any-bit formats whose kernels know everything about them. Each costs seconds of compiling per collective,
-/// dtype and platform; of other formats, kernels know the kind, and of the plain ones the width.
+/// Any-bit formats whose kernels know everything about them, as on GPUs with kernels on demand. Each costs seconds of compiling per
+/// collective and dtype; of other formats, kernels know the kind.
 using FixedAnyBits = std::tuple<FixedAnyBit<8, 7>, FixedAnyBit<5, 7>, FixedAnyBit<4, 5>,
                                 FixedAnyBit<2, 5, Spikes::exact>>;
 
@@ -107,24 +107,11 @@ bool with_fixed_anybit(const AnyBitParameters& parameters, DType dtype, F&& f) {
   if (dtype == DType::bf16) f(AnyBit<Bf16, Format>(), Bf16());
   return true;
 }
-template <AnyBitKind kKind, unsigned kBits, class F>
+template <AnyBitKind kKind, class F>
 void with_anybit_of(const AnyBitParameters& parameters, DType dtype, F&& f) {
-  using Format = AnyBitOf<kKind, kBits>;
+  using Format = AnyBitOf<kKind>;
   if (dtype == DType::fp16) f(AnyBit<Fp16, Format>(parameters), Fp16());
   if (dtype == DType::bf16) f(AnyBit<Bf16, Format>(parameters), Bf16());
-}
-/// With the width of the parameters as a constant, if it is one of kBits; else with kElse. Where kernels know no widths:
-/// with none.
-template <AnyBitKind kKind, unsigned kElse, unsigned... kBits, class F>
-void with_width(const AnyBitParameters& parameters, DType dtype, F&& f) {
-  if constexpr (kFixesWidths) {
-    const bool is_one =
-        ((parameters.bits == kBits && (with_anybit_of<kKind, kBits>(parameters, dtype, f), true)) ||
-         ...);
-    if (!is_one) with_anybit_of<kKind, kElse>(parameters, dtype, f);
-  } else {
-    with_anybit_of<kKind, 0>(parameters, dtype, f);
-  }
 }
 template <class F>
 void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
@@ -135,13 +122,13 @@ void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
   if (is_fixed) return;
   switch (kind_of(parameters)) {
     case AnyBitKind::plain:
-      return with_width<AnyBitKind::plain, 8, 2, 3, 4, 5, 6, 7>(parameters, dtype, f);
+      return with_anybit_of<AnyBitKind::plain>(parameters, dtype, f);
     case AnyBitKind::symmetric:
-      return with_width<AnyBitKind::symmetric, 8, 2, 3, 4, 5, 6, 7>(parameters, dtype, f);
+      return with_anybit_of<AnyBitKind::symmetric>(parameters, dtype, f);
     case AnyBitKind::spiked:
-      return with_width<AnyBitKind::spiked, 8, 2, 3, 4, 5, 6, 7>(parameters, dtype, f);
+      return with_anybit_of<AnyBitKind::spiked>(parameters, dtype, f);
     case AnyBitKind::hadamard:
-      return with_width<AnyBitKind::hadamard, 0, 4>(parameters, dtype, f);
+      return with_anybit_of<AnyBitKind::hadamard>(parameters, dtype, f);
   }
 }
 /// Whole formats, whose parameters are constants.
@@ -180,13 +167,6 @@ void with_choice(const Mx& format, DType dtype, F&& f) {
 }
 template <class F>
 void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {
-  if constexpr (kFixesWidths) {
-    if (parameters.bits == 4 && dtype != DType::fp32) {
-      if (dtype == DType::fp16) f(LogFmtOf<Fp16, 4>(parameters), Fp16());
-      if (dtype == DType::bf16) f(LogFmtOf<Bf16, 4>(parameters), Bf16());
-      return;
-    }
-  }
   with_parameters<LogFmt>(parameters, dtype, f);
 }
 
@@ -237,11 +217,6 @@ bool with_message_scale(const CodecChoice& choice, DType dtype, F&& f) {
     return false;
   }
   const auto of_kind = [&]<AnyBitKind kKind>(std::integral_constant<AnyBitKind, kKind>) {
-    if (kFixesWidths && integers->format.bits == 8) {
-      return of_dtype([&]<class Element>(Element) {
-        return AnyBitOfMessage<Element, kKind, kFixesWidths ? 8 : 0>(integers->format);
-      });
-    }
     return of_dtype([&]<class Element>(Element) {
       return AnyBitOfMessage<Element, kKind, 0>(integers->format);
     });

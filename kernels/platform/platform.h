@@ -97,17 +97,12 @@ inline constexpr bool kHasSentinels = true;
 inline constexpr std::size_t kSharedBytes = 227 << 10;  // of a multiprocessor of sm_90
 #endif
 
-/// Whether kernels know widths of any-bit formats, and formats of microscaling, as constants: where that is measured to
-/// be faster, and formats also where these kernels are tested.
+/// Whether kernels know formats of microscaling as constants: where that is measured to be faster, and where these kernels are
+/// tested.
 #if defined(__HIP_PLATFORM_AMD__)
 inline constexpr bool kFixesFormats = false;
 #else
 inline constexpr bool kFixesFormats = true;
-#endif
-#if defined(__HIP_PLATFORM_NVIDIA__)
-inline constexpr bool kFixesWidths = true;
-#else
-inline constexpr bool kFixesWidths = false;
 #endif
 
 /// How often a word is looked at before whatever else ends a wait is.

@@ -294,8 +294,9 @@ Result<bool> IpcTeamMemory::has_come(int rank,
     return Status::error(fmt::format("rank {} cannot prepare this call; it says why", rank));
   }
   if (state == 0 && std::chrono::steady_clock::now() > latest) {
-    return Status::error(fmt::format("rank {} has not begun to prepare this call (seen by rank {})",
-                                     rank, rank_));
+    return Status::error(fmt::format(
+        "rank {} did not arrive within {} ms (seen by rank {})", rank,
+        std::chrono::duration_cast<std::chrono::milliseconds>(timeout_).count(), rank_));
   }
   return false;
 }

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <future>
 #include <thread>
 
 #include "kernels/compile/cache.h"
@@ -373,15 +374,12 @@ TEST_F(KernelCacheTest, AProcessThatIsKilledHoldsNobodyUp) {
   }
   char byte = 0;
   ASSERT_EQ(read(started[0], &byte, 1), 1);
-  std::string said;
-  std::thread waits([&] { said = asked(places()); });
-  std::this_thread::sleep_for(100ms);
-  EXPECT_EQ(said, "");  // it has the lock
+  std::future<std::string> said = std::async(std::launch::async, [&] { return asked(places()); });
+  EXPECT_EQ(said.wait_for(100ms), std::future_status::timeout);  // the other has the lock
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   const auto killed = std::chrono::steady_clock::now();
-  waits.join();
-  EXPECT_EQ(said, "made ");
+  EXPECT_EQ(said.get(), "made ");
   EXPECT_LT(std::chrono::steady_clock::now() - killed, 10s);
   close(started[0]);
   close(started[1]);

@@ -60,6 +60,8 @@ class Maker {
   std::atomic<int> count_ = 0;
 };
 
+Result<CodeObject> no_compiler() { return Status::error("no compiler"); }
+
 /// What a cache says on stderr while it is made and asked for a kernel; "made" or "found" first.
 std::string asked(const CachePlaces& places, const KernelKey& key = key_of("unit")) {
   testing::internal::CaptureStderr();
@@ -135,7 +137,6 @@ TEST_F(KernelCacheTest, WithoutACompilerCodeOfAnyWillDo) {
   KernelKey key = key_of("unit");
   key.compiler = "";
   {
-    const auto no_compiler = [] { return Result<CodeObject>(Status::error("no compiler")); };
     KernelCache cache(places());
     EXPECT_FALSE(cache.has(key));
     EXPECT_EQ(cache.get(key, no_compiler).status().message(), "no compiler");
@@ -192,9 +193,14 @@ TEST_F(KernelCacheTest, OnlyRegularFilesOfThisUserAreRead) {
   const fs::path elsewhere = folder_ / "elsewhere";
   fs::rename(file, elsewhere);
   fs::create_symlink(elsewhere, file);
+  // Nor where files of any compiler are looked through.
+  KernelKey of_any = key_of("unit");
+  of_any.compiler = "";
+  EXPECT_EQ(KernelCache(places()).get(of_any, no_compiler).status().message(), "no compiler");
   EXPECT_EQ(asked(places()), "made ");  // and the link's target is written anew
   fs::remove(file);
   ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  EXPECT_EQ(KernelCache(places()).get(of_any, no_compiler).status().message(), "no compiler");
   const std::string line = "made arlab: compiled kernels are not kept in " +
                            (folder_ / "kernels").string() + ": not a regular file\n";
   EXPECT_EQ(asked(places()), line);

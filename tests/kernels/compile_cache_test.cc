@@ -13,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <future>
 #include <thread>
 
 #include "kernels/compile/cache.h"
@@ -58,6 +59,8 @@ class Maker {
   CodeObject code_;
   std::atomic<int> count_ = 0;
 };
+
+Result<CodeObject> no_compiler() { return Status::error("no compiler"); }
 
 /// What a cache says on stderr while it is made and asked for a kernel; "made" or "found" first.
 std::string asked(const CachePlaces& places, const KernelKey& key = key_of("unit")) {
@@ -134,7 +137,6 @@ TEST_F(KernelCacheTest, WithoutACompilerCodeOfAnyWillDo) {
   KernelKey key = key_of("unit");
   key.compiler = "";
   {
-    const auto no_compiler = [] { return Result<CodeObject>(Status::error("no compiler")); };
     KernelCache cache(places());
     EXPECT_FALSE(cache.has(key));
     EXPECT_EQ(cache.get(key, no_compiler).status().message(), "no compiler");
@@ -191,9 +193,14 @@ TEST_F(KernelCacheTest, OnlyRegularFilesOfThisUserAreRead) {
   const fs::path elsewhere = folder_ / "elsewhere";
   fs::rename(file, elsewhere);
   fs::create_symlink(elsewhere, file);
+  // Nor where files of any compiler are looked through.
+  KernelKey of_any = key_of("unit");
+  of_any.compiler = "";
+  EXPECT_EQ(KernelCache(places()).get(of_any, no_compiler).status().message(), "no compiler");
   EXPECT_EQ(asked(places()), "made ");  // and the link's target is written anew
   fs::remove(file);
   ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  EXPECT_EQ(KernelCache(places()).get(of_any, no_compiler).status().message(), "no compiler");
   const std::string line = "made arlab: compiled kernels are not kept in " +
                            (folder_ / "kernels").string() + ": not a regular file\n";
   EXPECT_EQ(asked(places()), line);
@@ -373,15 +380,12 @@ TEST_F(KernelCacheTest, AProcessThatIsKilledHoldsNobodyUp) {
   }
   char byte = 0;
   ASSERT_EQ(read(started[0], &byte, 1), 1);
-  std::string said;
-  std::thread waits([&] { said = asked(places()); });
-  std::this_thread::sleep_for(100ms);
-  EXPECT_EQ(said, "");  // it has the lock
+  std::future<std::string> said = std::async(std::launch::async, [&] { return asked(places()); });
+  EXPECT_EQ(said.wait_for(100ms), std::future_status::timeout);  // the other has the lock
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   const auto killed = std::chrono::steady_clock::now();
-  waits.join();
-  EXPECT_EQ(said, "made ");
+  EXPECT_EQ(said.get(), "made ");
   EXPECT_LT(std::chrono::steady_clock::now() - killed, 10s);
   close(started[0]);
   close(started[1]);

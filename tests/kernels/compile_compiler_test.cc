@@ -11,6 +11,7 @@
 
 #include "kernels/compile/compiler.h"
 #include "kernels/compile/sources.h"
+#include "kernels/compile/trusted.h"
 #include "tests/kernels/in_processes.h"
 #include "tests/tensors/temporary_directory.h"
 
@@ -62,6 +63,37 @@ TEST(Compiler, NvrtcIsOneWhoseCodeTheDriverLoads) {
                 ") is newer than the driver, which takes code of CUDA 12.8");
   EXPECT_EQ(nvrtc_says(fake, "12060", 13000),
             "ARLAB_NVRTC: NVRTC 12.6 (" + fake + ") is older than 12.8");
+}
+
+TEST(Compiler, TheNewestNvrtcOfThePackagesIsTaken) {
+  std::string environment = (fs::current_path() / "environment-XXXXXX").string();
+  ASSERT_NE(mkdtemp(environment.data()), nullptr);
+  const fs::path packages = fs::path(environment) / "lib/python3.11/site-packages/nvidia";
+  for (const char* folder : {"cu13/lib", "cuda_nvrtc/lib"})
+    fs::create_directories(packages / folder);
+  fs::copy_file(FAKE_COMPILER_FILE, packages / "cu13/lib/libnvrtc.so.13");
+  fs::copy_file(FAKE_COMPILER_FILE, packages / "cuda_nvrtc/lib/libnvrtc.so.12");
+  const auto found = [&](const char* version, int driver) {
+    return with(
+        {{"VIRTUAL_ENV", environment}, {"ARLAB_NVRTC", ""}, {"FAKE_COMPILER_VERSION", version}},
+        [&] {
+          const auto compiler = nvrtc(driver);
+          return compiler.ok() ? compiler.value()->version() : compiler.status().message();
+        });
+  };
+  const Status trusted = require_trusted(packages);
+  if (trusted.ok()) {
+    EXPECT_EQ(found("13990", 0), "NVRTC 13.99");
+    EXPECT_EQ(found("12990", 12080), "NVRTC 12.99");
+    const std::string none = found("13990", 11080);
+    EXPECT_TRUE(none.starts_with("no compiler for NVIDIA GPUs: NVRTC 13.99 (")) << none;
+    EXPECT_NE(none.find("the PyPI package nvidia-cuda-nvrtc has it"), std::string::npos) << none;
+  }
+  // Somebody else could have put it there.
+  ASSERT_EQ(chmod((packages / "cu13").c_str(), 0777), 0);
+  EXPECT_NE(found("13990", 0), "NVRTC 13.99");
+  fs::remove_all(environment);
+  if (!trusted.ok()) GTEST_SKIP() << "no folder is safe here: " << trusted.message();
 }
 
 TEST(Compiler, NvrtcThatIsNamedAndCannotBeTaken) {

@@ -57,8 +57,7 @@ void Progress::show(std::size_t done) {
     // What a longer line has left behind is wiped out.
     write_progress(fmt::format("\r[{:<40}] {}/{} {}{}\x1b[K{}",
                                std::string(40 * percent / 100, '#'), done, total_, what_,
-                               speed(done),
-                               done == total_ ? "\n" : ""));
+                               speed(done), done == total_ ? "\n" : ""));
   } else if (percent != last_ && (percent / 10 != last_ / 10 || done == total_)) {
     write_progress(fmt::format("{:3}% of {} {}{}\n", percent, total_, what_, speed(done)));
   }

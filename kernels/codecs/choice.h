@@ -47,8 +47,7 @@ using CodecChoice = CodecParameters;
 /// Codecs of two_pass.h, whose tiles can be encoded only when others have been measured: with_two_pass() has them, with_codec()
 /// the others.
 template <class Parameters>
-concept NeedsStatistics =
-    std::same_as<Parameters, TwoPassAnyBitParameters> ||
+concept NeedsStatistics = std::same_as<Parameters, TwoPassAnyBitParameters> ||
     std::same_as<Parameters, TwoPassHadamardParameters> ||
     std::same_as<Parameters, TwoPassLogFmtParameters> || std::same_as<Parameters, NvFp4Blocks>;
 inline bool needs_statistics(const CodecChoice& choice) {

@@ -10,10 +10,8 @@ namespace {
 
 std::string number(float value) { return fmt::format("{:a}f", value); }
 template <class Enum>
-  requires std::is_enum_v<Enum>
-int number(Enum value) {
-  return static_cast<int>(value);
-}
+requires std::is_enum_v<Enum>
+int number(Enum value) { return static_cast<int>(value); }
 
 std::string value_of(const AnyBitParameters& p) {
   return fmt::format("AnyBitParameters{{{}, {{{}}}, {}, {}, Spikes({}), {}}}", p.bits, p.group.log2,
@@ -55,14 +53,13 @@ CodecText text(const AnyBitParameters& p, DType dtype) {
 }
 
 CodecText text(const Mx& format, DType) {
-  const std::string type = fmt::format("MxOf<FixedMinifloat<{}, {}>>", format.element().exponent_bits,
-                                       format.element().mantissa_bits);
+  const std::string type =
+      fmt::format("MxOf<FixedMinifloat<{}, {}>>", format.element().exponent_bits,
+                  format.element().mantissa_bits);
   return {fmt::format("Scaled<{}, Element>", type),
           fmt::format("({}{{{{}}, ExponentRule({})}})", type, number(format.rule))};
 }
-CodecText text(const MxInt8&, DType) {
-  return {"Scaled<MxInt8, Element>", "(MxInt8{})"};
-}
+CodecText text(const MxInt8&, DType) { return {"Scaled<MxInt8, Element>", "(MxInt8{})"}; }
 CodecText text(const Fp8Blocks<128>& format, DType) {
   return {"Scaled<Fp8Blocks<128>, Element>",
           fmt::format("(Fp8Blocks<128>{{{}, {}}})", format.torch, format.stochastic)};

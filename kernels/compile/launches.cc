@@ -22,8 +22,8 @@ namespace {
 template <class... Arguments>
 hipError_t start_of_codec(const Kernel& kernel, const CodecChoice& codec, DType dtype, dim3 blocks,
                           hipStream_t stream, const Arguments&... arguments) {
-  return start(kernel, *codec.loaded, [&] { return text_of(codec, dtype); }, blocks, stream,
-               arguments...);
+  return start(
+      kernel, *codec.loaded, [&] { return text_of(codec, dtype); }, blocks, stream, arguments...);
 }
 
 template <class Call>
@@ -33,12 +33,12 @@ dim3 blocks_of(const Call& call) {
 /// Starts a collective's kernel, whose codec may have a scale of the message.
 hipError_t start_collective(const KernelForm& form, const Call& call, const CodecChoice& codec,
                             DType dtype, hipStream_t stream, int number = 0) {
-  return start({form, element_text(dtype), number}, *codec.loaded,
-               [&] {
-                 return needs_statistics(codec) ? text_of_message_scale(codec)
-                                                : text_of(codec, dtype);
-               },
-               blocks_of(call), stream, call);
+  return start(
+      {form, element_text(dtype), number}, *codec.loaded,
+      [&] {
+        return needs_statistics(codec) ? text_of_message_scale(codec) : text_of(codec, dtype);
+      },
+      blocks_of(call), stream, call);
 }
 
 }  // namespace
@@ -51,8 +51,7 @@ hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dty
 }
 hipError_t launch_one_shot_lamport(const Call& call, const CodecChoice& codec, DType dtype,
                                    hipStream_t stream) {
-  const bool is_pair =
-      std::holds_alternative<PlainChoice>(codec) && call.team.layout.ranks == 2;
+  const bool is_pair = std::holds_alternative<PlainChoice>(codec) && call.team.layout.ranks == 2;
   return start_collective(forms::kOneShotLamport, call, codec, dtype, stream,
                           is_pair ? 2 : kMaxRanks);
 }
@@ -93,8 +92,9 @@ hipError_t launch_program(const ProgramCall& call, const CodecChoice& codec, DTy
 
 hipError_t launch_measured_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
                                    hipStream_t stream) {
-  return start({forms::kMeasuredProgram, element_text(dtype)}, *codec.loaded,
-               [&] { return text_of_message_scale(codec); }, blocks_of(call), stream, call);
+  return start(
+      {forms::kMeasuredProgram, element_text(dtype)}, *codec.loaded,
+      [&] { return text_of_message_scale(codec); }, blocks_of(call), stream, call);
 }
 
 std::optional<Tuning> measured_tuning(const CodecChoice& codec, DType dtype) {
@@ -118,12 +118,10 @@ hipError_t launch_statistics(const StatisticsPass& m, const CodecChoice& codec, 
   const std::size_t units = m.groups * parts.count;
   const std::size_t blocks = parts.by_thread ? (units + kThreads - 1) / kThreads : units;
   const unsigned lanes = parts.by_thread ? 1 : kThreads;
-  Statistics* const results =
-      parts.count == 1 ? m.statistics : m.statistics + m.groups * messages;
-  const hipError_t error = start_of_codec(
-      {forms::kStatistics, element_text(dtype)}, codec, dtype,
-      dim3(static_cast<unsigned>(blocks), messages), stream, m, results, parts.count,
-      parts.elements, lanes);
+  Statistics* const results = parts.count == 1 ? m.statistics : m.statistics + m.groups * messages;
+  const hipError_t error = start_of_codec({forms::kStatistics, element_text(dtype)}, codec, dtype,
+                                          dim3(static_cast<unsigned>(blocks), messages), stream, m,
+                                          results, parts.count, parts.elements, lanes);
   if (error != hipSuccess || parts.count == 1) return error;
   return start({forms::kMergeStatistics}, dim3(static_cast<unsigned>(m.groups), messages), stream,
                m, results, parts.count);
@@ -161,9 +159,9 @@ hipError_t decode(const CodecChoice& codec, DType dtype, const std::uint8_t* wir
   if (measured && elements == 0) return hipSuccess;
   const KernelForm& alone = adds ? forms::kDecodeAdd : forms::kDecode;
   return start_of_codec(
-      {measured ? forms::kDecodeMeasured : alone, element_text(dtype), adds ? 1 : 0}, codec, dtype,
-      blocks_for(measured ? codes_of_message(codec, elements) : elements), stream, wire, elements,
-      payload);
+      {measured ? forms::kDecodeMeasured : alone, element_text(dtype), measured && adds ? 1 : 0},
+      codec, dtype, blocks_for(measured ? codes_of_message(codec, elements) : elements), stream,
+      wire, elements, payload);
 }
 
 }  // namespace
@@ -246,8 +244,8 @@ hipError_t launch_quantize_int8(DType dtype, const void* values, std::size_t row
                                 std::size_t columns, const Int8Rule& rule, Extremes* extremes,
                                 const DeviceInt8& to, hipStream_t stream) {
   const dim3 blocks(static_cast<unsigned>(rows));
-  const hipError_t error = start({forms::kFindExtremes, element_text(dtype)}, blocks, stream,
-                                 values, columns, extremes);
+  const hipError_t error =
+      start({forms::kFindExtremes, element_text(dtype)}, blocks, stream, values, columns, extremes);
   if (error != hipSuccess) return error;
   return start({forms::kQuantizeRows, element_text(dtype)}, blocks, stream, values, rows, columns,
                rule, extremes, to.codes, to.scales, to.sums);

@@ -24,8 +24,12 @@ void start_of_type(const KernelForm& form, const Codec& codec, Element, dim3 blo
                    hipStream_t stream, const Arguments&... arguments) {
   static LoadedKernels loaded;
   static const std::string element = type_text<Element>();
-  (void)start({form, element}, loaded, [] { return CodecText{type_text<Codec>(), ""}; }, blocks,
-              stream, arguments..., codec);  // callers ask for the last error
+  (void)start(
+      {form, element}, loaded,
+      [] {
+        return CodecText{type_text<Codec>(), ""};
+      },
+      blocks, stream, arguments..., codec);  // callers ask for the last error
 }
 
 inline dim3 blocks_for(std::size_t elements) {

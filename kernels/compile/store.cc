@@ -46,7 +46,7 @@ Result<const Compiler*> KernelStore::compiler() { return nvrtc(arlab_driver::dri
 // -fmad=false: nothing may be fused. -default-device: constexpr functions are for kernels, too.
 const std::vector<std::string>& KernelStore::options() {
   static const auto& options = *new std::vector<std::string>{
-      "-std=c++20",         "-fmad=false",           "-default-device",
+      "-std=c++20",          "-fmad=false",           "-default-device",
       "-diag-suppress=2810", "-DARLAB_PLATFORM=cuda", "-DARLAB_COMPILES_ON_DEMAND"};
   return options;
 }
@@ -55,11 +55,10 @@ std::string KernelStore::compiler_text() {
   const Result<const Compiler*> found = compiler();
   if (!found.ok()) return found.status().message();
   const int driver = arlab_driver::driver_version();
-  return fmt::format("kernels are compiled by {} ({}), for {}", found.value()->version(),
-                     found.value()->file(),
-                     driver == 0 ? "any driver"
-                                 : fmt::format("a driver of CUDA {}.{}", driver / 1000,
-                                               driver % 1000 / 10));
+  return fmt::format(
+      "kernels are compiled by {} ({}), for {}", found.value()->version(), found.value()->file(),
+      driver == 0 ? "any driver"
+                  : fmt::format("a driver of CUDA {}.{}", driver / 1000, driver % 1000 / 10));
 }
 
 Result<CodeObject> KernelStore::compiled(const WantedKernel& kernel,
@@ -71,14 +70,14 @@ Result<CodeObject> KernelStore::compiled(const WantedKernel& kernel,
   }
   const Result<const Compiler*> compiler = KernelStore::compiler();
   ARLAB_ASSIGN_OR_RETURN(KernelCache* const cache, KernelCache::of_process());
-  Result<CodeObject> code = cache->get(
-      {kernel.name, embedded_headers_hash(), kernel.unit, options(), architecture,
-       compiler.ok() ? compiler.value()->identity() : ""},
-      [&]() -> Result<CodeObject> {
-        if (!compiler.ok()) return compiler.status();
-        return compiler.value()->compile(
-            {kernel.name, kernel.unit, embedded_headers(), architecture, options()});
-      });
+  Result<CodeObject> code =
+      cache->get({kernel.name, embedded_headers_hash(), kernel.unit, options(), architecture,
+                  compiler.ok() ? compiler.value()->identity() : ""},
+                 [&]() -> Result<CodeObject> {
+                   if (!compiler.ok()) return compiler.status();
+                   return compiler.value()->compile(
+                       {kernel.name, kernel.unit, embedded_headers(), architecture, options()});
+                 });
   if (code.ok() && !cache->why_not_used().empty()) {
     const std::scoped_lock lock(mutex_);
     code_.emplace(std::pair(architecture, kernel.unit), code.value());
@@ -185,8 +184,7 @@ hipError_t start_kernel(const Kernel& kernel, LoadedKernels& loaded,
   if (error != hipSuccess) return error;
   hipFunction_t function = loaded.find(device, kernel);
   if (function == nullptr) {
-    const Result<hipFunction_t> found =
-        KernelStore::of_process().function(wanted(kernel, codec()));
+    const Result<hipFunction_t> found = KernelStore::of_process().function(wanted(kernel, codec()));
     if (found.ok()) {
       function = found.value();
       loaded.add(device, kernel, function);

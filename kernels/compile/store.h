@@ -122,7 +122,8 @@ template <class... Arguments>
 hipError_t start(const Kernel& kernel, dim3 blocks, hipStream_t stream,
                  const Arguments&... arguments) {
   static LoadedKernels loaded;
-  return start(kernel, loaded, [] { return CodecText(); }, blocks, stream, arguments...);
+  return start(
+      kernel, loaded, [] { return CodecText(); }, blocks, stream, arguments...);
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -15,8 +15,8 @@ std::string unit_text(const KernelForm& form, const CodecText& codec, std::strin
   const bool is_argument = !codec.type.empty() && codec.value.empty();
   line("extern \"C\" __global__ void __launch_bounds__(kThreads", form.blocks.empty() ? "" : ", ",
        form.blocks, ")");
-  line(kKernelName, "(", form.parameters,
-       is_argument ? ", ARLAB_KERNEL_PARAMETER Codec codec" : "", ") {");
+  line(kKernelName, "(", form.parameters, is_argument ? ", ARLAB_KERNEL_PARAMETER Codec codec" : "",
+       ") {");
   if (!codec.value.empty()) line("[[maybe_unused]] const Codec codec", codec.value, ";");
   line(form.body, ";\n}\n}\n}");
   return text;

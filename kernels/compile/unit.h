@@ -43,8 +43,8 @@ constexpr KernelForm collective(std::string_view name, std::string_view header,
                                 std::string_view blocks = "Codec::kTuning.resident_blocks") {
   return {name, header, "ARLAB_KERNEL_PARAMETER Call call", body, blocks, true};
 }
-inline constexpr KernelForm kOneShot = collective(
-    "one_shot", "kernels/collectives/one_shot.h", "one_shot<Codec, Element>(call, codec)");
+inline constexpr KernelForm kOneShot = collective("one_shot", "kernels/collectives/one_shot.h",
+                                                  "one_shot<Codec, Element>(call, codec)");
 /// kNumber: ranks at most, of elements that are sent as they are.
 inline constexpr KernelForm kOneShotLamport =
     collective("one_shot_lamport", "kernels/collectives/one_shot_lamport.h",
@@ -52,8 +52,8 @@ inline constexpr KernelForm kOneShotLamport =
 inline constexpr KernelForm kOneShotSentinel =
     collective("one_shot_sentinel", "kernels/collectives/one_shot_sentinel.h",
                "one_shot_sentinel<Codec, Element>(call, codec)");
-inline constexpr KernelForm kTwoShot = collective(
-    "two_shot", "kernels/collectives/two_shot.h", "two_shot<Codec, Element>(call, codec)");
+inline constexpr KernelForm kTwoShot = collective("two_shot", "kernels/collectives/two_shot.h",
+                                                  "two_shot<Codec, Element>(call, codec)");
 inline constexpr KernelForm kTwoShotLamport =
     collective("two_shot_lamport", "kernels/collectives/two_shot_lamport.h",
                "two_shot_lamport<Codec, Element>(call, codec)", "kLamportBlocks<Codec>");
@@ -63,8 +63,8 @@ inline constexpr KernelForm kTwoShotSentinel =
                "two_shot_sentinel<Codec, Element, kNumber>(call, codec)", "kPipelineBlocks<Codec>");
 inline constexpr KernelForm kRing =
     collective("ring", "kernels/collectives/ring.h", "ring<Codec, Element>(call, codec)");
-inline constexpr KernelForm kAllToAll = collective(
-    "all_to_all", "kernels/collectives/all_to_all.h", "all_to_all<Codec, Element>(call, codec)");
+inline constexpr KernelForm kAllToAll = collective("all_to_all", "kernels/collectives/all_to_all.h",
+                                                   "all_to_all<Codec, Element>(call, codec)");
 
 constexpr KernelForm program(std::string_view name, std::string_view header, std::string_view body,
                              std::string_view blocks, bool overlaps_previous) {

@@ -253,8 +253,7 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
   ARLAB_RETURN_IF_ERROR(
       status_of(hipStreamIsCapturing(stream, &capture), "the stream cannot be used"));
   const bool capturing = capture != hipStreamCaptureStatusNone;
-  ARLAB_ASSIGN_OR_RETURN(const std::shared_ptr<const PreparedCall> call,
-                         ready(request, capturing));
+  ARLAB_ASSIGN_OR_RETURN(const std::shared_ptr<const PreparedCall> call, ready(request, capturing));
   ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
   if (!capturing) ARLAB_RETURN_IF_ERROR(order_after_last_call(stream));
   Status status = launch(*call, input, output, stream);

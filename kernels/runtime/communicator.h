@@ -104,7 +104,7 @@ class Communicator {
   CommunicatorOptions options_;
   std::shared_ptr<TeamMemory> memory_;
   Statistics* statistics_;
-  std::vector<int> devices_;         ///< that this process has ranks of the team on
+  std::vector<int> devices_;        ///< that this process has ranks of the team on
   std::set<std::uint64_t> agreed_;  ///< calls that all ranks have prepared: PreparedCall::hash()
   /// The calls made so far, the latest last: planning takes longer than a small kernel.
   struct Prepared {

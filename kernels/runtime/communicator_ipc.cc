@@ -275,15 +275,14 @@ class IpcTeamMemory final : public TeamMemory {
 Status IpcTeamMemory::tell(State state) const {
   const std::uint32_t word = preparations_ * 4 + state;
   for (std::uint8_t* const buffer : opened_) {
-    ARLAB_RETURN_IF_ERROR(status_of(
-        hipMemcpy(buffer + prepared(rank_), &word, sizeof(word), hipMemcpyHostToDevice),
-        "another rank cannot be told that this one is ready"));
+    ARLAB_RETURN_IF_ERROR(
+        status_of(hipMemcpy(buffer + prepared(rank_), &word, sizeof(word), hipMemcpyHostToDevice),
+                  "another rank cannot be told that this one is ready"));
   }
   return {};
 }
 
-Result<bool> IpcTeamMemory::has_come(int rank,
-                                     std::chrono::steady_clock::time_point latest) const {
+Result<bool> IpcTeamMemory::has_come(int rank, std::chrono::steady_clock::time_point latest) const {
   std::uint32_t word = 0;
   ARLAB_RETURN_IF_ERROR(
       status_of(hipMemcpy(&word, own_ + prepared(rank), sizeof(word), hipMemcpyDeviceToHost),

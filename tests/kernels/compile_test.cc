@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <iostream>
 #include <map>
 #include <mutex>
 #include <regex>
@@ -95,8 +94,7 @@ const Compiler* compiler() {
 Result<CodeObject> compiled(const WantedKernel& kernel, const std::string& architecture) {
   std::vector<std::string> options = KernelStore::options();
   options.emplace_back("--ptxas-options=-v");
-  return compiler()->compile(
-      {kernel.name, kernel.unit, embedded_headers(), architecture, options});
+  return compiler()->compile({kernel.name, kernel.unit, embedded_headers(), architecture, options});
 }
 
 /// Registers of a thread, and bytes that it stores elsewhere and loads again for want of them.
@@ -118,48 +116,47 @@ struct Sample {
 };
 
 // One codec of each family in the kernels that matter most for it, and every form with some codec.
-const Sample kSamples[] = {
-    {"bf16", DType::bf16, "one_shot_lamport/2"},
-    {"bf16", DType::bf16, "two_shot_sentinel/2"},
-    {"bf16", DType::bf16, "all_to_all"},
-    {"bf16", DType::bf16, "count_call"},
-    {"bf16", DType::bf16, "find_extremes"},
-    {"bf16", DType::bf16, "quantize_rows"},
-    {"bf16", DType::bf16, "multiply_int8"},
-    {"bf16", DType::bf16, "multiply_matrices"},
-    {"bf16", DType::bf16, "overwrite"},
-    {"fp32", DType::fp32, "two_shot"},
-    {"qr-q4", DType::fp16, "two_shot_sentinel/4"},
-    {"qr-q4", DType::bf16, "one_shot_lamport/8"},
-    {"qr-q8", DType::bf16, "one_shot_sentinel"},
-    {"int4-g32", DType::bf16, "two_shot_sentinel/2"},
-    {"int4-g32", DType::bf16, "two_shot_lamport"},
-    {"int4-g32", DType::bf16, "encode"},
-    {"int4-g32", DType::bf16, "decode"},
-    {"int4-g32", DType::bf16, "decode_add"},
-    {"int8-g128", DType::bf16, "two_shot_sentinel/3"},
-    {"int5-g64-sym", DType::fp16, "ring"},
-    {"int2-g32-sr-is", DType::bf16, "two_shot_lamport"},
-    {"had-int4-g32", DType::bf16, "one_shot_lamport/8"},
-    {"mxfp4", DType::bf16, "two_shot_sentinel/2"},
-    {"mxfp8-e4m3-rceil", DType::fp16, "one_shot_lamport/8"},
-    {"mxint8", DType::bf16, "one_shot"},
-    {"fp8-e4m3-g128", DType::bf16, "two_shot_lamport"},
-    {"logfmt4-g128", DType::bf16, "two_shot_lamport"},
-    {"nvfp4", DType::bf16, "two_shot_lamport"},
-    {"int8-gtensor", DType::bf16, "measured_program"},
-    {"int8-gtensor", DType::fp16, "statistics"},
-    {"int8-gtensor", DType::fp16, "merge_statistics"},
-    {"int3-g24", DType::fp16, "encode_measured"},
-    {"int3-g24", DType::fp16, "decode_measured"},
-    {"int3-g24", DType::fp16, "decode_measured/1"},
-    {"had-int4-g512", DType::bf16, "two_pass_program"},
-    {"nf4-g64", DType::bf16, "program"},
-    {"int4-g32-stoch", DType::bf16, "encode"},
-    {"shared-int8-g32", DType::bf16, "measure_largest"},
-    {"shared-int8-g32", DType::bf16, "encode_codes"},
-    {"shared-int8-g32", DType::bf16, "decode_codes"},
-    {"shared-int8-g32", DType::bf16, "program"}};
+const Sample kSamples[] = {{"bf16", DType::bf16, "one_shot_lamport/2"},
+                           {"bf16", DType::bf16, "two_shot"},
+                           {"bf16", DType::bf16, "all_to_all"},
+                           {"bf16", DType::bf16, "count_call"},
+                           {"bf16", DType::bf16, "find_extremes"},
+                           {"bf16", DType::bf16, "quantize_rows"},
+                           {"bf16", DType::bf16, "multiply_int8"},
+                           {"bf16", DType::bf16, "multiply_matrices"},
+                           {"bf16", DType::bf16, "overwrite"},
+                           {"fp32", DType::fp32, "two_shot"},
+                           {"qr-q4", DType::fp16, "two_shot_sentinel/4"},
+                           {"qr-q4", DType::bf16, "one_shot_lamport/8"},
+                           {"qr-q8", DType::bf16, "one_shot_sentinel"},
+                           {"int4-g32", DType::bf16, "two_shot_sentinel/2"},
+                           {"int4-g32", DType::bf16, "two_shot_lamport"},
+                           {"int4-g32", DType::bf16, "encode"},
+                           {"int4-g32", DType::bf16, "decode"},
+                           {"int4-g32", DType::bf16, "decode_add"},
+                           {"int8-g128", DType::bf16, "two_shot_sentinel/3"},
+                           {"int5-g64-sym", DType::fp16, "ring"},
+                           {"int2-g32-sr-is", DType::bf16, "two_shot_lamport"},
+                           {"had-int4-g32", DType::bf16, "one_shot_lamport/8"},
+                           {"mxfp4", DType::bf16, "two_shot_sentinel/2"},
+                           {"mxfp8-e4m3-rceil", DType::fp16, "one_shot_lamport/8"},
+                           {"mxint8", DType::bf16, "one_shot"},
+                           {"fp8-e4m3-g128", DType::bf16, "two_shot_lamport"},
+                           {"logfmt4-g128", DType::bf16, "two_shot_lamport"},
+                           {"nvfp4", DType::bf16, "two_shot_lamport"},
+                           {"int8-gtensor", DType::bf16, "measured_program"},
+                           {"int8-gtensor", DType::fp16, "statistics"},
+                           {"int8-gtensor", DType::fp16, "merge_statistics"},
+                           {"int3-g24", DType::fp16, "encode_measured"},
+                           {"int3-g24", DType::fp16, "decode_measured"},
+                           {"int3-g24", DType::fp16, "decode_measured/1"},
+                           {"had-int4-g512", DType::bf16, "two_pass_program"},
+                           {"nf4-g64", DType::bf16, "program"},
+                           {"int4-g32-stoch", DType::bf16, "encode"},
+                           {"shared-int8-g32", DType::bf16, "measure_largest"},
+                           {"shared-int8-g32", DType::bf16, "encode_codes"},
+                           {"shared-int8-g32", DType::bf16, "decode_codes"},
+                           {"shared-int8-g32", DType::bf16, "program"}};
 
 WantedKernel kernel_of(const Sample& sample) {
   for (const WantedKernel& kernel : kernels_of(sample.codec, sample.dtype)) {
@@ -191,7 +188,8 @@ TEST(CompiledKernels, TakeTheRegistersOfTheTable) {
       compiler()->version());
   for (const std::string& line : lines) table += line + "\n";
   const std::string file = std::string(ARLAB_SOURCE_DIR) + "/" + kGolden;
-  if (std::getenv("ARLAB_WRITE_REGISTERS") != nullptr) std::ofstream(file) << table;  // NOLINT(concurrency-mt-unsafe)
+  if (std::getenv("ARLAB_WRITE_REGISTERS") != nullptr)
+    std::ofstream(file) << table;  // NOLINT(concurrency-mt-unsafe)
   std::stringstream golden;
   golden << std::ifstream(file).rdbuf();
   const std::string of = golden.str().substr(2, golden.str().find(',') - 2);
@@ -218,8 +216,7 @@ TEST(CompiledKernels, AllCompileForNewAndForNewerGpus) {
   parallel_for(2 * all.size(), 0, [&](unsigned, std::size_t i) {
     const Result<CodeObject> code = compiled(all[i / 2], i % 2 == 0 ? "sm_90" : "sm_100");
     const std::scoped_lock lock(mutex);
-    EXPECT_TRUE(code.ok()) << all[i / 2].name << ": "
-                           << (code.ok() ? "" : code.status().message());
+    EXPECT_TRUE(code.ok()) << all[i / 2].name << ": " << (code.ok() ? "" : code.status().message());
   });
 #else
   GTEST_SKIP() << "every codec's kernels are compiled by ./test.sh full";
@@ -228,7 +225,8 @@ TEST(CompiledKernels, AllCompileForNewAndForNewerGpus) {
 
 TEST(CompiledKernels, AnErrorNamesTheKernel) {
   if (compiler() == nullptr) GTEST_SKIP() << "no NVRTC";
-  const Result<CodeObject> code = compiled({"a kernel", "extern \"C\" __global__ void f() { x; }"}, "sm_90");
+  const Result<CodeObject> code =
+      compiled({"a kernel", "extern \"C\" __global__ void f() { x; }"}, "sm_90");
   ASSERT_FALSE(code.ok());
   EXPECT_NE(code.status().message().find("a kernel"), std::string::npos) << code.status().message();
   EXPECT_EQ(code.status().message().find('\n'), std::string::npos);

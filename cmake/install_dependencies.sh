@@ -91,4 +91,12 @@ if ! cmp -s requirements.txt "$stamp"; then
     die "pip could not install the packages of requirements.txt; is a package index reachable?"
   cp requirements.txt "$stamp"
 fi
+# The compiler that tests of GPU code hold their table against; without it they skip it.
+if [[ " $* " == *" test "* ]] && ! cmp -s requirements-nvrtc.txt .venv/nvrtc.installed; then
+  if .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-nvrtc.txt; then
+    cp requirements-nvrtc.txt .venv/nvrtc.installed
+  else
+    say "nvidia-cuda-nvrtc is not to be had here: what needs it is left out"
+  fi
+fi
 say "dependencies are installed"

@@ -1,17 +1,12 @@
-// Element types of a payload: what a rank holds before encoding and after decoding.
+// Names of the element types of a payload.
 #pragma once
 
-#include <cstddef>
 #include <string_view>
 
 #include "reference/error.h"
+#include "reference/formats/dtypes.h"
 
 namespace arlab {
-
-enum class DType { fp16, bf16, fp32 };
-
-/// Bytes per element.
-constexpr std::size_t size_of(DType dtype) { return dtype == DType::fp32 ? 4 : 2; }
 
 /// The name as the command line spells it.
 constexpr std::string_view name_of(DType dtype) {

@@ -21,6 +21,13 @@
 #include "kernels/codecs/choice.h"
 #include "kernels/collectives/batch.h"
 
+/// Kernels of NVIDIA GPUs are compiled with all that is known of a codec.
+#if defined(__HIP_PLATFORM_NVIDIA__)
+constexpr bool kKnowsWidths = true;
+#else
+constexpr bool kKnowsWidths = false;
+#endif
+
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
@@ -33,7 +40,7 @@ struct Made {
 template <class Element, AnyBitKind kKind, unsigned kBits, unsigned kGroupLog2,
           Spikes kSpikes = Spikes::none>
 struct MadeAnyBit {
-  using Type = AnyBit<Element, AnyBitOf<kKind, kFixesWidths ? kBits : 0>>;
+  using Type = AnyBit<Element, AnyBitOf<kKind, kKnowsWidths ? kBits : 0>>;
   ARLAB_DEVICE static Type make() {
     AnyBitParameters p;
     p.bits = kBits;

@@ -124,6 +124,21 @@ struct BenchRequest {
     if (!out.empty()) fail("--inner-codec: a file of times has one codec per row; leave out --out");
   }
 
+  /// Compiles what all calls take, where that is done on demand.
+  void prepare(kernels::Group& group, const std::vector<std::string>& chosen, DType type,
+               const std::vector<std::uint64_t>& sizes) const {
+    std::vector<kernels::CollectiveRequest> calls;
+    for (const std::string& algorithm : algorithms) {
+      for (const std::string& codec : chosen) {
+        for (const std::uint64_t size : sizes) {
+          calls.push_back(collective(algorithm, find_codec(codec)->name(), type, size));
+        }
+      }
+    }
+    const kernels::Status status = group.prepare(calls, compile_progress());
+    if (!status.ok()) fail("platform {}: {}", platform, status.message());
+  }
+
   std::string file_of(const std::vector<Timing>& timings, int world_size,
                       const std::string& device) const;
 
@@ -213,6 +228,7 @@ Result BenchRequest::answer(Format format) const {
   }
 
   if (explain) return choices(*group.value(), chosen, type, all_sizes);
+  prepare(*group.value(), chosen, type, all_sizes);
   if (of_nccl) {
     return as_nccl(on, *group.value(), beside.get(), world_size, chosen, type, all_sizes)
         .answer(format);
@@ -225,6 +241,9 @@ Result BenchRequest::answer(Format format) const {
                     {"device", on.device_name().value()},
                     {"ranks", world_size},
                     {"dtype", dtype, platform == "host" ? "emulated time: not a measurement" : ""}};
+  if (const auto compiler = on.compiler(); compiler.ok() && !compiler.value().empty()) {
+    report.figures.push_back({"compiler", compiler.value()});
+  }
   if (!inner_codec.empty()) report.figures.push_back({"inner_codec", inner_codec});
   if (sum != Sum{}) report.figures.push_back({"sum", name_of(sum)});
   if (!between.empty()) report.figures.push_back({"between", between});

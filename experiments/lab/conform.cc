@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "experiments/lab/collective.h"
+#include "experiments/lab/progress.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/reduction.h"
 #include "experiments/lab/sizes.h"
@@ -72,6 +73,14 @@ const kernels::Platform& platform_of(const std::string& name) {
   const auto devices = found.value()->devices();
   if (!devices.ok()) fail("platform {}: {}", name, devices.status().message());
   return *found.value();
+}
+
+kernels::CompileProgress compile_progress() {
+  return [progress = std::shared_ptr<Progress>()](std::size_t done, std::size_t all) mutable {
+    if (progress == nullptr) progress = std::make_shared<Progress>(all, "kernels");
+    progress->show(done);
+    if (done == all) progress = nullptr;
+  };
 }
 
 BoundField protocol_field(std::string& protocol) {
@@ -179,6 +188,7 @@ struct ConformRequest {
                                       std::size_t longest) const {
     kernels::ConformanceRequest request{
         .codecs = codecs, .sum = sums.parse(), .seed = seed.value_or(1)};
+    request.compiles = compile_progress();
     request.group.protocol = parse_protocol(protocol);
     request.ranks = {2, 3, 4, 5, 6, 7, 8};
     if (ranks) request.ranks = {static_cast<int>(*ranks)};

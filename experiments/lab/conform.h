@@ -15,6 +15,9 @@ namespace arlab::lab {
 /// A platform that has devices. Throws InvalidInput.
 const kernels::Platform& platform_of(const std::string& name);
 
+/// Shows how far compiling is.
+kernels::CompileProgress compile_progress();
+
 /// processes, of questions that run kernels: each process is a rank.
 BoundField processes_field(bool& processes);
 /// Throws InvalidInput.

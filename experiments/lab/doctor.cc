@@ -86,6 +86,18 @@ void look_at_machine(Findings& findings) {
                            of_sums.empty() ? "no sums" : "sums"));
 }
 
+/// What compiles a platform's kernels when they are called for.
+void look_at_compiler(Findings& findings, const kernels::Platform& platform, bool needed) {
+  const auto compiler = platform.compiler();
+  if (compiler.ok() && compiler.value().empty()) return;
+  findings.add(fmt::format("compiler of platform {}", platform.name()),
+               compiler.ok() ? "here"
+               : needed      ? "missing"
+                             : "not installed",
+               one_line(compiler.ok() ? compiler.value() : compiler.status().message()),
+               compiler.ok() ? "" : "pip install nvidia-cuda-nvrtc");
+}
+
 /// A kind of GPUs: whether the machine has them, and whether this program can use them.
 void look_at_platform(Findings& findings, const std::string& name, const std::string& gpus,
                       const std::vector<std::string>& device_files, const std::string& remedy) {
@@ -102,6 +114,7 @@ void look_at_platform(Findings& findings, const std::string& name, const std::st
                  remedy);
     return;
   }
+  look_at_compiler(findings, *platform.value(), present);
   const auto devices = platform.value()->devices();
   if (!devices.ok()) {
     findings.add("platform " + name, present ? "broken" : "no devices",
@@ -154,9 +167,6 @@ void look_at_tools(Findings& findings) {
   findings.add_program("C++ compiler", "c++ --version", "to build arlab", apt + "build-essential");
   findings.add_program("CMake", "cmake --version", "to build arlab", apt + "cmake");
   findings.add_program("Ninja", "ninja --version", "to build arlab", apt + "ninja-build");
-  findings.add_program("nvcc", "nvcc --version | grep -o release.*",
-                       "to build kernels for NVIDIA GPUs",
-                       "https://developer.nvidia.com/cuda-downloads");
   findings.add_program("clang for AMD GPUs", "clang++-19 --version",
                        "to build kernels for AMD GPUs", "./test.sh, or ROCm");
 }
@@ -171,7 +181,7 @@ Result answer(const DoctorRequest& /*request*/) {
                    "./quickstart.sh; of the Python package: pip install . "
                    "-C cmake.define.ARLAB_HOST_PLATFORM=ON");
   look_at_platform(findings, "cuda", "NVIDIA GPUs", {"/dev/nvidiactl", "/dev/dxg"},
-                   "cmake --preset release -DARLAB_CUDA=ON, with nvcc");
+                   "a build of arlab");
   look_at_platform(findings, "rocm", "AMD GPUs", {"/dev/kfd"},
                    "cmake --preset release -DARLAB_ROCM=ON, with ROCm");
   look_at_tools(findings);

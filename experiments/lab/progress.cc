@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <utility>
 
 namespace arlab::lab {
 namespace {
@@ -31,7 +32,8 @@ Listener::Listener(std::function<void(std::string_view)> hear) : hear_(std::move
 }
 Listener::~Listener() { listener = nullptr; }
 
-Progress::Progress(std::size_t total) : total_(total), terminal_(isatty(STDERR_FILENO) == 1) {}
+Progress::Progress(std::size_t total, std::string what)
+    : total_(total), what_(std::move(what)), terminal_(isatty(STDERR_FILENO) == 1) {}
 
 /// Nothing before something has been done.
 std::string Progress::speed(std::size_t done) const {
@@ -39,8 +41,8 @@ std::string Progress::speed(std::size_t done) const {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   if (done <= first_ || seconds <= 0) return {};
   const double rate = static_cast<double>(done - first_) / seconds;
-  if (done == total_) return fmt::format(", {:.3g} points/s", rate);
-  return fmt::format(", {:.3g} points/s, {} left", rate,
+  if (done == total_) return fmt::format(", {:.3g} {}/s", rate, what_);
+  return fmt::format(", {:.3g} {}/s, {} left", rate, what_,
                      duration_text(static_cast<double>(total_ - done) / rate));
 }
 
@@ -53,11 +55,11 @@ void Progress::show(std::size_t done) {
   const std::size_t percent = total_ == 0 ? 100 : 100 * done / total_;
   if (terminal_) {
     // What a longer line has left behind is wiped out.
-    write_progress(fmt::format("\r[{:<40}] {}/{} points{}\x1b[K{}",
-                               std::string(40 * percent / 100, '#'), done, total_, speed(done),
-                               done == total_ ? "\n" : ""));
+    write_progress(fmt::format("\r[{:<40}] {}/{} {}{}\x1b[K{}",
+                               std::string(40 * percent / 100, '#'), done, total_, what_,
+                               speed(done), done == total_ ? "\n" : ""));
   } else if (percent != last_ && (percent / 10 != last_ / 10 || done == total_)) {
-    write_progress(fmt::format("{:3}% of {} points{}\n", percent, total_, speed(done)));
+    write_progress(fmt::format("{:3}% of {} {}{}\n", percent, total_, what_, speed(done)));
   }
   last_ = percent;
 }

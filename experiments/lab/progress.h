@@ -27,7 +27,7 @@ class Listener {
 /// A bar on a terminal; elsewhere a line per tenth, for logs. Both with the rate and the time that is left.
 class Progress {
  public:
-  explicit Progress(std::size_t total);
+  explicit Progress(std::size_t total, std::string what = "points");
 
   void show(std::size_t done);
 
@@ -39,6 +39,7 @@ class Progress {
 
   static constexpr std::size_t kUnset = SIZE_MAX;
   std::size_t total_;
+  std::string what_;
   bool terminal_;
   std::size_t last_ = 0;        // percent
   std::size_t first_ = kUnset;  // what was done at the start

@@ -16,6 +16,9 @@
 #include "kernels/codecs/scaled.h"
 #include "kernels/codecs/two_pass.h"
 #include "kernels/runtime/status.h"
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+#include "kernels/compile/store.h"
+#endif
 #include "reference/codecs/formats/fp8_blocks.h"
 #include "reference/codecs/formats/mx.h"
 #include "reference/codecs/formats/mxint8.h"
@@ -26,17 +29,25 @@ inline namespace ARLAB_PLATFORM {
 struct PlainChoice {};
 enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 
-/// A codec that there is device code for, with its parameters.
-using CodecChoice =
+/// Parameters of a codec that there is device code for.
+using CodecParameters =
     std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8, Fp8Blocks<128>,
                  LogFmtParameters, FormatChoice, TwoPassAnyBitParameters, TwoPassHadamardParameters,
                  TwoPassLogFmtParameters, NvFp4Blocks>;
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+struct CodecChoice : CodecParameters {
+  using CodecParameters::variant;
+  /// Its kernels that calls have found so far, of all copies.
+  std::shared_ptr<LoadedKernels> loaded = std::make_shared<LoadedKernels>();
+};
+#else
+using CodecChoice = CodecParameters;
+#endif
 
 /// Codecs of two_pass.h, whose tiles can be encoded only when others have been measured: with_two_pass() has them, with_codec()
 /// the others.
 template <class Parameters>
-concept NeedsStatistics =
-    std::same_as<Parameters, TwoPassAnyBitParameters> ||
+concept NeedsStatistics = std::same_as<Parameters, TwoPassAnyBitParameters> ||
     std::same_as<Parameters, TwoPassHadamardParameters> ||
     std::same_as<Parameters, TwoPassLogFmtParameters> || std::same_as<Parameters, NvFp4Blocks>;
 inline bool needs_statistics(const CodecChoice& choice) {
@@ -82,8 +93,8 @@ void with_choice(QuickReduceChoice choice, DType dtype, F&& f) {
   }
 }
 
-/// Any-bit formats whose kernels know everything about them. Each costs seconds of compiling per collective,
-/// dtype and platform; of other formats, kernels know the kind, and of the plain ones the width.
+/// Any-bit formats whose kernels know everything about them, as on GPUs with kernels on demand. Each costs seconds of compiling per
+/// collective and dtype; of other formats, kernels know the kind.
 using FixedAnyBits = std::tuple<FixedAnyBit<8, 7>, FixedAnyBit<5, 7>, FixedAnyBit<4, 5>,
                                 FixedAnyBit<2, 5, Spikes::exact>>;
 
@@ -95,24 +106,11 @@ bool with_fixed_anybit(const AnyBitParameters& parameters, DType dtype, F&& f) {
   if (dtype == DType::bf16) f(AnyBit<Bf16, Format>(), Bf16());
   return true;
 }
-template <AnyBitKind kKind, unsigned kBits, class F>
+template <AnyBitKind kKind, class F>
 void with_anybit_of(const AnyBitParameters& parameters, DType dtype, F&& f) {
-  using Format = AnyBitOf<kKind, kBits>;
+  using Format = AnyBitOf<kKind>;
   if (dtype == DType::fp16) f(AnyBit<Fp16, Format>(parameters), Fp16());
   if (dtype == DType::bf16) f(AnyBit<Bf16, Format>(parameters), Bf16());
-}
-/// With the width of the parameters as a constant, if it is one of kBits; else with kElse. Where kernels know no widths:
-/// with none.
-template <AnyBitKind kKind, unsigned kElse, unsigned... kBits, class F>
-void with_width(const AnyBitParameters& parameters, DType dtype, F&& f) {
-  if constexpr (kFixesWidths) {
-    const bool is_one =
-        ((parameters.bits == kBits && (with_anybit_of<kKind, kBits>(parameters, dtype, f), true)) ||
-         ...);
-    if (!is_one) with_anybit_of<kKind, kElse>(parameters, dtype, f);
-  } else {
-    with_anybit_of<kKind, 0>(parameters, dtype, f);
-  }
 }
 template <class F>
 void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
@@ -123,13 +121,13 @@ void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
   if (is_fixed) return;
   switch (kind_of(parameters)) {
     case AnyBitKind::plain:
-      return with_width<AnyBitKind::plain, 8, 2, 3, 4, 5, 6, 7>(parameters, dtype, f);
+      return with_anybit_of<AnyBitKind::plain>(parameters, dtype, f);
     case AnyBitKind::symmetric:
-      return with_width<AnyBitKind::symmetric, 8, 2, 3, 4, 5, 6, 7>(parameters, dtype, f);
+      return with_anybit_of<AnyBitKind::symmetric>(parameters, dtype, f);
     case AnyBitKind::spiked:
-      return with_width<AnyBitKind::spiked, 8, 2, 3, 4, 5, 6, 7>(parameters, dtype, f);
+      return with_anybit_of<AnyBitKind::spiked>(parameters, dtype, f);
     case AnyBitKind::hadamard:
-      return with_width<AnyBitKind::hadamard, 0, 4>(parameters, dtype, f);
+      return with_anybit_of<AnyBitKind::hadamard>(parameters, dtype, f);
   }
 }
 /// Whole formats, whose parameters are constants.
@@ -168,13 +166,6 @@ void with_choice(const Mx& format, DType dtype, F&& f) {
 }
 template <class F>
 void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {
-  if constexpr (kFixesWidths) {
-    if (parameters.bits == 4 && dtype != DType::fp32) {
-      if (dtype == DType::fp16) f(LogFmtOf<Fp16, 4>(parameters), Fp16());
-      if (dtype == DType::bf16) f(LogFmtOf<Bf16, 4>(parameters), Bf16());
-      return;
-    }
-  }
   with_parameters<LogFmt>(parameters, dtype, f);
 }
 
@@ -225,11 +216,6 @@ bool with_message_scale(const CodecChoice& choice, DType dtype, F&& f) {
     return false;
   }
   const auto of_kind = [&]<AnyBitKind kKind>(std::integral_constant<AnyBitKind, kKind>) {
-    if (kFixesWidths && integers->format.bits == 8) {
-      return of_dtype([&]<class Element>(Element) {
-        return AnyBitOfMessage<Element, kKind, kFixesWidths ? 8 : 0>(integers->format);
-      });
-    }
     return of_dtype([&]<class Element>(Element) {
       return AnyBitOfMessage<Element, kKind, 0>(integers->format);
     });

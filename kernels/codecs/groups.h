@@ -8,7 +8,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-inline constexpr float kInfinity32 = __builtin_huge_valf();
+inline constexpr float kInfinity32 = std::numeric_limits<float>::infinity();
 
 /// Combines the values of an aligned group of `lanes` lanes (a power of two, up to 32), all of
 /// which get the result. Every lane of the wave must take part, with the same `lanes`.

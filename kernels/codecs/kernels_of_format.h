@@ -1,10 +1,16 @@
 // Makes the kernels of a format: to be included where they are compiled, and nowhere else.
 #pragma once
 
-#include "kernels/codecs/codec_kernels_of.h"
 #include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/scaled.h"
+#include "reference/codecs/scaled_codec.h"
+
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+#include "kernels/compile/launches_of_codec.h"
+#else
+#include "kernels/codecs/codec_kernels_of.h"
 #include "kernels/schedule/program_kernel.h"
+#endif
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -61,7 +67,7 @@ struct DevicesOf {
 };
 
 /// The kernels of a format's codec of this name that rounds stochastically; null when it is no such codec.
-template <ScaledFormat Format>
+template <NamedFormat Format>
 FormatChoice stochastic_kernels_of_format(std::string_view name) {
   if constexpr (StochasticFormat<Format>) {
     const std::optional<Format> format = Format::parse(name);
@@ -74,7 +80,7 @@ FormatChoice stochastic_kernels_of_format(std::string_view name) {
 }
 
 /// The kernels of a format's codec of this name; null when the format has none.
-template <ScaledFormat Format>
+template <NamedFormat Format>
 FormatChoice kernels_of_format(std::string_view name) {
   if (FormatChoice kernels = stochastic_kernels_of_format<Format>(name)) return kernels;
   const std::optional<Format> format = Format::parse(name);
@@ -84,7 +90,7 @@ FormatChoice kernels_of_format(std::string_view name) {
 
 /// Makes a format known that only this program has, to the reference and to kernels. Throws
 /// InvalidInput when a name is taken.
-template <ScaledFormat Format>
+template <NamedFormat Format>
 void register_format() {
   register_codec_family(scaled_codecs<Format>());
   register_format_kernels(kernels_of_format<Format>);

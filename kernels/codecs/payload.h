@@ -4,8 +4,6 @@
 // elements 8t .. 8t + 7. A codec's group of G elements is G / 8 consecutive lanes.
 #pragma once
 
-#include <cstddef>
-
 #include "kernels/platform/platform.h"
 #include "reference/codecs/context.h"
 #include "reference/formats/payload_arithmetic.h"
@@ -37,7 +35,7 @@ struct Fp16 : Fp16Arithmetic {
 #if defined(__HIP_PLATFORM_AMD__)
     return static_cast<float>(__builtin_bit_cast(_Float16, static_cast<std::uint16_t>(bits)));
 #elif defined(__HIP_PLATFORM_NVIDIA__)
-    return __half2float(__ushort_as_half(static_cast<std::uint16_t>(bits)));
+    return float_of_half(static_cast<std::uint16_t>(bits));
 #else
     return half_to_float(static_cast<std::uint16_t>(bits));
 #endif
@@ -46,7 +44,7 @@ struct Fp16 : Fp16Arithmetic {
 #if defined(__HIP_PLATFORM_AMD__)
     const std::uint32_t bits = __builtin_bit_cast(std::uint16_t, static_cast<_Float16>(value));
 #elif defined(__HIP_PLATFORM_NVIDIA__)
-    const std::uint32_t bits = __half_as_ushort(__float2half_rn(value));
+    const std::uint32_t bits = half_of_float(value);
 #else
     const std::uint32_t bits = half_from_float(value);
 #endif

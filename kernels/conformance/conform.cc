@@ -89,6 +89,7 @@ class Conformance {
       : platform_(platform), request_(request), row_done_(row_done) {}
 
   Status run() {
+    ARLAB_RETURN_IF_ERROR(prepare_codecs());
     for (const std::string& name : request_.codecs) {
       const CodecPtr codec = find_codec(name);
       for (const DType dtype : codec->info().dtypes) {
@@ -104,6 +105,30 @@ class Conformance {
   }
 
  private:
+  // ---- kernels that are compiled when they are called for: all of them ahead, on all cores
+
+  Status prepare_codecs() const {
+    std::vector<CodecAndDType> codecs;
+    for (const std::string& name : request_.codecs) {
+      for (const DType dtype : find_codec(name)->info().dtypes) codecs.emplace_back(name, dtype);
+    }
+    return platform_.prepare(codecs, request_.compiles);
+  }
+
+  Status prepare_calls(Group& group, const std::vector<std::string>& algorithms, int ranks) const {
+    std::vector<CollectiveRequest> calls;
+    for (const std::string& algorithm : algorithms) {
+      for (const std::string& name : request_.codecs) {
+        for (const DType dtype : find_codec(name)->info().dtypes) {
+          for (const std::size_t length : lengths()) {
+            calls.push_back(call_of(algorithm, name, dtype, elements_of(algorithm, length, ranks)));
+          }
+        }
+      }
+    }
+    return group.prepare(calls, request_.compiles);
+  }
+
   // ---- a codec by itself
 
   Status check_codec(const Codec& codec, DType dtype) {
@@ -174,6 +199,7 @@ class Conformance {
                            platform_.make_group(ranks, request_.group, request_.processes));
     std::vector<std::string> algorithms = request_.algorithms;
     if (request_.schedule) algorithms = {request_.schedule->algorithm};
+    ARLAB_RETURN_IF_ERROR(prepare_calls(*group, algorithms, ranks));
     for (const std::string& algorithm : algorithms) {
       for (const std::string& name : request_.codecs) {
         const CodecPtr codec = find_codec(name);
@@ -189,16 +215,32 @@ class Conformance {
     return {};
   }
 
+  std::vector<std::size_t> lengths() const {
+    if (request_.schedule) return {request_.schedule->elements};
+    return request_.lengths;
+  }
+  /// An all-to-all takes slots of equal length.
+  std::size_t elements_of(const std::string& algorithm, std::size_t length, int ranks) const {
+    if (request_.schedule || !has_slots(find_algorithm(algorithm).collective)) return length;
+    const auto slots = static_cast<std::size_t>(ranks);
+    return (length + slots - 1) / slots * slots;
+  }
+  CollectiveRequest call_of(const std::string& algorithm, const std::string& codec, DType dtype,
+                            std::size_t elements) const {
+    return {.algorithm = algorithm,
+            .codec = codec,
+            .dtype = dtype,
+            .elements = elements,
+            .options = request_.options,
+            .schedule = request_.schedule,
+            .sum = request_.sum};
+  }
+
   Status check_collective(Group& group, const Codecs& codecs, ConformanceRow& row) {
     const auto ranks = static_cast<std::size_t>(row.ranks);
     const bool random = codecs.outer().info().uses_context || codecs.inner().info().uses_context;
-    std::vector<std::size_t> lengths = request_.lengths;
-    if (request_.schedule) lengths = {request_.schedule->elements};
-    for (std::size_t i = 0; i < lengths.size(); ++i) {
-      std::size_t elements = lengths[i];
-      if (!request_.schedule && has_slots(find_algorithm(row.subject).collective)) {
-        elements = (elements + ranks - 1) / ranks * ranks;
-      }
+    for (std::size_t i = 0; i < lengths().size(); ++i) {
+      const std::size_t elements = elements_of(row.subject, lengths()[i], row.ranks);
       const Schedule schedule =
           request_.schedule ? *request_.schedule
                             : make_schedule(row.subject, {.world_size = static_cast<Rank>(ranks),
@@ -210,14 +252,10 @@ class Conformance {
         // expects. Every combination of in place and offset occurs with every kind of input.
         const std::uint64_t seed = request_.seed + ++cases_;
         const auto calls = static_cast<std::uint32_t>(seed);
-        const GroupCall call{.collective = {.algorithm = row.subject,
-                                            .codec = codecs.outer().name(),
-                                            .dtype = row.dtype,
-                                            .elements = elements,
-                                            .options = request_.options,
-                                            .schedule = request_.schedule,
-                                            .seed = random ? seed : 0,
-                                            .sum = request_.sum},
+        CollectiveRequest collective =
+            call_of(row.subject, codecs.outer().name(), row.dtype, elements);
+        collective.seed = random ? seed : 0;
+        const GroupCall call{.collective = std::move(collective),
                              .in_place = (i + k) % 2 == 1,
                              .offset_elements = (i / 2 + k) % 2 == 1 ? 3U : 0U,
                              .random_calls = random ? std::optional(calls) : std::nullopt};

@@ -45,6 +45,7 @@ struct ConformanceRequest {
       {};  ///< few blocks and small slots make several rounds of short tensors
   std::shared_ptr<Bootstrap> processes =
       nullptr;  ///< each process is a rank (Platform::make_group)
+  CompileProgress compiles = {};  ///< hears how far compiling is, ahead of the comparisons
 };
 
 /// An element whose bits differ, or a byte of a wire.

@@ -1,26 +1,31 @@
 // What kernels need to know of the platform they are compiled for; everything else is HIP. The
 // device code has no other #if per platform, but for the conversions of fp16 in codecs/payload.h,
-// the product of bytes in layers/int8_layers.hip, and the sizes of work in runtime/between.hip.
+// the product of bytes in layers/int8_kernels.h, and the sizes of work in runtime/between.hip.
 //
 //   host   __HIP_PLATFORM_HOST__     g++ or clang++, with host/hip/hip_runtime.h
-//   cuda   __HIP_PLATFORM_NVIDIA__   nvcc, with cuda/hip/hip_runtime.h
+//   cuda   __HIP_PLATFORM_NVIDIA__   NVRTC, on demand, with cuda/device.h; the host's code g++ or clang++, with
+//                                    cuda/driver/hip/hip_runtime.h
 //   rocm   __HIP_PLATFORM_AMD__      clang -x hip, with ROCm's own headers
 //
-// Numbers: compiled with -ffp-contract=off (nvcc: -fmad=false), plain float arithmetic rounds once
+// Numbers: compiled with -ffp-contract=off (NVRTC: -fmad=false), plain float arithmetic rounds once
 // per operation on all three, division included, and keeps subnormals. Half2 operations below round
 // once per element and keep subnormals; the sign and payload of a NaN are the platform's.
 #pragma once
 
+#include "kernels/platform/device_std.h"
+
+#if !defined(ARLAB_COMPILES_ON_DEMAND)
 #include <hip/hip_runtime.h>
+#endif
 
-#include <cstddef>
-#include <cstdint>
-#include <type_traits>
-
-#if defined(__HIP_PLATFORM_NVIDIA__)
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#elif defined(__HIP_PLATFORM_HOST__)
+#if defined(__CUDACC__)
+#include "kernels/platform/cuda/device.h"
+#elif defined(__HIP__)
+#include "kernels/platform/device_hip.h"
+#elif defined(__HIP_PLATFORM_NVIDIA__)
+#include "kernels/platform/cuda/driver/device_declarations.h"
+#endif
+#if defined(__HIP_PLATFORM_HOST__)
 #include "reference/formats/fp8.h"
 #include "reference/formats/half.h"
 #endif
@@ -92,17 +97,12 @@ inline constexpr bool kHasSentinels = true;
 inline constexpr std::size_t kSharedBytes = 227 << 10;  // of a multiprocessor of sm_90
 #endif
 
-/// Whether kernels know widths of any-bit formats, and formats of microscaling, as constants: where that is measured to
-/// be faster, and formats also where these kernels are tested.
+/// Whether kernels know formats of microscaling as constants: where that is measured to be faster, and where these kernels are
+/// tested.
 #if defined(__HIP_PLATFORM_AMD__)
 inline constexpr bool kFixesFormats = false;
 #else
 inline constexpr bool kFixesFormats = true;
-#endif
-#if defined(__HIP_PLATFORM_NVIDIA__)
-inline constexpr bool kFixesWidths = true;
-#else
-inline constexpr bool kFixesWidths = false;
 #endif
 
 /// How often a word is looked at before whatever else ends a wait is.
@@ -112,70 +112,13 @@ inline constexpr int kPollsInARow = 1;  // others run when this one gives way
 inline constexpr int kPollsInARow = 32;
 #endif
 
-/// While there is one, launches of this thread start nothing, but load their kernels onto the device. Without, a driver loads a
-/// kernel when it is launched first, and waits with that for kernels that run: for ever, if these wait for what the thread
-/// launches next on another rank.
-class LoadsKernels {
- public:
-  LoadsKernels() { on_ = true; }
-  ~LoadsKernels() { on_ = false; }
-  LoadsKernels(const LoadsKernels&) = delete;
-  LoadsKernels& operator=(const LoadsKernels&) = delete;
-
-  /// Loads a kernel, if there is one; whether that is all.
-  template <class... Parameters>
-  static bool take(void (*kernel)(Parameters...)) {
-    if (!on_) return false;
-    hipFuncAttributes attributes{};
-    (void)hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
-    return true;
-  }
-
- private:
-  static inline thread_local bool on_ = false;
-};
-
-/// Starts a kernel with blocks of kThreads.
-template <class... Parameters, class... Arguments>
-void launch_blocks(void (*kernel)(Parameters...), dim3 blocks, hipStream_t stream,
-                   const Arguments&... arguments) {
-  if (LoadsKernels::take(kernel)) return;
-  hipLaunchKernelGGL(kernel, blocks, dim3(kThreads), 0, stream, arguments...);
-}
-
-/// Starts a kernel whose first act is pdl_wait(). On CUDA it may be started, and wait
-/// there, while the one before it on the stream still runs, from pdl_trigger() on.
-template <class... Parameters>
-void launch_pdl(void (*kernel)(Parameters...), unsigned blocks, hipStream_t stream,
-                const Parameters&... parameters) {
-  if (LoadsKernels::take(kernel)) return;
-#if defined(__HIP_PLATFORM_NVIDIA__)
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  (void)cudaLaunchKernelEx(&config, kernel, parameters...);  // callers ask for the last error
-#else
-  hipLaunchKernelGGL(kernel, dim3(blocks), dim3(kThreads), 0, stream, parameters...);
-#endif
-}
-ARLAB_DEVICE void pdl_wait() {
-#if defined(__CUDA_ARCH__)
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
+#if !defined(__HIP_PLATFORM_NVIDIA__)
+/// The first act of a kernel that launch_pdl() starts: until the kernel before it on the stream has ended.
+ARLAB_DEVICE void pdl_wait() {}
 /// To be called once the kernel waits for no other rank any more: the next one may take the place
 /// of what another rank needs.
-ARLAB_DEVICE void pdl_trigger() {
-#if defined(__CUDA_ARCH__)
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+ARLAB_DEVICE void pdl_trigger() {}
 #endif
-}
 
 /// Reads a kernel's parameter, a word of every 64 bytes, so that it is in the multiprocessor's cache
 /// where it is needed. Of use ahead of pdl_wait(): parameters of a launch are in no
@@ -350,18 +293,7 @@ using NativeUshort2 = unsigned short __attribute__((ext_vector_type(2)));
 #define ARLAB_AMD_SELECT(Type, function, a, b) \
   __builtin_bit_cast(std::uint32_t,            \
                      function(__builtin_bit_cast(Type, a), __builtin_bit_cast(Type, b)))
-#elif defined(__HIP_PLATFORM_NVIDIA__)
-ARLAB_DEVICE __half2 half2_of(std::uint32_t bits) {
-  __half2 value;
-  __builtin_memcpy(&value, &bits, sizeof(bits));
-  return value;
-}
-ARLAB_DEVICE std::uint32_t bits_of(__half2 value) {
-  std::uint32_t bits;
-  __builtin_memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-#else
+#elif defined(__HIP_PLATFORM_HOST__)
 template <class Operation>
 std::uint32_t for_both(std::uint32_t a, std::uint32_t b, Operation operation) {
   const auto low = static_cast<std::uint16_t>(
@@ -372,44 +304,41 @@ std::uint32_t for_both(std::uint32_t a, std::uint32_t b, Operation operation) {
 }
 #endif
 
-ARLAB_DEVICE std::uint32_t add_half2(std::uint32_t a, std::uint32_t b) {
 #if defined(__HIP_PLATFORM_AMD__)
+ARLAB_DEVICE std::uint32_t add_half2(std::uint32_t a, std::uint32_t b) {
   return ARLAB_AMD_PAIR(NativeHalf2, a, +, b);
-#elif defined(__HIP_PLATFORM_NVIDIA__)
-  return bits_of(__hadd2_rn(half2_of(a), half2_of(b)));  // without _rn it might be fused
-#else
+}
+ARLAB_DEVICE std::uint32_t multiply_half2(std::uint32_t a, std::uint32_t b) {
+  return ARLAB_AMD_PAIR(NativeHalf2, a, *, b);
+}
+#elif defined(__HIP_PLATFORM_HOST__)
+inline std::uint32_t add_half2(std::uint32_t a, std::uint32_t b) {
   return for_both(a, b, [](std::uint16_t x, std::uint16_t y) {
     return half_from_float(half_to_float(x) + half_to_float(y));
   });
-#endif
 }
-ARLAB_DEVICE std::uint32_t multiply_half2(std::uint32_t a, std::uint32_t b) {
-#if defined(__HIP_PLATFORM_AMD__)
-  return ARLAB_AMD_PAIR(NativeHalf2, a, *, b);
-#elif defined(__HIP_PLATFORM_NVIDIA__)
-  return bits_of(__hmul2_rn(half2_of(a), half2_of(b)));
-#else
+inline std::uint32_t multiply_half2(std::uint32_t a, std::uint32_t b) {
   return for_both(a, b, [](std::uint16_t x, std::uint16_t y) {
     return half_from_float(half_to_float(x) * half_to_float(y));
   });
-#endif
 }
+#endif
 
 /// The larger, or smaller, as signed or unsigned 16-bit integers.
-ARLAB_DEVICE std::uint32_t max_s16x2(std::uint32_t a, std::uint32_t b) {
+ARLAB_DEVICE std::uint32_t max_s16x2(std::uint32_t a, [[maybe_unused]] std::uint32_t b) {
 #if defined(__HIP_PLATFORM_AMD__)
   return ARLAB_AMD_SELECT(NativeShort2, __builtin_elementwise_max, a, b);
 #elif defined(__CUDA_ARCH__)
   return __vmaxs2(a, b);
 #elif defined(__HIP_PLATFORM_NVIDIA__)
-  return a;  // nvcc's pass for the host: parsed, never run
+  return a;  // for the host's compiler: parsed, never run
 #else
   return for_both(a, b, [](std::uint16_t x, std::uint16_t y) {
     return static_cast<std::int16_t>(x) > static_cast<std::int16_t>(y) ? x : y;
   });
 #endif
 }
-ARLAB_DEVICE std::uint32_t min_s16x2(std::uint32_t a, std::uint32_t b) {
+ARLAB_DEVICE std::uint32_t min_s16x2(std::uint32_t a, [[maybe_unused]] std::uint32_t b) {
 #if defined(__HIP_PLATFORM_AMD__)
   return ARLAB_AMD_SELECT(NativeShort2, __builtin_elementwise_min, a, b);
 #elif defined(__CUDA_ARCH__)
@@ -422,7 +351,7 @@ ARLAB_DEVICE std::uint32_t min_s16x2(std::uint32_t a, std::uint32_t b) {
   });
 #endif
 }
-ARLAB_DEVICE std::uint32_t max_u16x2(std::uint32_t a, std::uint32_t b) {
+ARLAB_DEVICE std::uint32_t max_u16x2(std::uint32_t a, [[maybe_unused]] std::uint32_t b) {
 #if defined(__HIP_PLATFORM_AMD__)
   return ARLAB_AMD_SELECT(NativeUshort2, __builtin_elementwise_max, a, b);
 #elif defined(__CUDA_ARCH__)
@@ -507,7 +436,7 @@ ARLAB_DEVICE std::uint32_t clamp_finite_half2(std::uint32_t x) {
       __builtin_elementwise_min(
           __builtin_elementwise_max(__builtin_bit_cast(NativeHalf2, x), least), most));
 #elif defined(__HIP_PLATFORM_NVIDIA__)
-  return bits_of(__hmin2(__hmax2(half2_of(x), half2_of(0xFBFFFBFFu)), half2_of(0x7BFF7BFFu)));
+  return min_number_half2(max_number_half2(x, 0xFBFFFBFFu), 0x7BFF7BFFu);
 #else
   return for_both(x, x, [](std::uint16_t h, std::uint16_t) {
     return static_cast<std::uint16_t>((h & 0x7FFF) == 0x7C00 ? h - 1 : h);
@@ -527,13 +456,14 @@ ARLAB_DEVICE std::uint32_t reciprocal_half2(std::uint32_t pair) {
       static_cast<_Float16>(__builtin_amdgcn_rcpf(static_cast<float>(x[1])))};
   return clamp_finite_half2(__builtin_bit_cast(std::uint32_t, reciprocals));
 #elif defined(__CUDA_ARCH__)
-  const float2 x = __half22float2(half2_of(pair));
-  const auto reciprocal = [](float value) {
+  const auto reciprocal = [](std::uint32_t half) {
     float result;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    asm("rcp.approx.ftz.f32 %0, %1;"
+        : "=f"(result)
+        : "f"(float_of_half(static_cast<std::uint16_t>(half))));
     return result;
   };
-  return clamp_finite_half2(bits_of(__floats2half2_rn(reciprocal(x.x), reciprocal(x.y))));
+  return clamp_finite_half2(half2_of_floats(reciprocal(pair & 0xFFFF), reciprocal(pair >> 16)));
 #elif defined(__HIP_PLATFORM_NVIDIA__)
   return pair;
 #else
@@ -543,7 +473,7 @@ ARLAB_DEVICE std::uint32_t reciprocal_half2(std::uint32_t pair) {
 #endif
 }
 
-#if defined(__CUDA_ARCH__)
+#if __CUDA_ARCH__ >= 890
 #define ARLAB_HAS_E4M3FN 1
 /// e4m3fn codes of a pair of fp16, in the low bytes of the halves; saturating at 448.
 ARLAB_DEVICE std::uint32_t e4m3fn_of_half2(std::uint32_t pair) {
@@ -707,18 +637,6 @@ ARLAB_DEVICE std::uint32_t half2_of_floats(float low, float high) {
 }
 #elif defined(__HIP_PLATFORM_NVIDIA__)
 inline constexpr bool kMinimumsKeepNans = true;
-ARLAB_DEVICE std::uint32_t min_half2(std::uint32_t a, std::uint32_t b) {
-  return bits_of(__hmin2_nan(half2_of(a), half2_of(b)));
-}
-ARLAB_DEVICE std::uint32_t max_half2(std::uint32_t a, std::uint32_t b) {
-  return bits_of(__hmax2_nan(half2_of(a), half2_of(b)));
-}
-ARLAB_DEVICE std::uint32_t equal_half2(std::uint32_t a, std::uint32_t b) {
-  return __heq2_mask(half2_of(a), half2_of(b));
-}
-ARLAB_DEVICE std::uint32_t half2_of_floats(float low, float high) {
-  return bits_of(__floats2half2_rn(low, high));
-}
 #else
 inline constexpr bool kMinimumsKeepNans = true;
 inline std::uint32_t min_half2(std::uint32_t a, std::uint32_t b) {
@@ -753,41 +671,7 @@ inline constexpr bool kHasBfloat2Arithmetic = false;
 inline constexpr bool kHasBfloat2Arithmetic = true;
 #endif
 
-#if defined(__HIP_PLATFORM_NVIDIA__)
-ARLAB_DEVICE __nv_bfloat162 bfloat2_of(std::uint32_t bits) {
-  __nv_bfloat162 value;
-  __builtin_memcpy(&value, &bits, sizeof(bits));
-  return value;
-}
-ARLAB_DEVICE std::uint32_t bits_of(__nv_bfloat162 value) {
-  std::uint32_t bits;
-  __builtin_memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-ARLAB_DEVICE std::uint32_t min_bfloat2(std::uint32_t a, std::uint32_t b) {
-  return bits_of(__hmin2_nan(bfloat2_of(a), bfloat2_of(b)));
-}
-ARLAB_DEVICE std::uint32_t max_bfloat2(std::uint32_t a, std::uint32_t b) {
-  return bits_of(__hmax2_nan(bfloat2_of(a), bfloat2_of(b)));
-}
-ARLAB_DEVICE std::uint32_t equal_bfloat2(std::uint32_t a, std::uint32_t b) {
-  return __heq2_mask(bfloat2_of(a), bfloat2_of(b));
-}
-ARLAB_DEVICE std::uint32_t bfloat2_of_floats(float low, float high) {
-  return bits_of(__floats2bfloat162_rn(low, high));
-}
-ARLAB_DEVICE std::uint32_t add_bfloat2(std::uint32_t a, std::uint32_t b) {
-  return bits_of(__hadd2_rn(bfloat2_of(a), bfloat2_of(b)));
-}
-ARLAB_DEVICE std::uint32_t multiply_bfloat2(std::uint32_t a, std::uint32_t b) {
-  return bits_of(__hmul2_rn(bfloat2_of(a), bfloat2_of(b)));
-}
-/// a * b + c, rounded once.
-ARLAB_DEVICE std::uint32_t fused_multiply_add_bfloat2(std::uint32_t a, std::uint32_t b,
-                                                      std::uint32_t c) {
-  return bits_of(__hfma2(bfloat2_of(a), bfloat2_of(b), bfloat2_of(c)));
-}
-#else
+#if !defined(__HIP_PLATFORM_NVIDIA__)
 /// operation(x, y) of the values of both halves: 16 bits.
 template <class Operation>
 ARLAB_DEVICE std::uint32_t for_both_bfloats(std::uint32_t a, std::uint32_t b, Operation operation) {
@@ -866,11 +750,10 @@ ARLAB_DEVICE std::uint32_t half2_of_bfloat2(std::uint32_t pair) {
 /// True when a half of any of four words is a bf16 infinity or NaN.
 ARLAB_DEVICE bool any_non_finite_bfloats(const std::uint32_t (&word)[4]) {
 #if defined(__CUDA_ARCH__)
-  const __nv_bfloat162 zero = bfloat2_of(0);
-  __nv_bfloat162 sum = zero;
+  std::uint32_t sum = 0;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) sum = __hfma2(bfloat2_of(word[i]), zero, sum);
-  return !__hbeq2(sum, sum);
+  for (int i = 0; i < 4; ++i) sum = fused_multiply_add_bfloat2(word[i], 0, sum);
+  return equal_bfloat2(sum, sum) != 0xFFFFFFFFu;
 #else
   std::uint32_t carries = 0;
 #pragma unroll
@@ -883,11 +766,10 @@ ARLAB_DEVICE bool any_non_finite_bfloats(const std::uint32_t (&word)[4]) {
 ARLAB_DEVICE bool any_non_finite_halves(const std::uint32_t (&word)[4]) {
 #if defined(__CUDA_ARCH__)
   // Zero times each, added up: the pipe for this is less busy than that for integers.
-  const __half2 zero = half2_of(0);
-  __half2 sum = zero;
+  std::uint32_t sum = 0;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) sum = __hfma2(half2_of(word[i]), zero, sum);
-  return !__hbeq2(sum, sum);
+  for (int i = 0; i < 4; ++i) sum = fused_multiply_add_half2(word[i], 0, sum);
+  return equal_half2(sum, sum) != 0xFFFFFFFFu;
 #else
   // Adding the least exponent to the largest carries into the place of the sign.
   std::uint32_t carries = 0;

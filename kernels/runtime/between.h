@@ -16,6 +16,10 @@ inline namespace ARLAB_PLATFORM {
 hipError_t launch_matrix_product(const float* a, const float* b, float* c, int side,
                                  hipStream_t stream);
 
+/// Enqueues a kernel that overwrites memory.
+hipError_t launch_overwrite(std::uint8_t* memory, std::size_t bytes, std::uint32_t word,
+                            unsigned blocks, hipStream_t stream);
+
 /// The work of one TimingRequest, with its memory on every rank's device.
 class Between {
  public:

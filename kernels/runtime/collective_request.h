@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,9 @@ enum class Protocol : std::uint8_t { automatic, flags, sentinels };
 /// Two tiles in fp32: calls take no more, but for codecs whose groups are longer, which are refused
 /// when they are called.
 inline constexpr std::size_t kLeastSlotBytes = std::size_t{2} * 2048 * 4;
+
+/// Told how many of how many kernels are compiled.
+using CompileProgress = std::function<void(std::size_t done, std::size_t all)>;
 
 /// Every rank of a team must be given the same.
 struct CommunicatorOptions {

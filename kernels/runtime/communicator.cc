@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -71,7 +72,8 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
   std::vector<Communicator> communicators;
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     communicators.push_back(Communicator(teams[rank], devices[rank], multiprocessors, options,
-                                         memory, statistics[rank]));
+                                         memory, statistics[rank],
+                                         {devices.begin(), devices.end()}));
     ARLAB_RETURN_IF_ERROR(communicators.back().make_streams());
   }
   return {std::move(communicators)};
@@ -79,13 +81,14 @@ Result<std::vector<Communicator>> Communicator::in_process(std::span<const int> 
 
 Communicator::Communicator(Team team, int device, int multiprocessors,
                            const CommunicatorOptions& options, std::shared_ptr<TeamMemory> memory,
-                           Statistics* statistics)
+                           Statistics* statistics, std::vector<int> devices)
     : team_(team),
       device_(device),
       multiprocessors_(multiprocessors),
       options_(options),
       memory_(std::move(memory)),
-      statistics_(statistics) {}
+      statistics_(statistics),
+      devices_(std::move(devices)) {}
 
 Status Communicator::make_streams() {
   (void)hipSetDevice(device_);
@@ -120,6 +123,8 @@ Communicator::Communicator(Communicator&& other) noexcept
       options_(other.options_),
       memory_(std::move(other.memory_)),
       statistics_(other.statistics_),
+      devices_(std::move(other.devices_)),
+      agreed_(std::move(other.agreed_)),
       prepared_(std::move(other.prepared_)),
       last_call_(std::exchange(other.last_call_, nullptr)),
       last_stream_(other.last_stream_),
@@ -141,17 +146,12 @@ Communicator::~Communicator() {
   }
 }
 
-Status Communicator::order_after_last_call(hipStream_t stream, bool& capturing) {
-  hipStreamCaptureStatus capture = hipStreamCaptureStatusNone;
-  ARLAB_RETURN_IF_ERROR(
-      status_of(hipStreamIsCapturing(stream, &capture), "the stream cannot be used"));
-  capturing = capture != hipStreamCaptureStatusNone;
-  if (capturing || !called_ || stream == last_stream_) return {};
+Status Communicator::order_after_last_call(hipStream_t stream) {
+  if (!called_ || stream == last_stream_) return {};
   return status_of(hipStreamWaitEvent(stream, last_call_, 0), "streams cannot be ordered");
 }
 
-Result<std::shared_ptr<const PreparedCall>> Communicator::prepared(
-    const CollectiveRequest& request) {
+Result<Communicator::Prepared*> Communicator::prepared(const CollectiveRequest& request) {
   const Algorithm* file = nullptr;
   try {
     if (is_schedule_file(request.algorithm)) file = &find_algorithm(request.algorithm);
@@ -160,20 +160,77 @@ Result<std::shared_ptr<const PreparedCall>> Communicator::prepared(
   }
   // A name may stand for another codec or algorithm since; graphs may still run the call of before.
   const std::uint64_t definitions = definitions_made();
-  for (const Prepared& known : prepared_) {
+  for (Prepared& known : prepared_) {
     if (known.definitions == definitions && known.request == request && known.file == file) {
-      return known.call;
+      return &known;
     }
   }
-  Result<std::shared_ptr<const PreparedCall>> call =
-      PreparedCall::prepare(request, {team_, options_, multiprocessors_, statistics_});
-  if (!call.ok()) return call;
-  ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
-  ARLAB_RETURN_IF_ERROR(call.value()->load());
+  ARLAB_ASSIGN_OR_RETURN(
+      std::shared_ptr<const PreparedCall> call,
+      PreparedCall::prepare(request, {team_, options_, multiprocessors_, statistics_}));
   constexpr std::size_t kMostPrepared = 64;
   if (prepared_.size() == kMostPrepared) prepared_.erase(prepared_.begin());
-  prepared_.push_back({request, file, definitions, call.value()});
-  return call;
+  prepared_.push_back({request, file, definitions, std::move(call)});
+  return &prepared_.back();
+}
+
+Result<std::shared_ptr<const PreparedCall>> Communicator::ready(const CollectiveRequest& request,
+                                                                bool capturing) {
+  ARLAB_ASSIGN_OR_RETURN(Prepared* const call, prepared(request));
+  if (!call->is_loaded) {
+    ARLAB_RETURN_IF_ERROR(load(*call->call, capturing));
+    call->is_loaded = true;
+  }
+  return call->call;
+}
+
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+Status Communicator::load(const PreparedCall& call, bool capturing) {
+  ARLAB_ASSIGN_OR_RETURN(const std::vector<WantedKernel> kernels, call.kernels());
+  KernelStore& store = KernelStore::of_process();
+  if (capturing && !store.has(kernels, device_)) {
+    return Status::error(
+        "a stream is captured, and kernels of this call are not loaded: Communicator.prepare(...) "
+        "with the same arguments loads them before the capture, as a call outside of one does");
+  }
+  const auto load = [&] { return store.load(kernels, devices_); };
+  if (agreed_.contains(call.hash())) return load();
+  ARLAB_RETURN_IF_ERROR(memory_->together(load));
+  agreed_.insert(call.hash());
+  return {};
+}
+
+Status Communicator::prepare(std::span<const CollectiveRequest> requests,
+                             const CompileProgress& progress) {
+  std::set<std::uint64_t> calls;
+  std::map<std::string, WantedKernel> wanted;  // by unit
+  for (const CollectiveRequest& request : requests) {
+    const Result<Prepared*> call = prepared(request);
+    if (!call.ok()) continue;
+    ARLAB_ASSIGN_OR_RETURN(const std::vector<WantedKernel> kernels, call.value()->call->kernels());
+    for (const WantedKernel& kernel : kernels) wanted.emplace(kernel.unit, kernel);
+    calls.insert(call.value()->call->hash());
+  }
+  std::vector<WantedKernel> kernels;
+  for (auto& [unit, kernel] : wanted) kernels.push_back(std::move(kernel));
+  ARLAB_RETURN_IF_ERROR(memory_->together(
+      [&] { return KernelStore::of_process().load(kernels, devices_, progress); }));
+  agreed_.merge(calls);
+  return {};
+}
+#else
+Status Communicator::prepare(std::span<const CollectiveRequest>, const CompileProgress&) {
+  return {};
+}
+
+Status Communicator::load(const PreparedCall& call, bool) {
+  ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
+  return call.load();
+}
+#endif
+
+Status Communicator::prepare(const CollectiveRequest& request) {
+  return ready(request, false).status();
 }
 
 Status Communicator::launch(const PreparedCall& call, const void* input, void* output,
@@ -191,13 +248,17 @@ Status Communicator::launch(const PreparedCall& call, const void* input, void* o
 
 Status Communicator::run(const CollectiveRequest& request, const void* input, void* output,
                          hipStream_t stream) {
-  ARLAB_ASSIGN_OR_RETURN(const std::shared_ptr<const PreparedCall> call, prepared(request));
   ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
-  bool capturing = false;
-  ARLAB_RETURN_IF_ERROR(order_after_last_call(stream, capturing));
+  hipStreamCaptureStatus capture = hipStreamCaptureStatusNone;
+  ARLAB_RETURN_IF_ERROR(
+      status_of(hipStreamIsCapturing(stream, &capture), "the stream cannot be used"));
+  const bool capturing = capture != hipStreamCaptureStatusNone;
+  ARLAB_ASSIGN_OR_RETURN(const std::shared_ptr<const PreparedCall> call, ready(request, capturing));
+  ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
+  if (!capturing) ARLAB_RETURN_IF_ERROR(order_after_last_call(stream));
   Status status = launch(*call, input, output, stream);
   if (status.ok() && call->is_counted()) {
-    status = status_of(launch_count_call(team_.random_calls, stream), "a kernel cannot be started");
+    status = started(launch_count_call(team_.random_calls, stream));
   }
   if (!status.ok() || capturing) return status;
   called_ = true;
@@ -214,8 +275,8 @@ Status Communicator::set_random_calls(std::uint32_t calls) {
 }
 
 Result<std::string> Communicator::explain(const CollectiveRequest& request) {
-  ARLAB_ASSIGN_OR_RETURN(const std::shared_ptr<const PreparedCall> call, prepared(request));
-  return call->explanation();
+  ARLAB_ASSIGN_OR_RETURN(const Prepared* const call, prepared(request));
+  return call->call->explanation();
 }
 
 Status Communicator::check() {

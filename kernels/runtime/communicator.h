@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -62,6 +63,12 @@ class Communicator {
   /// device, so that every replay of a graph has its own number. Waits for the last call.
   Status set_random_calls(std::uint32_t calls);
 
+  /// Compiles and loads what run() takes for the request, which then may be captured: on every rank of a team, since none begins
+  /// before all are ready. A call that is not captured does so by itself.
+  Status prepare(const CollectiveRequest& request);
+  /// Of several, but for those that cannot be made.
+  Status prepare(std::span<const CollectiveRequest> requests, const CompileProgress& progress);
+
   /// Which kernel run() would take for the request, and why.
   Result<std::string> explain(const CollectiveRequest& request);
 
@@ -76,13 +83,19 @@ class Communicator {
 
  private:
   Communicator(Team team, int device, int multiprocessors, const CommunicatorOptions& options,
-               std::shared_ptr<TeamMemory> memory, Statistics* statistics);
-  Result<std::shared_ptr<const PreparedCall>> prepared(const CollectiveRequest& request);
+               std::shared_ptr<TeamMemory> memory, Statistics* statistics,
+               std::vector<int> devices);
+  struct Prepared;
+  Result<Prepared*> prepared(const CollectiveRequest& request);
+  /// The same with its kernels loaded.
+  Result<std::shared_ptr<const PreparedCall>> ready(const CollectiveRequest& request,
+                                                    bool capturing);
+  Status load(const PreparedCall& call, bool capturing);
   /// Streams and events of this rank.
   Status make_streams();
   /// The kernels of a call, in the order of the stream.
   Status launch(const PreparedCall& call, const void* input, void* output, hipStream_t stream);
-  Status order_after_last_call(hipStream_t stream, bool& capturing);
+  Status order_after_last_call(hipStream_t stream);
   Status calls_differ(int rank, int other) const;
 
   Team team_;
@@ -91,12 +104,15 @@ class Communicator {
   CommunicatorOptions options_;
   std::shared_ptr<TeamMemory> memory_;
   Statistics* statistics_;
+  std::vector<int> devices_;        ///< that this process has ranks of the team on
+  std::set<std::uint64_t> agreed_;  ///< calls that all ranks have prepared: PreparedCall::hash()
   /// The calls made so far, the latest last: planning takes longer than a small kernel.
   struct Prepared {
     CollectiveRequest request;
     const Algorithm* file;      ///< where the algorithm is a file: what was read from it
     std::uint64_t definitions;  ///< definitions_made() before the names were looked up
     std::shared_ptr<const PreparedCall> call;
+    bool is_loaded = false;
   };
   std::vector<Prepared> prepared_;
   hipEvent_t last_call_ = nullptr;

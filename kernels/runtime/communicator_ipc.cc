@@ -195,8 +195,9 @@ class IpcTeamMemory final : public TeamMemory {
   IpcTeamMemory(int rank, int device, std::uint64_t timeout_nanoseconds)
       : rank_(rank),
         device_(device),
-        timeout_(std::min<std::chrono::nanoseconds>(std::chrono::nanoseconds(timeout_nanoseconds),
-                                                    std::chrono::seconds(10))) {}
+        timeout_(timeout_nanoseconds),
+        departure_timeout_(std::min<std::chrono::nanoseconds>(timeout_, std::chrono::seconds(10))) {
+  }
 
   /// Others may write to our buffer until they have said that they are done with it.
   ~IpcTeamMemory() override {
@@ -217,6 +218,8 @@ class IpcTeamMemory final : public TeamMemory {
     return opened_.back();
   }
 
+  Status together(const std::function<Status()>& prepare) override;
+
   /// All ranks have opened all buffers, and may write from now on.
   void complete(std::uint8_t* own) { own_ = own; }
 
@@ -225,12 +228,27 @@ class IpcTeamMemory final : public TeamMemory {
   /// and the flags.
   static std::size_t departed(int rank) {
     constexpr std::size_t kAt = 128;
-    static_assert(kAt + kMaxRanks * sizeof(std::uint32_t) <= BufferLayout::kFlagsAt);
+    static_assert(kAt + kMaxRanks * sizeof(std::uint32_t) <= kPreparedAt);
     return kAt + static_cast<std::size_t>(rank) * sizeof(std::uint32_t);
   }
 
+  // Behind those, where a rank says how far it is with a preparation. Those of even and of odd numbers have words of their own, so
+  // that a rank which goes on to the next one has not overwritten what others still look at.
+  static constexpr std::size_t kPreparedAt = 160;
+  enum State : std::uint32_t { begun = 1, ready = 2, failed = 3 };
+  std::size_t prepared(int rank) const {
+    static_assert(kPreparedAt + 2 * kMaxRanks * sizeof(std::uint32_t) <= BufferLayout::kCallsAt);
+    return kPreparedAt + (static_cast<std::size_t>(preparations_ % 2 * kMaxRanks) +
+                          static_cast<std::size_t>(rank)) *
+                             sizeof(std::uint32_t);
+  }
+  /// To all ranks.
+  Status tell(State state) const;
+  /// Whether rank `rank` has come so far; `latest` is when it must have begun.
+  Result<bool> has_come(int rank, std::chrono::steady_clock::time_point latest) const;
+
   bool others_have_departed() const {
-    const auto deadline = std::chrono::steady_clock::now() + timeout_;
+    const auto deadline = std::chrono::steady_clock::now() + departure_timeout_;
     for (;;) {
       std::uint32_t words[BufferLayout::kFlagsAt / sizeof(std::uint32_t)] = {};
       if (hipMemcpy(words, own_, sizeof(words), hipMemcpyDeviceToHost) != hipSuccess) return false;
@@ -248,9 +266,60 @@ class IpcTeamMemory final : public TeamMemory {
   int rank_;
   int device_;
   std::chrono::nanoseconds timeout_;
+  std::chrono::nanoseconds departure_timeout_;
   std::uint8_t* own_ = nullptr;  // once the team is complete
   std::vector<std::uint8_t*> opened_;
+  std::uint32_t preparations_ = 0;
 };
+
+Status IpcTeamMemory::tell(State state) const {
+  const std::uint32_t word = preparations_ * 4 + state;
+  for (std::uint8_t* const buffer : opened_) {
+    ARLAB_RETURN_IF_ERROR(
+        status_of(hipMemcpy(buffer + prepared(rank_), &word, sizeof(word), hipMemcpyHostToDevice),
+                  "another rank cannot be told that this one is ready"));
+  }
+  return {};
+}
+
+Result<bool> IpcTeamMemory::has_come(int rank, std::chrono::steady_clock::time_point latest) const {
+  std::uint32_t word = 0;
+  ARLAB_RETURN_IF_ERROR(
+      status_of(hipMemcpy(&word, own_ + prepared(rank), sizeof(word), hipMemcpyDeviceToHost),
+                "it cannot be seen whether other ranks are ready"));
+  const std::uint32_t state = word / 4 == preparations_ ? word % 4 : 0;
+  if (state == ready) return true;
+  if (state == failed) {
+    return Status::error(fmt::format("rank {} cannot prepare this call; it says why", rank));
+  }
+  if (state == 0 && std::chrono::steady_clock::now() > latest) {
+    return Status::error(fmt::format(
+        "rank {} did not arrive within {} ms (seen by rank {})", rank,
+        std::chrono::duration_cast<std::chrono::milliseconds>(timeout_).count(), rank_));
+  }
+  return false;
+}
+
+Status IpcTeamMemory::together(const std::function<Status()>& prepare) {
+  const OthersCapture allowed;
+  ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
+  ++preparations_;
+  ARLAB_RETURN_IF_ERROR(tell(begun));
+  const Status own = prepare();
+  ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
+  ARLAB_RETURN_IF_ERROR(tell(own.ok() ? ready : failed));
+  ARLAB_RETURN_IF_ERROR(own);
+  // Who has begun compiles, for as long as that takes.
+  const auto latest = std::chrono::steady_clock::now() + timeout_;
+  for (int rank = 0; rank < static_cast<int>(opened_.size()) + 1; ++rank) {
+    while (rank != rank_) {
+      ARLAB_ASSIGN_OR_RETURN(const bool has, has_come(rank, latest));
+      if (has) break;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  return {};
+}
 
 Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
                                           const CommunicatorOptions& options) {
@@ -287,7 +356,7 @@ Result<Communicator> Communicator::create(int device, Bootstrap& bootstrap,
   }
   if (status.ok()) {
     Communicator communicator(team, device, multiprocessors, options, memory,
-                              own.value().statistics);
+                              own.value().statistics, {device});
     status = communicator.make_streams();
     if (!status.ok()) outcome.error = status.message();
     ARLAB_ASSIGN_OR_RETURN(const auto outcomes, exchange(bootstrap, outcome));

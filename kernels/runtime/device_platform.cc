@@ -36,25 +36,6 @@ struct Turn {
 };
 #endif
 
-/// While it lives, this thread may make calls that have nothing to do with streams which are captured; else they would end a
-/// capture, of any thread.
-#if defined(__HIP_PLATFORM_HOST__)
-struct OthersCapture {
-  OthersCapture() {}
-};
-#else
-class OthersCapture {
- public:
-  OthersCapture() { (void)hipThreadExchangeStreamCaptureMode(&mode_); }
-  ~OthersCapture() { (void)hipThreadExchangeStreamCaptureMode(&mode_); }
-  OthersCapture(const OthersCapture&) = delete;
-  OthersCapture& operator=(const OthersCapture&) = delete;
-
- private:
-  hipStreamCaptureMode mode_ = hipStreamCaptureModeRelaxed;
-};
-#endif
-
 /// Memory of the current device.
 class DeviceMemory {
  public:
@@ -288,6 +269,10 @@ class DeviceGroup final : public GroupOnDevices {
   Result<std::string> explain(const CollectiveRequest& request) override {
     return communicators_.front().explain(request);
   }
+  Status prepare(std::span<const CollectiveRequest> calls,
+                 const CompileProgress& progress) override {
+    return communicators_.front().prepare(calls, progress);
+  }
 
  private:
   Status enqueue(const GroupCall& call) override {
@@ -323,6 +308,10 @@ class ProcessesGroup final : public GroupOnDevices {
 
   Result<std::string> explain(const CollectiveRequest& request) override {
     return communicator_->explain(request);
+  }
+  Status prepare(std::span<const CollectiveRequest> calls,
+                 const CompileProgress& progress) override {
+    return communicator_->prepare(calls, progress);
   }
 
   Status run(const GroupCall& call, std::span<const std::byte> inputs,
@@ -425,8 +414,6 @@ class VendorGroup final : public GroupOnDevices {
   std::unique_ptr<VendorLibrary> library_;
 };
 
-Status started(hipError_t error) { return status_of(error, "a kernel cannot be started"); }
-
 class RankOnDevice final : public RankCommunicator {
  public:
   explicit RankOnDevice(Communicator communicator) : communicator_(std::move(communicator)) {}
@@ -463,6 +450,10 @@ class RankOnDevice final : public RankCommunicator {
     ARLAB_RETURN_IF_ERROR(
         status_of(hipStreamWaitEvent(own_, before_, 0), "streams cannot be ordered"));
     return communicator_.run(request, input, output, own_);
+  }
+  Status prepare(const CollectiveRequest& request) override {
+    const OthersCapture allowed;
+    return communicator_.prepare(request);
   }
   Result<std::string> explain(const CollectiveRequest& request) override {
     return communicator_.explain(request);
@@ -600,6 +591,30 @@ class DevicePlatform final : public Platform {
     ARLAB_RETURN_IF_ERROR(status_of(hipDeviceGetName(name, sizeof(name), 0), "no device"));
     return std::string(name);
   }
+
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+  Result<std::string> compiler() const override {
+    ARLAB_RETURN_IF_ERROR(KernelStore::compiler().status());
+    return KernelStore::compiler_text();
+  }
+
+  Status prepare(std::span<const CodecAndDType> codecs,
+                 const CompileProgress& progress) const override {
+    const NotesKernels notes;
+    // Long messages are measured in parts.
+    for (const std::size_t elements : {std::size_t{1}, std::size_t{1} << 30}) {
+      for (const auto& [name, dtype] : codecs) {
+        const Result<CodecChoice> codec = choose_codec(name);
+        if (!codec.ok()) continue;
+        (void)launch_encode(codec.value(), dtype, nullptr, elements, nullptr, {}, nullptr, nullptr);
+        (void)launch_decode(codec.value(), dtype, nullptr, elements, nullptr, nullptr);
+        (void)launch_decode_add(codec.value(), dtype, nullptr, elements, nullptr, nullptr);
+      }
+    }
+    constexpr int kDevice = 0;
+    return KernelStore::of_process().load(notes.kernels(), {&kDevice, 1}, progress);
+  }
+#endif
 
   std::optional<ConformanceRecord> record() const override {
     if (!sentinels_need_record()) return std::nullopt;

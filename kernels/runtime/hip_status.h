@@ -14,5 +14,36 @@ inline Status status_of(hipError_t error, const char* what) {
   return Status::error(fmt::format("{}: {}", what, hipGetErrorString(error)));
 }
 
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+std::string take_kernel_failure();  // kernels/compile/store.h
+#endif
+
+/// Of a launch.
+inline Status started(hipError_t error) {
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+  if (std::string failure = take_kernel_failure(); !failure.empty()) return Status::error(failure);
+#endif
+  return status_of(error, "a kernel cannot be started");
+}
+
+/// While it lives, this thread may make calls that have nothing to do with streams which are captured; else they would end a
+/// capture, of any thread.
+#if defined(__HIP_PLATFORM_HOST__)
+struct OthersCapture {
+  OthersCapture() {}
+};
+#else
+class OthersCapture {
+ public:
+  OthersCapture() { (void)hipThreadExchangeStreamCaptureMode(&mode_); }
+  ~OthersCapture() { (void)hipThreadExchangeStreamCaptureMode(&mode_); }
+  OthersCapture(const OthersCapture&) = delete;
+  OthersCapture& operator=(const OthersCapture&) = delete;
+
+ private:
+  hipStreamCaptureMode mode_ = hipStreamCaptureModeRelaxed;
+};
+#endif
+
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

@@ -7,11 +7,9 @@ namespace host {
 const Platform& device_platform();
 }
 #endif
-#ifdef ARLAB_HAS_CUDA
 namespace cuda {
 const Platform& device_platform();
 }
-#endif
 #ifdef ARLAB_HAS_ROCM
 namespace rocm {
 const Platform& device_platform();
@@ -30,9 +28,7 @@ const std::vector<const Platform*>& built_platforms() {
 #ifdef ARLAB_HAS_HOST
       &host::device_platform(),
 #endif
-#ifdef ARLAB_HAS_CUDA
       &cuda::device_platform(),
-#endif
 #ifdef ARLAB_HAS_ROCM
       &rocm::device_platform(),
 #endif
@@ -47,13 +43,10 @@ Result<const Platform*> find_platform(std::string_view name) {
     if (!built.empty()) built += ", ";
     built += platform->name();
   }
-  if (built.empty()) {
-    return Status::error("platform " + std::string(name) +
-                         " is not in this build, which has no kernels (for Python: pip install . "
-                         "-C cmake.define.ARLAB_HOST_PLATFORM=ON)");
-  }
+  const char* const remedy =
+      name == "host" ? " (for Python: pip install . -C cmake.define.ARLAB_HOST_PLATFORM=ON)" : "";
   return Status::error("platform " + std::string(name) + " is not in this build; built are " +
-                       built);
+                       built + remedy);
 }
 
 Status run_together(const CollectiveRequest& request, std::span<const RankCall> ranks) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/runtime/bootstrap.h"
@@ -59,11 +60,22 @@ class Group {
   /// Which kernel run() would take, and why.
   virtual Result<std::string> explain(const CollectiveRequest& request) = 0;
 
+  /// Compiles the kernels of all these calls, on all cores, and loads them, where kernels are compiled on demand. A call that
+  /// cannot be made is left out: it says so when it is made.
+  virtual Status prepare(std::span<const CollectiveRequest> calls,
+                         const CompileProgress& progress) {
+    (void)calls, (void)progress;
+    return {};
+  }
+
   /// How long calls take, on the device and on the host. The ranks' tensors hold `pattern` again
   /// and again, from a different place on.
   virtual Result<CallTimes> time(const GroupCall& call, std::span<const std::byte> pattern,
                                  const TimingRequest& request) = 0;
 };
+
+/// A codec, by name, with one of its dtypes.
+using CodecAndDType = std::pair<std::string, DType>;
 
 /// A rank's Communicator, whatever the platform: it works on memory of its device.
 class RankCommunicator {
@@ -75,6 +87,8 @@ class RankCommunicator {
   /// As Communicator::run; `stream` is the platform's, null for the default one.
   virtual Status run(const CollectiveRequest& request, const void* input, void* output,
                      void* stream) = 0;
+  /// As Communicator::prepare.
+  virtual Status prepare(const CollectiveRequest& request) = 0;
   /// As Communicator::explain.
   virtual Result<std::string> explain(const CollectiveRequest& request) = 0;
   /// Bytes of memory that as_sent() takes beside its tensors.
@@ -148,6 +162,16 @@ class Platform {
 
   /// True when there are kernels for the codec.
   virtual bool has_codec(const std::string& codec) const = 0;
+
+  /// As Group::prepare, of encode(), decode() and decode_add().
+  virtual Status prepare(std::span<const CodecAndDType> codecs,
+                         const CompileProgress& progress) const {
+    (void)codecs, (void)progress;
+    return {};
+  }
+
+  /// Which compiler makes its kernels when they are called for; or why none does. Empty where they were compiled ahead.
+  virtual Result<std::string> compiler() const { return std::string(); }
 
   /// What its maker calls device 0.
   virtual Result<std::string> device_name() const = 0;

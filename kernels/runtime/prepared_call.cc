@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "kernels/codecs/shared_scale.h"
+#include "kernels/codecs/shared_scale_kernels.h"
 #include "kernels/collectives/staging_buffer.h"
 #include "kernels/runtime/hip_status.h"
 #include "reference/codecs/registry.h"
@@ -546,7 +546,7 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
       return each.info().uses_context && !each.info().shares_scales;
     };
     std::shared_ptr<PreparedCall> call(
-        new PreparedCall(request.dtype, draws(*codec) || draws(*inner)));
+        new PreparedCall(request.dtype, draws(*codec) || draws(*inner), resources.team.call.hash));
     const auto keep = [&](auto kernels) -> Result<std::shared_ptr<const PreparedCall>> {
       if (!kernels.ok()) return kernels.status();
       call->kernels_ = std::move(kernels.value());
@@ -631,8 +631,6 @@ std::string PreparedCall::explanation() const {
 
 namespace {
 
-Status started(hipError_t error) { return status_of(error, "a kernel cannot be started"); }
-
 /// The part of each chunk that begins `begin` elements behind its start.
 void take_part(const ElementRange* chunks, std::size_t count, std::size_t begin,
                std::size_t elements, ElementRange* parts) {
@@ -644,13 +642,25 @@ void take_part(const ElementRange* chunks, std::size_t count, std::size_t begin,
 
 }  // namespace
 
-Status PreparedCall::load() const {
-  if (std::holds_alternative<Tuned>(kernels_)) return {};  // one kernel, which nothing is behind
-  const LoadsKernels loads;
+Status PreparedCall::launch_all_kinds() const {
   char tensors[2] = {};
   ARLAB_RETURN_IF_ERROR(launch(&tensors[0], &tensors[1], nullptr));
   return is_counted_ ? started(launch_count_call(nullptr, nullptr)) : Status();
 }
+
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+Result<std::vector<WantedKernel>> PreparedCall::kernels() const {
+  const NotesKernels notes;
+  ARLAB_RETURN_IF_ERROR(launch_all_kinds());
+  return notes.kernels();
+}
+#else
+Status PreparedCall::load() const {
+  if (std::holds_alternative<Tuned>(kernels_)) return {};  // one kernel, which nothing is behind
+  const LoadsKernels loads;
+  return launch_all_kinds();
+}
+#endif
 
 Status PreparedCall::launch_of_codes(const OfCodes& of, const void* input, void* output,
                                      hipStream_t stream) const {

@@ -12,6 +12,9 @@
 #include "kernels/schedule/lower.h"
 #include "kernels/schedule/run.h"
 #include "reference/collectives/codecs.h"
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+#include "kernels/compile/store.h"
+#endif
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -39,9 +42,17 @@ class PreparedCall {
   /// Once kernels have ended: what a codec that works on the host has thrown (FormatKernels::failure()).
   std::string failure() const;
 
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+  /// Those of launch() and of launch_count_call(). All must be loaded before any of them waits for other ranks.
+  Result<std::vector<WantedKernel>> kernels() const;
+#else
   /// Loads the kernels of launch() and of launch_count_call() onto the current device. Kernels that follow others in a call must
   /// be there before these wait for other ranks.
   Status load() const;
+#endif
+
+  /// The same on all ranks that make the same call.
+  std::uint64_t hash() const { return hash_; }
 
   /// Enqueues this rank's part.
   Status launch(const void* input, void* output, hipStream_t stream) const;
@@ -90,7 +101,8 @@ class PreparedCall {
     int ranks;
   };
 
-  PreparedCall(DType dtype, bool is_counted) : dtype_(dtype), is_counted_(is_counted) {}
+  PreparedCall(DType dtype, bool is_counted, std::uint64_t hash)
+      : dtype_(dtype), is_counted_(is_counted), hash_(hash) {}
 
   static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const KernelRule&,
                              const KernelCall&, const Tuning&, const CodecChoice&,
@@ -103,10 +115,13 @@ class PreparedCall {
 
   static Result<OfCodes> of_codes(const CollectiveRequest&, const Schedule&, const Codecs&,
                                   const CodecChoice&, const TeamResources&);
+  /// As launch() and launch_count_call(), of no tensors: for what a launch does to kernels besides.
+  Status launch_all_kinds() const;
   Status launch_of_codes(const OfCodes&, const void* input, void* output, hipStream_t stream) const;
 
   DType dtype_;
   bool is_counted_;
+  std::uint64_t hash_;
   std::variant<Tuned, OnePass, TwoPass, OfCodes> kernels_;
 };
 

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <vector>
 
 #include "kernels/codecs/statistics.h"
@@ -43,6 +44,10 @@ class TeamMemory {
         status_of(hipMemset(memory, 0, bytes), "a communication buffer cannot be cleared"));
     return static_cast<std::uint8_t*>(memory);
   }
+
+  /// Runs `prepare` on all ranks, which ends when it has on all; the error is that of the first rank that has one. In one
+  /// process, a rank prepares for all.
+  virtual Status together(const std::function<Status()>& prepare) { return prepare(); }
 
  protected:
   /// From now on the memory stays until the process ends.

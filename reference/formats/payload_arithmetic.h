@@ -10,11 +10,10 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
-#include "reference/dtype.h"
 #include "reference/formats/bfloat16.h"
+#include "reference/formats/dtypes.h"
 #include "reference/formats/half.h"
 
 namespace arlab {

@@ -127,11 +127,15 @@ def _table(table: str | os.PathLike[str] | None) -> _arlab.CallTable:
     return _arlab.CallTable.read(text) if text.endswith(".toml") else _arlab.CallTable.of_words(text)
 
 
-def _explained(rank: _Rank, method: _Method, tensor: Any, calls: _Calls) -> str:
+def _explained(rank: _Rank, platform: str, method: _Method, tensor: Any, calls: _Calls) -> str:
     memory = memory_of(tensor, "the tensor")
     named = method.algorithm is not None or method.codec is not None or method.options
     why = "named by the call" if named else calls.table.explain(method.collective, memory.dtype, memory.bytes)
-    return f"{why}\n{rank.explain(calls.request(method, memory))}"
+    try:
+        compiler = _arlab.compiler(platform)
+    except Error as missing:
+        compiler = str(missing)
+    return "\n".join(filter(None, [why, rank.explain(calls.request(method, memory)), compiler]))
 
 
 def _set_rounding(ranks: Sequence[_Rank], seed: int, call: int) -> int:
@@ -276,8 +280,20 @@ class Communicator:
         self, tensor: Any, *, collective: str = "all_reduce", algorithm: str | Algorithm | None = None, codec: str | None = None,
         sum: Sum | str | None = None, **options: Any,
     ) -> str:  # fmt: skip
-        """Why a call with this tensor goes as it goes, in two lines: the rule of the table that takes it, and the kernel."""
-        return _explained(self._rank, _Method(collective, algorithm, codec, sum, options), tensor, self._calls)
+        """Why a call with this tensor goes as it goes, in two lines: the rule of the table that takes it, and the kernel; on GPUs a
+        third says what compiles kernels."""
+        return _explained(
+            self._rank, self._platform, _Method(collective, algorithm, codec, sum, options), tensor, self._calls
+        )  # fmt: skip
+
+    def prepare(
+        self, tensor: Any, *, collective: str = "all_reduce", algorithm: str | Algorithm | None = None, codec: str | None = None,
+        sum: Sum | str | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        """Compiles and loads the kernels of a call with such a tensor, which may then be captured into a graph. All ranks of the
+        team prepare the same calls in the same order, as they make them. A call outside of captures does so by itself."""
+        method = _Method(collective, algorithm, codec, sum, options)
+        self._rank.prepare(self._calls.request(method, memory_of(tensor, "the tensor")))
 
     def _call(self, tensor: Any, method: _Method, out: Any, stream: int | None) -> Any:
         stream, output = _stream_of(tensor, stream), tensor if out is None else out
@@ -381,6 +397,15 @@ class Group:
     def explain(self, tensor: Any, **call: Any) -> str:
         """As Communicator.explain, of one of the tensors; what `call` names are its arguments."""
         return Communicator(self._ranks[0], self._platform, self._calls.table).explain(tensor, **call)
+
+    def prepare(
+        self, tensor: Any, *, collective: str = "all_reduce", algorithm: str | Algorithm | None = None, codec: str | None = None,
+        sum: Sum | str | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        """As Communicator.prepare, for all ranks; `tensor` is one of theirs."""
+        method = _Method(collective, algorithm, codec, sum, options)
+        for rank in self._ranks:
+            rank.prepare(self._calls.request(method, memory_of(tensor, "the tensor")))
 
     def _call(self, tensors: Sequence[Any], method: _Method, out: Sequence[Any] | None) -> list[Any]:
         outputs = list(tensors if out is None else out)

@@ -164,6 +164,10 @@ std::vector<std::string> platforms() {
   return names;
 }
 
+std::string compiler(const std::string& platform) {
+  return value_of(value_of(find_platform(platform))->compiler());
+}
+
 // ---------------------------------------------------------------- communicators
 
 void check_timeout(const char* name, double seconds) {
@@ -311,6 +315,10 @@ void define_communicator(nb::module_& module) {
                                const_cast<void*>(address(stream)));
              }));
            })
+      .def("prepare",
+           [](RankCommunicator& self, const CollectiveRequest& request) {
+             require(without_python([&] { return self.prepare(request); }));
+           })
       .def("explain",
            [](RankCommunicator& self, const CollectiveRequest& request) {
              std::string why;
@@ -425,6 +433,7 @@ void define_kernels(nb::module_& module) {
              nb::arg("lengths"), nb::arg("runs"), nb::arg("seed"), nb::arg("in_place"),
              nb::arg("codec"), nb::arg("claim"));
   module.def("platforms", platforms);
+  module.def("compiler", compiler);
   module.def("kernel_codecs", codecs);
   module.def("encode", encode);
   module.def("decode", decode);

@@ -2,9 +2,10 @@
 // SPEC.md, "Codebooks (nf4-g, e4m3b15-g)".
 #pragma once
 
+#include <array>
 #include <limits>
+#include <span>
 
-#include "reference/codecs/name_parts.h"
 #include "reference/codecs/scaled_format.h"
 
 namespace arlab {
@@ -67,29 +68,10 @@ struct Codebook {
     return {levels.level[code < levels.count ? code : levels.count - 1], scale};
   }
 
-  static CodecInfo info(const std::string& name) {
-    const CodebookLevels levels = parse(name)->levels;
-    return {
-        .name = name,
-        .summary = fmt::format("codebook of {} levels, fp32 scale per {}", levels.count, kElements),
-        .source = name.starts_with("nf4-")       ? "QLoRA (Dettmers et al. 2023)"
-                  : name.starts_with("e4m3b15-") ? "Triton"
-                                                 : "registered",
-        .dtypes = {},
-        // The largest magnitude (2), the product; a comparison and an addition per bit of the code.
-        .cost = {.encode_ops_per_element = 3.0 + 3 * levels.bits, .decode_ops_per_element = 3}};
-  }
-  static std::vector<std::string> listed() { return {}; }
-  /// That of all groups together.
-  static std::string pattern() {
-    if (kElements != 64) return "";
-    return "<codebook>-g<G> (nf4, e4m3b15 or a registered one; G: 32, 64, 128)";
-  }
-  static std::optional<Codebook> parse(std::string_view name) {
-    if (!name.ends_with(fmt::format("-g{}", kElements))) return std::nullopt;
-    const std::optional<CodebookLevels> levels = find_codebook(name);
-    return levels ? std::optional(Codebook{*levels}) : std::nullopt;
-  }
+  static CodecInfo info(const std::string& name);
+  static std::vector<std::string> listed();
+  static std::string pattern();
+  static std::optional<Codebook> parse(std::string_view name);
 };
 
 }  // namespace arlab

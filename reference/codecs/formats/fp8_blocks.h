@@ -2,7 +2,6 @@
 // or as torch does; elements to the nearest, or stochastically. SPEC.md, "Scaled FP8 blocks (fp8-e4m3-g)".
 #pragma once
 
-#include "reference/codecs/name_parts.h"
 #include "reference/codecs/scaled_format.h"
 #include "reference/formats/fp8.h"
 
@@ -39,35 +38,10 @@ struct Fp8Blocks {
     return minifloat_to_float(element(), code) * scale;
   }
 
-  static CodecInfo info(const std::string& name) {
-    const Fp8Blocks format = *parse(name);
-    const bool as_torch = format.torch;
-    return {.name = name,
-            .summary = fmt::format("e4m3 elements, fp32 scale per {}{}{}", kElements,
-                                   as_torch ? ", rounded as in torch" : "",
-                                   format.stochastic ? ", stochastic rounding" : ""),
-            .source = as_torch ? "DeepGEMM, torch" : "DeepEP",
-            .dtypes = {},
-            .cost = {.encode_ops_per_element = format.stochastic ? 7 + kPhiloxOps : 7,
-                     .decode_ops_per_element = 5}};
-  }
-  static std::string pattern() { return own_name() + "[-torch][-stoch]"; }
-  static std::vector<std::string> listed() {
-    if (kElements != 128) return {};
-    return {own_name()};
-  }
-  static std::optional<Fp8Blocks> parse(std::string_view name) {
-    Fp8Blocks format;
-    const std::string own = own_name();
-    if (!take(name, own)) return std::nullopt;
-    format.torch = take(name, "-torch");
-    format.stochastic = take(name, "-stoch");
-    if (!name.empty()) return std::nullopt;
-    return format;
-  }
-
- private:
-  static std::string own_name() { return fmt::format("fp8-e4m3-g{}", kElements); }
+  static CodecInfo info(const std::string& name);
+  static std::string pattern();
+  static std::vector<std::string> listed();
+  static std::optional<Fp8Blocks> parse(std::string_view name);
 };
 
 }  // namespace arlab

@@ -61,39 +61,11 @@ struct MxOf : Element {
   }
   constexpr float value_of(Scale scale) const { return e8m0_to_float(scale); }
 
-  static CodecInfo info(const std::string& name) {
-    return {.name = name,
-            .summary =
-                fmt::format("OCP microscaling, {}-bit elements, E8M0 scale", parse(name)->bits()),
-            .source = "OCP Microscaling Formats v1.0",
-            .dtypes = {},
-            .cost = {.encode_ops_per_element = 9, .decode_ops_per_element = 5}};
-  }
-  static std::vector<std::string> listed() {
-    return {"mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4"};
-  }
-  static std::string pattern() {
-    return fmt::format("{} (each also -ceil, -even, -rceil)", fmt::join(listed(), ", "));
-  }
+  static CodecInfo info(const std::string& name);
+  static std::vector<std::string> listed();
+  static std::string pattern();
   static std::optional<MxOf> parse(std::string_view name)
-    requires std::same_as<Element, AnyMinifloat>
-  {
-    constexpr Minifloat kElements[] = {kE4m3fn, kE5m2, kE2m3, kE3m2, kE2m1};  // as listed
-    constexpr std::pair<std::string_view, ExponentRule> kRules[] = {
-        {"", ExponentRule::floor},
-        {"-floor", ExponentRule::floor},
-        {"-ceil", ExponentRule::ceil},
-        {"-even", ExponentRule::even},
-        {"-rceil", ExponentRule::rceil}};
-    const std::vector<std::string> names = listed();
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      if (!name.starts_with(names[i])) continue;
-      for (const auto& [suffix, rule] : kRules) {
-        if (name.substr(names[i].size()) == suffix) return MxOf{{kElements[i]}, rule};
-      }
-    }
-    return std::nullopt;
-  }
+    requires std::same_as<Element, AnyMinifloat>;
 
  private:
   constexpr float largest_element() const {

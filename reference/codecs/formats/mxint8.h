@@ -38,17 +38,9 @@ struct MxInt8 {
     return {static_cast<float>(value) / 64, e8m0_to_float(scale)};
   }
 
-  static CodecInfo info(const std::string& name) {
-    return {.name = name,
-            .summary = "OCP microscaling, 8-bit integers, E8M0 scale",
-            .source = "OCP Microscaling Formats v1.0",
-            .dtypes = {},
-            .cost = {.encode_ops_per_element = 7, .decode_ops_per_element = 4}};
-  }
-  static std::vector<std::string> listed() { return {"mxint8"}; }
-  static std::optional<MxInt8> parse(std::string_view name) {
-    return name == "mxint8" ? std::optional(MxInt8()) : std::nullopt;
-  }
+  static CodecInfo info(const std::string& name);
+  static std::vector<std::string> listed();
+  static std::optional<MxInt8> parse(std::string_view name);
 };
 
 }  // namespace arlab

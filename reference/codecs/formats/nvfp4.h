@@ -72,23 +72,10 @@ struct NvFp4Blocks {
     return is_te() ? scale * number * (1.0f / (6.0f * most_of_scale())) : scale / number;
   }
 
-  static CodecInfo info(const std::string& name) {
-    const NvFp4Rounding rounding = parse(name).value_or(NvFp4Blocks()).rounding;
-    return {.name = name,
-            .summary =
-                fmt::format("e2m1 elements, blocks of 16, e4m3 block scale, given tensor scale{}",
-                            words_of(rounding)),
-            .source = source_of(rounding),
-            .dtypes = {},
-            .cost = {.encode_ops_per_element = 10, .decode_ops_per_element = 6}};
-  }
-  static std::string pattern() { return "nvfp4[-vllm]-ts<tensor scale>"; }
-  static std::vector<std::string> listed() { return {}; }
-  static std::optional<NvFp4Blocks> parse(std::string_view name) {
-    const std::optional<NvFp4Format> format = parse_nvfp4(name);
-    if (!format || !format->tensor_scale) return std::nullopt;
-    return NvFp4Blocks{*format->tensor_scale, format->rounding};
-  }
+  static CodecInfo info(const std::string& name);
+  static std::string pattern();
+  static std::vector<std::string> listed();
+  static std::optional<NvFp4Blocks> parse(std::string_view name);
 
  private:
   static constexpr float kMostOfScale = 448;

@@ -18,6 +18,7 @@
 #include "reference/codecs/formats/mx.h"
 #include "reference/codecs/formats/nvfp4.h"
 #include "reference/codecs/native_sum.h"
+#include "reference/codecs/scaled_codec.h"
 #include "reference/codecs/simd/accelerated_codec.h"
 #include "reference/codecs/simd/tiles-inl.h"
 #include "reference/formats/e8m0.h"

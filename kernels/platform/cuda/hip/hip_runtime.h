@@ -169,42 +169,4 @@ inline hipError_t hipDeviceGetName(char* name, int bytes, int device) {
 #define hipLaunchKernelGGL(kernel, grid, block, shared_bytes, stream, ...) \
   kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
 
-// ---- shuffles without a mask: all lanes of the warp take part
-
-template <class T>
-__device__ __forceinline__ T __shfl_xor(T value, int mask, int width) {
-  return __shfl_xor_sync(0xFFFFFFFFu, value, mask, width);
-}
-
-// ---- scoped atomics: HIP's macros on nvcc's builtins (CUDA 12.8 and later)
-
-#define __HIP_MEMORY_SCOPE_AGENT 4
-#define __HIP_MEMORY_SCOPE_SYSTEM 5
-
-#if defined(__CUDA_ARCH__)
-#define ARLAB_CUDA_SCOPE(scope) \
-  ((scope) == __HIP_MEMORY_SCOPE_SYSTEM ? __NV_THREAD_SCOPE_SYSTEM : __NV_THREAD_SCOPE_DEVICE)
-#define ARLAB_CUDA_ORDER(order)                        \
-  ((order) == __ATOMIC_RELAXED   ? __NV_ATOMIC_RELAXED \
-   : (order) == __ATOMIC_ACQUIRE ? __NV_ATOMIC_ACQUIRE \
-   : (order) == __ATOMIC_RELEASE ? __NV_ATOMIC_RELEASE \
-   : (order) == __ATOMIC_ACQ_REL ? __NV_ATOMIC_ACQ_REL \
-                                 : __NV_ATOMIC_SEQ_CST)
-#define __hip_atomic_load(address, order, scope)                                                \
-  __nv_atomic_load_n(                                                                           \
-      const_cast<std::remove_const_t<std::remove_reference_t<decltype(*(address))>>*>(address), \
-      ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
-#define __hip_atomic_store(address, value, order, scope) \
-  __nv_atomic_store_n((address), (value), ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
-#define __hip_atomic_fetch_add(address, value, order, scope) \
-  __nv_atomic_fetch_add((address), (value), ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
-#define __hip_atomic_fetch_max(address, value, order, scope) \
-  __nv_atomic_fetch_max((address), (value), ARLAB_CUDA_ORDER(order), ARLAB_CUDA_SCOPE(scope))
-#else  // nvcc's pass for the host: device functions are parsed, never run
-#define __hip_atomic_load(address, order, scope) (*(address))
-#define __hip_atomic_store(address, value, order, scope) ((void)(*(address) = (value)))
-#define __hip_atomic_fetch_add(address, value, order, scope) (*(address))
-#define __hip_atomic_fetch_max(address, value, order, scope) ((void)(*(address)))
-#endif
-
 #endif

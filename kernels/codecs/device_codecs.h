@@ -1,0 +1,16 @@
+// Every codec's device code: for translation units that are made on demand, which name one of them.
+#pragma once
+
+#include "kernels/codecs/anybit.h"
+#include "kernels/codecs/logfmt.h"
+#include "kernels/codecs/message_scale.h"
+#include "kernels/codecs/plain.h"
+#include "kernels/codecs/quickreduce.h"
+#include "kernels/codecs/scaled.h"
+#include "kernels/codecs/shared_scale.h"
+#include "kernels/codecs/two_pass.h"
+#include "reference/codecs/formats/codebook.h"
+#include "reference/codecs/formats/fp8_blocks.h"
+#include "reference/codecs/formats/mx.h"
+#include "reference/codecs/formats/mxint8.h"
+#include "reference/codecs/formats/nvfp4.h"

@@ -1,0 +1,111 @@
+#include "kernels/compile/codec_text.h"
+
+#include <fmt/format.h>
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+namespace {
+
+// ---- values of parameters
+
+std::string number(float value) { return fmt::format("{:a}f", value); }
+template <class Enum>
+requires std::is_enum_v<Enum>
+int number(Enum value) { return static_cast<int>(value); }
+
+std::string value_of(const AnyBitParameters& p) {
+  return fmt::format("AnyBitParameters{{{}, {{{}}}, {}, {}, Spikes({}), {}}}", p.bits, p.group.log2,
+                     p.symmetric, p.hadamard, number(p.spikes), number(p.hadamard_scale));
+}
+std::string value_of(const TwoPassAnyBitParameters& p) {
+  return fmt::format("TwoPassAnyBitParameters{{{}, {}u, {}, {}, {}}}", value_of(p.format), p.block,
+                     p.given, number(p.given_scale), number(p.given_zero));
+}
+std::string value_of(const TwoPassHadamardParameters& p) {
+  return fmt::format("TwoPassHadamardParameters{{{}, {}}}", value_of(p.integers), number(p.scale));
+}
+std::string value_of(const NvFp4Blocks& p) {
+  return fmt::format("NvFp4Blocks{{{}, NvFp4Rounding({})}}", number(p.number), number(p.rounding));
+}
+
+// ---- types
+
+bool has_16_bits(DType dtype) { return size_of(dtype) == 2; }
+
+CodecText text(PlainChoice, DType) { return {"Plain<Element>", "{}"}; }
+
+CodecText text(QuickReduceChoice choice, DType) {
+  constexpr std::string_view kNames[] = {"QFp8", "Q8", "Q6", "Q4", "Q3", "QFp4"};
+  return {fmt::format("QuickReduce<{}, Element>", kNames[number(choice)]), "{}"};
+}
+
+CodecText text(const AnyBitParameters& p, DType dtype) {
+  const std::string value = fmt::format("({})", value_of(p));
+  if (!has_16_bits(dtype)) return {"AnyBit<Element>", value};
+  const bool is_fixed = p.group.log2 >= 5 && !p.symmetric && !p.hadamard;
+  if (is_fixed && p.spikes != Spikes::integer_scale) {
+    return {fmt::format("AnyBit<Element, FixedAnyBit<{}, {}, Spikes({})>>", p.bits, p.group.log2,
+                        number(p.spikes)),
+            "{}"};
+  }
+  return {fmt::format("AnyBit<Element, AnyBitOf<AnyBitKind({}), {}>>", number(kind_of(p)), p.bits),
+          value};
+}
+
+CodecText text(const Mx& format, DType) {
+  const std::string type =
+      fmt::format("MxOf<FixedMinifloat<{}, {}>>", format.element().exponent_bits,
+                  format.element().mantissa_bits);
+  return {fmt::format("Scaled<{}, Element>", type),
+          fmt::format("({}{{{{}}, ExponentRule({})}})", type, number(format.rule))};
+}
+CodecText text(const MxInt8&, DType) { return {"Scaled<MxInt8, Element>", "(MxInt8{})"}; }
+CodecText text(const Fp8Blocks<128>& format, DType) {
+  return {"Scaled<Fp8Blocks<128>, Element>",
+          fmt::format("(Fp8Blocks<128>{{{}, {}}})", format.torch, format.stochastic)};
+}
+
+CodecText text(const LogFmtParameters& p, DType dtype) {
+  return {has_16_bits(dtype) ? fmt::format("LogFmtOf<Element, {}>", p.bits) : "LogFmt<Element>",
+          fmt::format("(LogFmtParameters{{{{{}}}, {{{}}}}})", p.bits, p.group.log2)};
+}
+
+/// Formats launch their own kernels.
+CodecText text(const FormatChoice&, DType) { return {}; }
+
+CodecText text(const TwoPassAnyBitParameters& p, DType) {
+  return {"TwoPassAnyBit<Element>", fmt::format("({})", value_of(p))};
+}
+CodecText text(const TwoPassHadamardParameters& p, DType) {
+  return {"TwoPassHadamard<Element>", fmt::format("({})", value_of(p))};
+}
+CodecText text(const TwoPassLogFmtParameters& p, DType) {
+  return {"TwoPassLogFmt<Element>",
+          fmt::format("(TwoPassLogFmtParameters{{{}, {}u}})", p.bits, p.block)};
+}
+CodecText text(const NvFp4Blocks& p, DType) {
+  return {"NvFp4<Element>", fmt::format("({})", value_of(p))};
+}
+
+}  // namespace
+
+std::string_view element_text(DType dtype) {
+  return dtype == DType::fp16 ? "Fp16" : dtype == DType::bf16 ? "Bf16" : "Fp32";
+}
+
+CodecText text_of(const CodecChoice& codec, DType dtype) {
+  return std::visit([&](const auto& chosen) { return text(chosen, dtype); }, codec);
+}
+
+CodecText text_of_message_scale(const CodecChoice& codec) {
+  if (const auto* blocks = std::get_if<NvFp4Blocks>(&codec)) {
+    return {"NvFp4OfMessage<Element>", fmt::format("({})", value_of(*blocks))};
+  }
+  const AnyBitParameters& p = std::get<TwoPassAnyBitParameters>(codec).format;
+  return {fmt::format("AnyBitOfMessage<Element, AnyBitKind::{}, {}>",
+                      p.symmetric ? "symmetric" : "plain", p.bits),
+          fmt::format("({})", value_of(p))};
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

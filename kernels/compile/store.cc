@@ -1,0 +1,201 @@
+#include "kernels/compile/store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/codecs/payload.h"
+#include "kernels/compile/cache.h"
+#include "kernels/compile/sources.h"
+#include "kernels/runtime/hip_status.h"
+#include "reference/parallel.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+namespace {
+
+Result<std::string> architecture_of(int device) {
+  char text[32] = {};
+  ARLAB_RETURN_IF_ERROR(status_of(arlab_driver::architecture_of(device, text, sizeof(text)),
+                                  "a device cannot be used"));
+  return std::string(text);
+}
+
+thread_local std::string kernel_failure;
+
+WantedKernel wanted(const Kernel& kernel, const CodecText& codec) {
+  std::string name(kernel.form.name);
+  if (kernel.number != 0) name += fmt::format("/{}", kernel.number);
+  for (const std::string_view part : {kernel.element, std::string_view(codec.type)}) {
+    if (!part.empty()) name.append(" ").append(part);
+  }
+  return {name, unit_text(kernel.form, codec, kernel.element, kernel.number)};
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- compiled and loaded
+
+KernelStore& KernelStore::of_process() {
+  static auto& store = *new KernelStore;  // kernels may be launched until the process ends
+  return store;
+}
+
+Result<const Compiler*> KernelStore::compiler() { return nvrtc(arlab_driver::driver_version()); }
+
+// -fmad=false: nothing may be fused. -default-device: constexpr functions are for kernels, too.
+const std::vector<std::string>& KernelStore::options() {
+  static const auto& options = *new std::vector<std::string>{
+      "-std=c++20",          "-fmad=false",           "-default-device",
+      "-diag-suppress=2810", "-DARLAB_PLATFORM=cuda", "-DARLAB_COMPILES_ON_DEMAND"};
+  return options;
+}
+
+std::string KernelStore::compiler_text() {
+  const Result<const Compiler*> found = compiler();
+  if (!found.ok()) return found.status().message();
+  const int driver = arlab_driver::driver_version();
+  return fmt::format(
+      "kernels are compiled by {} ({}), for {}", found.value()->version(), found.value()->file(),
+      driver == 0 ? "any driver"
+                  : fmt::format("a driver of CUDA {}.{}", driver / 1000, driver % 1000 / 10));
+}
+
+Result<CodeObject> KernelStore::compiled(const WantedKernel& kernel,
+                                         const std::string& architecture) {
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto known = code_.find({architecture, kernel.unit});
+    if (known != code_.end()) return known->second;
+  }
+  const Result<const Compiler*> compiler = KernelStore::compiler();
+  ARLAB_ASSIGN_OR_RETURN(KernelCache* const cache, KernelCache::of_process());
+  Result<CodeObject> code =
+      cache->get({kernel.name, embedded_headers_hash(), kernel.unit, options(), architecture,
+                  compiler.ok() ? compiler.value()->identity() : ""},
+                 [&]() -> Result<CodeObject> {
+                   if (!compiler.ok()) return compiler.status();
+                   return compiler.value()->compile(
+                       {kernel.name, kernel.unit, embedded_headers(), architecture, options()});
+                 });
+  if (code.ok() && !cache->why_not_used().empty()) {
+    const std::scoped_lock lock(mutex_);
+    code_.emplace(std::pair(architecture, kernel.unit), code.value());
+  }
+  return code;
+}
+
+Result<hipFunction_t> KernelStore::loaded(const WantedKernel& kernel, int device) {
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto known = functions_.find({device, kernel.unit});
+    if (known != functions_.end()) return known->second;
+  }
+  ARLAB_ASSIGN_OR_RETURN(const std::string architecture, architecture_of(device));
+  ARLAB_ASSIGN_OR_RETURN(const CodeObject code, compiled(kernel, architecture));
+  const std::string what = fmt::format("kernel {} cannot be loaded", kernel.name);
+  hipModule_t module = nullptr;
+  hipFunction_t function = nullptr;
+  ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device), "a device cannot be used"));
+  ARLAB_RETURN_IF_ERROR(status_of(hipModuleLoadData(&module, code.bytes.data()), what.c_str()));
+  ARLAB_RETURN_IF_ERROR(
+      status_of(hipModuleGetFunction(&function, module, kKernelName), what.c_str()));
+  ARLAB_RETURN_IF_ERROR(status_of(arlab_driver::load(function), what.c_str()));
+  const std::scoped_lock lock(mutex_);
+  functions_[{device, kernel.unit}] = function;
+  return function;
+}
+
+Result<hipFunction_t> KernelStore::function(const WantedKernel& kernel) {
+  int device = 0;
+  ARLAB_RETURN_IF_ERROR(status_of(hipGetDevice(&device), "no device can be used"));
+  return loaded(kernel, device);
+}
+
+bool KernelStore::has(std::span<const WantedKernel> kernels, int device) const {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::all_of(kernels, [&](const WantedKernel& kernel) {
+    return functions_.contains({device, kernel.unit});
+  });
+}
+
+Status KernelStore::load(std::span<const WantedKernel> kernels, std::span<const int> devices,
+                         const CompileProgress& progress) {
+  std::vector<std::pair<const WantedKernel*, std::string>> missing;
+  for (const int device : devices) {
+    ARLAB_ASSIGN_OR_RETURN(const std::string architecture, architecture_of(device));
+    for (const WantedKernel& kernel : kernels) {
+      const std::pair each(&kernel, architecture);
+      if (!has({&kernel, 1}, device) && std::ranges::find(missing, each) == missing.end()) {
+        missing.push_back(each);
+      }
+    }
+  }
+  std::vector<Status> outcomes(missing.size());
+  std::mutex progress_mutex;
+  std::size_t done = 0;
+  parallel_for(missing.size(), 0, [&](unsigned, std::size_t i) {
+    outcomes[i] = compiled(*missing[i].first, missing[i].second).status();
+    const std::scoped_lock lock(progress_mutex);
+    if (progress) progress(++done, missing.size());
+  });
+  for (const Status& outcome : outcomes) ARLAB_RETURN_IF_ERROR(outcome);
+  for (const int device : devices) {
+    for (const WantedKernel& kernel : kernels) {
+      ARLAB_RETURN_IF_ERROR(loaded(kernel, device).status());
+    }
+  }
+  return {};
+}
+
+// ---------------------------------------------------------------- started
+
+bool NotesKernels::take(const std::function<WantedKernel()>& kernel) {
+  if (noted_ == nullptr) return false;
+  WantedKernel one = kernel();
+  if (std::ranges::find(*noted_, one) == noted_->end()) noted_->push_back(std::move(one));
+  return true;
+}
+
+hipFunction_t LoadedKernels::find(int device, const Kernel& kernel) const {
+  const std::scoped_lock lock(mutex_);
+  for (const Entry& entry : entries_) {
+    if (entry.device == device && entry.form == &kernel.form && entry.element == kernel.element &&
+        entry.number == kernel.number) {
+      return entry.function;
+    }
+  }
+  return nullptr;
+}
+
+void LoadedKernels::add(int device, const Kernel& kernel, hipFunction_t function) {
+  const std::scoped_lock lock(mutex_);
+  entries_.push_back({device, &kernel.form, kernel.element, kernel.number, function});
+}
+
+std::string take_kernel_failure() { return std::exchange(kernel_failure, {}); }
+
+hipError_t start_kernel(const Kernel& kernel, LoadedKernels& loaded,
+                        const std::function<CodecText()>& codec, dim3 blocks, hipStream_t stream,
+                        void** arguments) {
+  if (NotesKernels::take([&] { return wanted(kernel, codec()); })) return hipSuccess;
+  int device = 0;
+  const hipError_t error = hipGetDevice(&device);
+  if (error != hipSuccess) return error;
+  hipFunction_t function = loaded.find(device, kernel);
+  if (function == nullptr) {
+    const Result<hipFunction_t> found = KernelStore::of_process().function(wanted(kernel, codec()));
+    if (found.ok()) {
+      function = found.value();
+      loaded.add(device, kernel, function);
+    } else {
+      kernel_failure = found.status().message();
+    }
+  }
+  // Without a function this fails, as launches do.
+  return arlab_driver::launch(
+      function, {blocks, dim3(kThreads), 0, stream, kernel.form.overlaps_previous}, arguments);
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,140 @@
+// When kernels are compiled and loaded, with a compiler and a driver of tests in the places of NVIDIA's (fake_compiler.cc,
+// fake_libcuda.cc).
+#include "kernels/compile/store.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "kernels/runtime/communicator.h"
+#include "tests/kernels/fake_libcuda.h"
+#include "tests/tensors/temporary_directory.h"
+
+namespace arlab::kernels {
+namespace {
+
+/// The fakes that this process uses from its first call on; nothing is in the cache.
+FakeDriver& fake() {
+  static FakeDriver* const driver = [] {
+    static const TemporaryDirectory cache;
+    setenv("ARLAB_LIBCUDA", FAKE_LIBCUDA, 1);
+    setenv("ARLAB_NVRTC", FAKE_COMPILER_FILE, 1);
+    setenv("FAKE_COMPILER_VERSION", "12080", 1);
+    setenv("ARLAB_KERNEL_CACHE", (cache / "kernels").c_str(), 1);
+    int count = 0;
+    (void)hipGetDeviceCount(&count);
+    void* const library = dlopen(FAKE_LIBCUDA, RTLD_NOW);
+    return reinterpret_cast<FakeDriver* (*)()>(dlsym(library, "fake_driver"))();
+  }();
+  return *driver;
+}
+
+class KernelsOnDemand : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake().failures.clear();
+    fake().calls.clear();
+  }
+  static constexpr std::array<int, 2> kDevices = {0, 1};
+};
+
+TEST_F(KernelsOnDemand, AreLoadedOnceOntoEachDevice) {
+  KernelStore& store = KernelStore::of_process();
+  const std::vector<WantedKernel> kernels = {{"one", "text of one"}, {"two", "text of two"}};
+  std::size_t compiled = 0;
+  const auto progress = [&](std::size_t done, std::size_t all) {
+    EXPECT_LE(done, all);
+    ++compiled;
+  };
+  EXPECT_FALSE(store.has(kernels, 0));
+  ASSERT_TRUE(store.load(kernels, kDevices, progress).ok());
+  EXPECT_EQ(compiled, 4);  // the devices have architectures of their own
+  EXPECT_EQ(fake().calls["cuModuleLoadData"], 4);
+  EXPECT_EQ(fake().calls["cuFuncLoad"], 4);
+  EXPECT_TRUE(store.has(kernels, 0) && store.has(kernels, 1));
+  ASSERT_TRUE(store.load(kernels, kDevices, progress).ok());
+  EXPECT_EQ(compiled, 4);
+  EXPECT_EQ(fake().calls["cuModuleLoadData"], 4);
+}
+
+TEST_F(KernelsOnDemand, SayWhichOfThemFailed) {
+  KernelStore& store = KernelStore::of_process();
+  fake().failures["cuModuleLoadData"] = 2;
+  const Status unloaded = store.load(std::vector<WantedKernel>{{"a kernel", "text"}}, kDevices);
+  ASSERT_FALSE(unloaded.ok());
+  EXPECT_TRUE(unloaded.message().starts_with("kernel a kernel cannot be loaded: "))
+      << unloaded.message();
+  const Status uncompiled = store.load(std::vector<WantedKernel>{{"another", "bad"}}, kDevices);
+  EXPECT_FALSE(uncompiled.ok());
+}
+
+TEST_F(KernelsOnDemand, AreNotedInPlaceOfALaunch) {
+  const NotesKernels notes;
+  const auto codec = [] { return CodecText{"Plain<Element>", "{}"}; };
+  LoadedKernels loaded;
+  for (const int ranks : {2, 4, 2}) {
+    EXPECT_EQ(start({forms::kTwoShotSentinel, "Bf16", ranks}, loaded, codec, dim3(1), nullptr, 1),
+              hipSuccess);
+  }
+  EXPECT_EQ(notes.kernels().size(), 2);
+  EXPECT_EQ(notes.kernels().front().name, "two_shot_sentinel/2 Bf16 Plain<Element>");
+  EXPECT_EQ(fake().calls["cuLaunchKernelEx"], 0);
+}
+
+/// A call of both ranks, on streams that are captured.
+Status captured(std::vector<Communicator>& team, const CollectiveRequest& request) {
+  std::vector<std::uint16_t> tensor(request.elements);
+  Status status;
+  for (Communicator& rank : team) {
+    hipStream_t stream = nullptr;
+    hipGraph_t graph = nullptr;
+    (void)hipStreamCreateWithFlags(&stream, hipStreamNonBlocking);
+    (void)hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal);
+    if (status.ok()) status = rank.run(request, tensor.data(), tensor.data(), stream);
+    (void)hipStreamEndCapture(stream, &graph);
+    (void)hipStreamDestroy(stream);
+  }
+  return status;
+}
+
+TEST_F(KernelsOnDemand, OfACaptureAreLoadedAheadOfIt) {
+  Result<std::vector<Communicator>> team = Communicator::in_process(kDevices);
+  ASSERT_TRUE(team.ok()) << team.status().message();
+  const CollectiveRequest request = {"two_shot", "qr-q4", DType::bf16, 70000};
+  const Status refused = captured(team.value(), request);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.message().find("Communicator.prepare(...)"), std::string::npos);
+  EXPECT_EQ(refused.message().find('\n'), std::string::npos);
+  EXPECT_EQ(fake().calls["cuModuleLoadData"], 0);
+
+  ASSERT_TRUE(team.value().front().prepare(request).ok());
+  EXPECT_EQ(fake().calls["cuModuleLoadData"], 2);  // for the other rank, too
+  const Status taken = captured(team.value(), request);
+  EXPECT_TRUE(taken.ok()) << taken.message();
+  EXPECT_EQ(fake().calls["cuModuleLoadData"], 2);
+  EXPECT_EQ(fake().calls["cuLaunchKernelEx"], 2);
+}
+
+TEST_F(KernelsOnDemand, OfSeveralCallsAreLoadedTogether) {
+  Result<std::vector<Communicator>> team = Communicator::in_process(kDevices);
+  ASSERT_TRUE(team.ok()) << team.status().message();
+  std::vector<CollectiveRequest> requests;
+  for (const char* codec : {"qr-q8", "int4-g32", "no such codec"}) {
+    for (const std::size_t elements : {std::size_t{1000}, std::size_t{1} << 22}) {
+      requests.push_back({"two_shot", codec, DType::fp16, elements});
+    }
+  }
+  const Status status = team.value().front().prepare(requests, {});
+  ASSERT_TRUE(status.ok()) << status.message();
+  constexpr int kLoads = 2 * 3;  // qr-q8 in Lamport slots and with sentinels, int4-g32 with these
+  EXPECT_EQ(fake().calls["cuModuleLoadData"], kLoads);
+  std::vector<std::uint16_t> tensor(1000);
+  EXPECT_TRUE(
+      team.value().front().run(requests.front(), tensor.data(), tensor.data(), nullptr).ok());
+  EXPECT_EQ(fake().calls["cuModuleLoadData"], kLoads);
+}
+
+}  // namespace
+}  // namespace arlab::kernels

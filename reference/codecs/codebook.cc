@@ -5,7 +5,9 @@
 #include <map>
 #include <mutex>
 
+#include "reference/codecs/registry.h"
 #include "reference/definitions.h"
+#include "reference/error.h"
 
 namespace arlab {
 namespace {

@@ -12,6 +12,7 @@
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/scaled_format.h"
+#include "reference/codecs/wire_chunks.h"
 #include "reference/formats/fp8.h"
 #include "reference/formats/gpu_reciprocal.h"
 

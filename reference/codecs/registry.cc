@@ -8,6 +8,7 @@
 #include "reference/codecs/abstract.h"
 #include "reference/codecs/formats/formats.h"
 #include "reference/codecs/formats/mx.h"
+#include "reference/codecs/scaled_codec.h"
 #include "reference/definitions.h"
 #include "reference/words.h"
 

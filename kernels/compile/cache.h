@@ -54,8 +54,8 @@ class KernelCache {
  public:
   using Make = std::function<Result<CodeObject>()>;
 
-  /// The cache of the process, of cache_places(); where that is an error, every get() is.
-  static KernelCache& of_process();
+  /// The cache of the process, of cache_places().
+  static Result<KernelCache*> of_process();
 
   explicit KernelCache(CachePlaces places);
   KernelCache(const KernelCache&) = delete;

@@ -127,10 +127,6 @@ bool is_readable(std::string_view text) {
 
 }  // namespace
 
-FileDescriptor::~FileDescriptor() {
-  if (number_ >= 0) close(number_);
-}
-
 Result<std::vector<std::string>> Bootstrap::all_gather(std::string_view mine) {
   if (!failed_.ok()) return failed_;
   if (mine.size() > kMostBootstrapBytes) {

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/runtime/file_descriptor.h"
 #include "kernels/runtime/status.h"
 
 namespace arlab::kernels {
@@ -27,25 +28,6 @@ namespace arlab::kernels {
 inline constexpr std::uint64_t kBootstrapTimeoutMs = 60'000;
 /// Most bytes of one rank's part in an all-gather.
 inline constexpr std::size_t kMostBootstrapBytes = 1 << 20;
-
-/// A descriptor of an open file, which it closes; or none.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int number) : number_(number) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~FileDescriptor();
-
-  int number() const { return number_; }
-  bool is_open() const { return number_ >= 0; }
-
- private:
-  int number_ = -1;
-};
 
 class Bootstrap {
  public:

@@ -20,6 +20,8 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
+cmake_minimum_required(VERSION 3.25)
+
 # ---- which headers: names, and their files in the same order
 set(names ${ROOTS})
 list(TRANSFORM names PREPEND ${PROJECT}/ OUTPUT_VARIABLE files)

@@ -43,6 +43,7 @@ class HeaderReader {
   std::vector<Header> read(const fs::path& file) {
     add(file.filename().string(), file);
     for (std::size_t at = 0; at < headers_.size(); ++at) follow(at);
+    add_paths();
     return std::move(headers_);
   }
 
@@ -80,6 +81,16 @@ class HeaderReader {
     } else if (files_[known->second] != fs::weakly_canonical(*file)) {
       fail("{}:{}: {} means {} here, and {} elsewhere", by_file.string(), line, quote(name),
            file->string(), files_[known->second].string());
+    }
+  }
+
+  /// A header that its includer finds beside itself stands once more under its path.
+  void add_paths() {
+    const fs::path folder = files_.front().parent_path();
+    for (std::size_t at = 0; at < files_.size(); ++at) {
+      const std::string path = files_[at].lexically_relative(folder).string();
+      if (path.starts_with("..") || at_.contains(path)) continue;
+      headers_.push_back({path, std::string(headers_[at].text)});
     }
   }
 

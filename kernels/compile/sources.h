@@ -16,8 +16,10 @@ std::span<const Header> embedded_headers();
 /// SHA-256 over their names and texts. It stands for the kernels' version in every key of cached code and results.
 const std::string& embedded_headers_hash();
 
-/// A user's header and what it includes from files beside it or in `folders`: the header first, under its file name. Device headers
-/// and those in <> are left out. Errors name the file and line of the #include that cannot be followed.
+/// A user's header and what it includes from files beside it or in `folders`: the header first, under its file name. Others stand
+/// under the name in their #include, and where that differs under their path from the header's folder as well: NVRTC looks for the one,
+/// compilers of files for the other. Device headers and those in <> are left out. Errors name the file and line of an #include that
+/// cannot be followed.
 Result<std::vector<Header>> read_header(const std::filesystem::path& file,
                                         std::span<const std::filesystem::path> folders = {});
 

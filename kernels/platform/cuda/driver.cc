@@ -447,8 +447,8 @@ hipError_t launch(hipFunction_t function, const Launch& launch, void** parameter
     overlap.id = kProgrammaticStreamSerialization;
     overlap.is_allowed = 1;
     const bool overlaps = launch.overlaps_previous && can_overlap(driver);
-    const LaunchConfig config = {.grid = {launch.blocks, 1, 1},
-                                 .block = {launch.threads, 1, 1},
+    const LaunchConfig config = {.grid = {launch.blocks.x, launch.blocks.y, launch.blocks.z},
+                                 .block = {launch.threads.x, launch.threads.y, launch.threads.z},
                                  .shared_bytes = launch.shared_bytes,
                                  .stream = launch.stream,
                                  .attributes = &overlap,

@@ -6,14 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-// NOLINTBEGIN(bugprone-reserved-identifier): HIP's own names
-#define __HIP_PLATFORM_NVIDIA__ 1
+#include "kernels/platform/device_words.h"
 
-#define __device__
-#define __host__
-#define __forceinline__ inline
-#define __noinline__
-// NOLINTEND(bugprone-reserved-identifier)
+#define __HIP_PLATFORM_NVIDIA__ 1  // NOLINT(bugprone-reserved-identifier): HIP's own name
 
 struct CUmod_st;
 struct CUfunc_st;
@@ -150,13 +145,13 @@ int driver_version();
 hipError_t architecture_of(int device, char* text, std::size_t bytes);
 
 struct Launch {
-  unsigned blocks;
-  unsigned threads;
-  unsigned shared_bytes;
-  hipStream_t stream;
+  dim3 blocks;
+  dim3 threads;
+  unsigned shared_bytes = 0;
+  hipStream_t stream = nullptr;
   /// The kernel calls pdl_wait() first, and may be started and wait there while the one before it still runs. Devices before sm_90
   /// ignore it.
-  bool overlaps_previous;
+  bool overlaps_previous = false;
 };
 /// `parameters` are pointers to the kernel's, in order.
 hipError_t launch(hipFunction_t function, const Launch& launch, void** parameters);

@@ -216,8 +216,7 @@ class KernelCache::Folder {
   }
 
   CachedKernel describe(const std::string& name) const {
-    CachedKernel found = {
-        .file = name_ / name, .kernel = "a damaged file", .architecture = {}, .compiler = {}};
+    CachedKernel found = {.file = name_ / name, .kernel = "a damaged file"};
     const FileDescriptor file = open_file(name, O_RDONLY);
     if (!file.is_open()) return found;
     const struct stat status = status_of(file);
@@ -482,7 +481,7 @@ class KernelCache::Kept {
 
   static void say(const std::string& line) { fmt::print(stderr, "arlab: {}\n", line); }
   void say_once(const std::string& line) {
-    std::call_once(said_, [&] { say(line); });
+    if (!line.empty()) std::call_once(said_, [&] { say(line); });
   }
 
   std::uint64_t most_bytes_;

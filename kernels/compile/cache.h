@@ -16,31 +16,31 @@ namespace arlab::kernels {
 
 /// What a code object is made of.
 struct KernelKey {
-  std::string kernel;   ///< for people: "two_shot_sentinel int4-g32 bf16"
-  std::string sources;  ///< hash of the device headers, and of the user's
-  std::string unit;     ///< text of the translation unit
-  std::vector<std::string> options;
-  std::string architecture;  ///< sm_90, gfx942
+  std::string kernel = {};   ///< for people: "two_shot_sentinel int4-g32 bf16"
+  std::string sources = {};  ///< hash of the device headers, and of the user's
+  std::string unit = {};     ///< text of the translation unit
+  std::vector<std::string> options = {};
+  std::string architecture = {};  ///< sm_90, gfx942
   /// Compiler::identity(); empty where there is no compiler: code of any will do then.
-  std::string compiler;
+  std::string compiler = {};
 };
 
 /// One file of a cache.
 struct CachedKernel {
-  std::filesystem::path file;
-  std::string kernel;
-  std::string architecture;
-  std::string compiler;
+  std::filesystem::path file = {};
+  std::string kernel = {};
+  std::string architecture = {};
+  std::string compiler = {};
   std::uint64_t bytes = 0;          ///< of the file
   std::int64_t seconds_unused = 0;  ///< since it was last made or loaded
 };
 
 /// Where kernels are kept, and how much of them.
 struct CachePlaces {
-  std::filesystem::path folder;                  ///< empty: nowhere
-  std::vector<std::filesystem::path> read_only;  ///< looked at first
+  std::filesystem::path folder = {};                  ///< empty: nowhere
+  std::vector<std::filesystem::path> read_only = {};  ///< looked at first
   std::uint64_t most_bytes = std::uint64_t{1} << 30;
-  std::string why_no_folder;  ///< where `folder` is empty
+  std::string why_no_folder = {};  ///< where `folder` is empty
 };
 
 /// What the environment asks for: ARLAB_KERNEL_CACHE or $XDG_CACHE_HOME/arlab/kernels or ~/.cache/arlab/kernels;

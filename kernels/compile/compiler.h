@@ -19,17 +19,17 @@ struct Header {
 
 /// A translation unit, and how it is compiled.
 struct Unit {
-  std::string name;  ///< stands before errors, as a file's name
-  std::string text;
-  std::span<const Header> headers;
-  std::string architecture;  ///< sm_90, gfx942
-  std::vector<std::string> options;
+  std::string name = {};  ///< stands before errors, as a file's name
+  std::string text = {};
+  std::span<const Header> headers = {};
+  std::string architecture = {};  ///< sm_90, gfx942
+  std::vector<std::string> options = {};
 };
 
 /// Machine code of one architecture, as the driver loads it.
 struct CodeObject {
-  std::string bytes;
-  std::string log;  ///< what the compiler said: warnings, registers if options ask for them
+  std::string bytes = {};
+  std::string log = {};  ///< what the compiler said: warnings, registers if options ask for them
 };
 
 /// Safe to use from several threads at once; NVRTC compiles in parallel then.

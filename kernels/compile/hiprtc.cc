@@ -115,11 +115,7 @@ class Hiprtc final : public Compiler {
     const pid_t child = ::fork();
     if (child == 0) {
       ::alarm(kMostSeconds);
-      const Unit unit = {.name = "tried.hip",
-                         .text = "",
-                         .headers = {},
-                         .architecture = architecture,
-                         .options = {}};
+      const Unit unit = {.name = "tried.hip", .architecture = architecture};
       ::_exit(compiler_.compile(unit, option_of(architecture)).ok() ? 0 : 1);
     }
     int status = 0;

@@ -34,10 +34,8 @@ enum Error : int {
   kSuccess = 0,
   kInvalidValue = 1,
   kOutOfMemory = 2,
-  kNotInitialized = 3,
   kNoDevice = 100,
   kInvalidDevice = 101,
-  kPeerAccessAlreadyEnabled = 704,
   kNotSupported = 801,
 };
 enum Attribute : int {
@@ -46,8 +44,6 @@ enum Attribute : int {
   kComputeCapabilityMinor = 76,
 };
 enum FunctionAttribute : int {
-  kStaticSharedBytes = 1,
-  kLocalBytes = 3,
   kRegisters = 4,
   kMostDynamicSharedBytes = 8,
 };
@@ -55,7 +51,6 @@ enum CaptureMode : int { kCaptureGlobal = 0, kCaptureThreadLocal = 1, kCaptureRe
 enum CaptureStatus : int { kNotCaptured = 0, kCaptured = 1 };
 
 inline constexpr unsigned kStreamNonBlocking = 1;
-inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr unsigned kSplitIgnoresCoscheduling = 1;
 inline constexpr unsigned kGreenDefaultStream = 1;

@@ -22,6 +22,9 @@ CompiledHeader compiled_header(const std::string& file);
 /// Makes its codecs known and returns their names. Throws InvalidInput as register_header_codecs() does.
 std::vector<std::string> register_compiled_header(const CompiledHeader& compiled);
 
+/// The header to begin with: the worked example of CONTRIBUTING.md.
+std::string example_codec();
+
 /// Help of the option --codec-header.
 inline constexpr const char* kCodecHeaderHelp =
     "A C++ header with a codec of your own (arlab new codec NAME --header FILE.h writes one), for "

@@ -1,4 +1,4 @@
-// Codecs that the reference knows and kernels do not, one in Python for example, on emulated GPUs: where the device code of
+// Codecs that the reference knows and kernels do not, in Python or of a user's header, on emulated GPUs: where the device code of
 // other codecs would run, a block puts its tile together and has the codec itself encode it. So schedules and protocols are
 // checked with it; to be included by the kernels of emulated GPUs only.
 #pragma once
@@ -9,6 +9,7 @@
 
 #include "kernels/codecs/kernels_of_format.h"
 #include "reference/codecs/codec.h"
+#include "reference/codecs/header_codec.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -24,7 +25,8 @@ class HostCodec {
   /// Whether it works on tiles: blocks that fill them, and wires that follow each other as those of tiles do.
   static bool can(const Codec& codec) {
     const CodecInfo& info = codec.info();
-    return !info.is_of_reference_only() && !info.shares_scales && info.least_call_elements != 0 &&
+    const bool is_users = info.least_call_elements != 0 || codec_header_of(codec.name());
+    return is_users && !info.is_of_reference_only() && !info.shares_scales &&
            info.splits_at_alignment && kTile % info.alignment == 0 &&
            std::ranges::all_of(info.dtypes, [&](DType dtype) {
              return codec.wire_bytes(dtype, kTile) <= kBytesPerThread * kThreads;

@@ -179,6 +179,7 @@ std::vector<std::string> register_header_codecs(const CodecHeader& header,
   } catch (const InvalidInput& error) {
     fail("{}: {}", place_of(header), error.what());
   }
+  for (const std::string& name : family.listed) keep_guess(name, false);
   return family.listed;
 }
 

@@ -185,6 +185,8 @@ class CompiledFormat {
   static void forget(void* codec) { delete static_cast<Named*>(codec); }
   static void about(const void* codec, SayText say, void* to) {
     compiled::say_info(scaled_info(format_of(codec), named(codec).name), say, to);
+    say(to, "bits", std::to_string(format_of(codec).bits()).c_str());
+    say(to, "scale_bytes", std::to_string(sizeof(typename Format::Scale)).c_str());
     compiled::say_mistakes(format_of(codec), say, to);
   }
   static std::size_t wire_bytes(const void* codec, std::size_t elements) {

@@ -60,9 +60,10 @@ class HeaderInfo {
     return info;
   }
 
+  double number(const std::string& name) const { return number_in(text(name)); }
+
  private:
   std::string text(const std::string& name) const { return said_.find(name)->second; }
-  double number(const std::string& name) const { return number_in(text(name)); }
   static double number_in(const std::string& text) {
     double value = 0;
     std::from_chars(text.data(), text.data() + text.size(), value);
@@ -76,16 +77,18 @@ class HeaderCodec final : public CodecInContext {
  public:
   using Object = std::shared_ptr<void>;
 
-  HeaderCodec(CodecInfo info, std::shared_ptr<const CodecHeader> header,
+  HeaderCodec(const HeaderInfo& says, std::shared_ptr<const CodecHeader> header,
               const CompiledCodecs& functions, Object object)
-      : CodecInContext(std::move(info)),
+      : CodecInContext(says.info()),
         header_(std::move(header)),
         functions_(functions),
-        object_(std::move(object)) {}
+        object_(std::move(object)),
+        bits_(static_cast<unsigned>(says.number("bits"))),
+        scale_bytes_(static_cast<std::size_t>(says.number("scale_bytes"))) {}
 
   CodecOfHeader of_header() const {
     const auto* const bytes = static_cast<const char*>(functions_.object(object_.get()));
-    return {*header_, std::string(bytes, functions_.object_bytes)};
+    return {*header_, std::string(bytes, functions_.object_bytes), bits_, scale_bytes_};
   }
 
  private:
@@ -120,6 +123,8 @@ class HeaderCodec final : public CodecInContext {
   std::shared_ptr<const CodecHeader> header_;
   const CompiledCodecs& functions_;
   Object object_;
+  unsigned bits_;
+  std::size_t scale_bytes_;
 };
 
 /// What a header says of one of its codecs. Throws InvalidInput where wires would not be as long as it says.
@@ -140,7 +145,7 @@ CodecPtr find_in_header(const std::shared_ptr<const CodecHeader>& header,
   const Said said = about(*header, codecs, object.get());
   // A name that is not listed has a fingerprint, too.
   keep_fingerprint("codec", name, [hash = header->hash] { return hash; });
-  return std::make_shared<HeaderCodec>(HeaderInfo(said).info(), header, codecs, object);
+  return std::make_shared<HeaderCodec>(HeaderInfo(said), header, codecs, object);
 }
 
 /// What code of somebody else's might do to memory, and to bits that must be the same each time.

@@ -35,6 +35,8 @@ std::vector<std::string> register_header_codecs(const CodecHeader& header,
 struct CodecOfHeader {
   CodecHeader header;
   std::string object;  ///< bytes of the struct that parse() gives for the name
+  unsigned bits = 0;
+  std::size_t scale_bytes = 0;
 };
 
 /// Nothing for a codec that is of no header, and for a name that nobody has.

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/codecs/shared_scale.h"
+#include "kernels/codecs/shared_scale_kernels.h"
 #include "reference/codecs/anybit_layout.h"
 #include "reference/codecs/formats/logfmt.h"
 #include "reference/codecs/nvfp4.h"

@@ -1,15 +1,11 @@
 // The kernels of a codec by itself, and their launches: to be included where they are compiled.
 #pragma once
 
-#include "kernels/codecs/device_codec.h"
+#include "kernels/codecs/codec_alone.h"
+#include "kernels/platform/launch.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
-
-/// This thread's elements; a block per tile.
-ARLAB_DEVICE Position position_in(std::size_t elements) {
-  return {elements, blockIdx.x * kTile + threadIdx.x * kPerThread};
-}
 
 inline dim3 blocks_for(std::size_t elements) {
   return dim3(static_cast<unsigned>((elements + kTile - 1) / kTile));
@@ -19,33 +15,21 @@ template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads)
     encode_kernel(Codec codec, const typename Element::Bits* payload, std::size_t elements,
                   std::uint8_t* wire, EncodeContext context) {
-  const Position at = position_in(elements);
-  const Pack8<Element> x = load_elements<Element>(payload + at.first, at.count());
-  if constexpr (UsesContext<Codec, Element>) {
-    codec.store(codec.encode(x, at, context), wire, at);
-  } else {
-    codec.store(codec.encode(x, at), wire, at);
-  }
+  encode_alone<Codec, Element>(codec, payload, elements, wire, context);
 }
 
 template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(Codec codec, const std::uint8_t* wire, std::size_t elements,
                   typename Element::Bits* payload) {
-  const Position at = position_in(elements);
-  const Pack8<Element> x = codec.decode(codec.load(wire, at), at);
-  store_elements<Element>(payload + at.first, x, at.count());
+  decode_alone<Codec, Element>(codec, wire, elements, payload);
 }
 
 template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads)
     decode_add_kernel(Codec codec, const std::uint8_t* wire, std::size_t elements,
                       typename Element::Bits* sum) {
-  const Position at = position_in(elements);
-  const Pack8<Element> x = codec.decode(codec.load(wire, at), at);
-  const Pack8<Element> before = load_elements<Element>(sum + at.first, at.count());
-  store_elements<Element>(sum + at.first, add<Element, Codec::kClampsFp16Sums>(before, x),
-                          at.count());
+  decode_add_alone<Codec, Element>(codec, wire, elements, sum);
 }
 
 template <class Codec, class Element>

@@ -5,6 +5,7 @@
 #include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/scaled.h"
 #include "kernels/schedule/program_kernel.h"
+#include "reference/codecs/scaled_codec.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -61,7 +62,7 @@ struct DevicesOf {
 };
 
 /// The kernels of a format's codec of this name that rounds stochastically; null when it is no such codec.
-template <ScaledFormat Format>
+template <NamedFormat Format>
 FormatChoice stochastic_kernels_of_format(std::string_view name) {
   if constexpr (StochasticFormat<Format>) {
     const std::optional<Format> format = Format::parse(name);
@@ -74,7 +75,7 @@ FormatChoice stochastic_kernels_of_format(std::string_view name) {
 }
 
 /// The kernels of a format's codec of this name; null when the format has none.
-template <ScaledFormat Format>
+template <NamedFormat Format>
 FormatChoice kernels_of_format(std::string_view name) {
   if (FormatChoice kernels = stochastic_kernels_of_format<Format>(name)) return kernels;
   const std::optional<Format> format = Format::parse(name);
@@ -84,7 +85,7 @@ FormatChoice kernels_of_format(std::string_view name) {
 
 /// Makes a format known that only this program has, to the reference and to kernels. Throws
 /// InvalidInput when a name is taken.
-template <ScaledFormat Format>
+template <NamedFormat Format>
 void register_format() {
   register_codec_family(scaled_codecs<Format>());
   register_format_kernels(kernels_of_format<Format>);

@@ -7,7 +7,6 @@
 #pragma once
 
 #include "kernels/codecs/device_codec.h"
-#include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/plain.h"
 #include "kernels/codecs/wire_piece.h"
 #include "reference/codecs/formats/shared_integers.h"
@@ -207,29 +206,6 @@ struct SharedAlone : SharedPlanes {
             load_word<std::uint16_t>(wire + code_bytes(at.elements) + at.first / format.group * 2)};
   }
 };
-
-/// The kernels that an all-reduce of codes is made of. `largest` has a number for each group of the tensor.
-class SumsOfCodes {
- public:
-  virtual ~SumsOfCodes() = default;
-  virtual SharedIntegers format() const = 0;
-  virtual hipError_t measure(DType dtype, const void* input, std::size_t elements, float* largest,
-                             hipStream_t stream) const = 0;
-  virtual Tuning tuning_of_agreement() const = 0;
-  /// Runs a program whose elements are what was measured.
-  virtual hipError_t agree(const ProgramCall& call, hipStream_t stream) const = 0;
-  virtual hipError_t encode_tensor(DType dtype, const void* input, std::size_t elements,
-                                   const float* largest, int ranks, void* codes,
-                                   hipStream_t stream) const = 0;
-  /// Runs a program whose elements are codes.
-  virtual hipError_t add(const ProgramCall& call, DType dtype, hipStream_t stream) const = 0;
-  /// In place.
-  virtual hipError_t decode_tensor(DType dtype, void* codes, std::size_t elements,
-                                   const float* largest, int ranks, hipStream_t stream) const = 0;
-};
-
-/// Null for other codecs, and for groups that are no lanes of a wave.
-FormatChoice shared_scale_kernels(std::string_view name);
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

@@ -1,7 +1,8 @@
 #include <memory>
 
 #include "kernels/codecs/kernels_of_format.h"
-#include "kernels/codecs/shared_scale.h"
+#include "kernels/codecs/shared_scale_kernels.h"
+#include "kernels/codecs/sums_of_codes.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -11,17 +12,7 @@ template <class Element>
 __global__ void __launch_bounds__(kThreads)
     measure_kernel(SharedIntegers format, const typename Element::Bits* input, std::size_t elements,
                    std::uint32_t* largest) {
-  const Position at = position_in(elements);
-  const Pack8<Element> x = load_elements<Element>(input + at.first, at.count());
-  const std::uint32_t found =
-      largest_magnitude(x, at.count(), static_cast<int>(format.group / kPerThread));
-  if (at.count() != 0 && at.first % format.group == 0) largest[at.first / format.group] = found;
-}
-
-ARLAB_DEVICE float scale_at(const SharedIntegers& format, std::int32_t limit, const float* largest,
-                            Position at) {
-  if (at.count() == 0) return 0;
-  return Bf16::to_float(SharedIntegers::scale_bits(largest[at.first / format.group], limit));
+  measure_largest<Element>(format, input, elements, largest);
 }
 
 template <class Element>
@@ -29,22 +20,14 @@ __global__ void __launch_bounds__(kThreads)
     encode_tensor_kernel(SharedIntegers format, std::int32_t limit,
                          const typename Element::Bits* input, std::size_t elements,
                          const float* largest, typename CodesOf<Element>::Bits* codes) {
-  const Position at = position_in(elements);
-  const Pack8<Element> x = load_elements<Element>(input + at.first, at.count());
-  store_elements<CodesOf<Element>>(
-      codes + at.first, codes_of_elements(x, scale_at(format, limit, largest, at)), at.count());
+  encode_codes<Element>(format, limit, input, elements, largest, codes);
 }
 
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
     decode_tensor_kernel(SharedIntegers format, std::int32_t limit, void* tensor,
                          std::size_t elements, const float* largest) {
-  const Position at = position_in(elements);
-  const auto* codes = static_cast<const typename CodesOf<Element>::Bits*>(tensor) + at.first;
-  const auto x = load_elements<CodesOf<Element>>(codes, at.count());
-  store_elements<Element>(static_cast<typename Element::Bits*>(tensor) + at.first,
-                          elements_of_codes<Element>(x, scale_at(format, limit, largest, at)),
-                          at.count());
+  decode_codes<Element>(format, limit, tensor, elements, largest);
 }
 
 class SharedScaleKernels final : public ProgramKernels<SharedAlone, SharedIntegers>,

@@ -2,19 +2,10 @@
 #pragma once
 
 #include "kernels/codecs/choice.h"
-#include "kernels/transport/team.h"
+#include "kernels/codecs/statistics_pass.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
-
-/// Messages whose groups are to be measured.
-struct StatisticsPass {
-  const void* tensor[kMaxMessages] = {};  ///< that the message is a part of
-  ElementRange message[kMaxMessages] = {};
-  int messages = 0;
-  Statistics* statistics = nullptr;  ///< [message][group]; what is behind them is overwritten, too
-  std::size_t groups = 0;            ///< of the largest message: entries from message to message
-};
 
 // Of codecs that need no statistics, these are 0.
 
@@ -26,6 +17,14 @@ std::size_t two_pass_block(const CodecChoice& codec);
 
 /// Groups of a message.
 std::size_t groups_of_message(const CodecChoice& codec, std::size_t elements);
+
+/// How a group is cut into parts, each measured by a block of its own.
+struct GroupParts {
+  std::size_t count;
+  std::size_t elements;  ///< of a part; the last may have less
+};
+/// Of groups of so many elements, that are transformed or not, of a message of at most so many.
+GroupParts parts_of_groups(std::size_t group, std::size_t transform, std::size_t elements);
 
 hipError_t launch_statistics(const StatisticsPass& pass, const CodecChoice& codec, DType dtype,
                              hipStream_t stream);

@@ -205,5 +205,37 @@ ARLAB_DEVICE Pack8<Element> decode_tile(const Codec& codec, std::size_t elements
   return from_floats<Element>(x);
 }
 
+// ---------------------------------------------------------------- a codec by itself, a block per tile
+
+/// The wire of a message whose groups have been measured.
+template <class Codec, class Element>
+ARLAB_DEVICE void encode_measured(const Codec& codec, const typename Element::Bits* payload,
+                                  std::size_t elements, const Statistics* statistics,
+                                  std::uint8_t* wire) {
+  ARLAB_SHARED_ARRAY(float, shared, kTile);
+  const std::size_t begin = blockIdx.x * kTile;
+  const MessageElements<Codec, Element> message{payload, elements};
+  const auto e = encode_tile(codec, message, statistics, begin, shared);
+  store_encoded(codec, e, MessageWire<Codec>{codec, wire, elements},
+                begin + threadIdx.x * kPerThread);
+}
+
+/// The payload that a wire stands for; with kAdds, added to what is there.
+template <class Codec, class Element, bool kAdds>
+ARLAB_DEVICE void decode_measured(const Codec& codec, const std::uint8_t* wire,
+                                  std::size_t elements, typename Element::Bits* payload) {
+  ARLAB_SHARED_ARRAY(float, shared, kTile);
+  const std::size_t begin = blockIdx.x * kTile;
+  Pack8<Element> x = decode_tile<Element>(codec, elements, begin, shared, [&](std::size_t) {
+    return MessageWire<Codec>{codec, const_cast<std::uint8_t*>(wire), elements};
+  });
+  const Position at{elements, begin + threadIdx.x * kPerThread};
+  if constexpr (kAdds) {
+    const Pack8<Element> before = load_elements<Element>(payload + at.first, at.count());
+    x = add<Element, Codec::kClampsFp16Sums>(before, x);
+  }
+  store_elements<Element>(payload + at.first, x, at.count());
+}
+
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

@@ -44,7 +44,7 @@ struct DirectMemory {
 
 /// Of elements as they are: a thread has what it needs in registers.
 template <class Codec, class Element, int kMostRanks>
-ARLAB_DEVICE void one_shot_direct(const Call& call, const Codec&) {
+ARLAB_DEVICE void one_shot_direct(const Call& call) {
   ARLAB_SHARED_ARRAY(DirectMemory, memory, 1);
   touch_parameter(call);
   LamportExchange<kLamportWords<Codec>, DirectMemory> exchange(
@@ -73,9 +73,9 @@ ARLAB_DEVICE void one_shot_direct(const Call& call, const Codec&) {
 
 /// `kMostRanks` is a constant where elements are sent as they are: 2, or for all numbers of ranks.
 template <class Codec, class Element, int kMostRanks = kMaxRanks>
-ARLAB_DEVICE void one_shot_lamport(const Call& call, const Codec& codec) {
+ARLAB_DEVICE void one_shot_lamport(const Call& call, [[maybe_unused]] const Codec& codec) {
   if constexpr (kIsPlain<Codec>) {
-    one_shot_direct<Codec, Element, kMostRanks>(call, codec);
+    one_shot_direct<Codec, Element, kMostRanks>(call);
   } else {
     one_shot_of_wires<Codec, Element>(call, codec);
   }

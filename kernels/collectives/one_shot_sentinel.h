@@ -86,6 +86,7 @@ class OneShotSentinel {
   using Encoded = typename Codec::Encoded;
   using Bits = typename Element::Bits;
   static constexpr unsigned kRanks = 2;
+  static constexpr unsigned kSent = OneShotMemory<Codec>::kSent;
   static constexpr int kTiles = static_cast<int>(kItemTiles<Codec>);
   static constexpr std::size_t kItemElements = kItemTiles<Codec> * kTile;
 
@@ -126,7 +127,7 @@ class OneShotSentinel {
                                         : of_tile;
   }
   ARLAB_DEVICE std::uint8_t* sent(unsigned turn) const {
-    return reinterpret_cast<std::uint8_t*>(memory_.sent[turn % memory_.kSent]);
+    return reinterpret_cast<std::uint8_t*>(memory_.sent[turn % kSent]);
   }
 
   // ---- what a turn does
@@ -172,7 +173,7 @@ class OneShotSentinel {
 #pragma unroll
     for (unsigned at = thread_index(); at < OneShotMemory<Codec>::kWords; at += kThreads) {
       if (at >= words) continue;
-      exchange_.send_words(slot + at * 16, load_128(&memory_.sent[turn % memory_.kSent][at]), peer(),
+      exchange_.send_words(slot + at * 16, load_128(&memory_.sent[turn % kSent][at]), peer(),
                            {number, 0, at});
     }
   }

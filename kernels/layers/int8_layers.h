@@ -2,32 +2,16 @@
 // int8".
 #pragma once
 
-#include "kernels/platform/platform.h"
-#include "reference/dtype.h"
-#include "reference/layers/int8.h"
+#include "kernels/layers/int8_kernels.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
-
-/// Codes of a row begin at multiples of so many bytes; what is behind the last is 0.
-inline constexpr std::size_t kInt8RowBytes = 64;
-constexpr std::size_t int8_row_bytes(std::size_t columns) {
-  return (columns + kInt8RowBytes - 1) / kInt8RowBytes * kInt8RowBytes;
-}
 
 /// An Int8Matrix in a device's memory.
 struct DeviceInt8 {
   std::int8_t* codes;  ///< [rows, int8_row_bytes(columns)], aligned to 16 bytes
   Int8Scale* scales;   ///< one for each row
   std::int32_t* sums;  ///< for each row, the sum of its codes
-};
-
-/// How scales are found.
-struct Int8Rule {
-  bool asymmetric;
-  bool per_tensor;
-  bool given;
-  Int8Scale scale;  ///< where it is given
 };
 
 /// `values` [rows, columns] of the dtype; `extremes` is memory for one of each row.

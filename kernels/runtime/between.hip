@@ -1,60 +1,19 @@
 #include "kernels/runtime/between.h"
+#include "kernels/runtime/between_kernels.h"
 #include "kernels/runtime/hip_status.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
 
-constexpr int kBlockSide = 64;  // of the product, for each block: 4 x 4 elements per thread
-constexpr int kDepth = 16;      // of the matrices, in shared memory
-
-struct MatrixMemory {
-  float a[kDepth][kBlockSide];
-  float b[kDepth][kBlockSide];
-};
-
 __global__ void __launch_bounds__(kThreads)
     matrix_product_kernel(const float* a, const float* b, float* c, int side) {
-  ARLAB_SHARED_ARRAY(MatrixMemory, memory, 1);
-  const int blocks = side / kBlockSide;
-  const int row = static_cast<int>(blockIdx.x) / blocks * kBlockSide;
-  const int column = static_cast<int>(blockIdx.x) % blocks * kBlockSide;
-  const int thread = static_cast<int>(thread_index());
-  const int y = thread / 16 * 4;
-  const int x = thread % 16 * 4;
-  float sum[4][4] = {};
-#pragma unroll 1
-  for (int depth = 0; depth < side; depth += kDepth) {
-    for (int i = thread; i < kDepth * kBlockSide; i += kThreads) {
-      memory[0].a[i % kDepth][i / kDepth] = a[(row + i / kDepth) * side + depth + i % kDepth];
-      memory[0].b[i / kBlockSide][i % kBlockSide] =
-          b[(depth + i / kBlockSide) * side + column + i % kBlockSide];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < kDepth; ++k) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) sum[i][j] += memory[0].a[k][y + i] * memory[0].b[k][x + j];
-      }
-    }
-    __syncthreads();
-  }
-  for (int i = 0; i < 4; ++i) {
-    for (int j = 0; j < 4; ++j) c[(row + y + i) * side + column + x + j] = sum[i][j];
-  }
+  multiply_matrices(a, b, c, side);
 }
 
-/// Overwrites memory, 16 bytes per thread at a time.
 __global__ void __launch_bounds__(kThreads)
     overwrite_kernel(std::uint8_t* memory, std::size_t bytes, std::uint32_t word) {
-  const std::size_t step = std::size_t{gridDim.x} * kThreads * 16;
-#pragma unroll 1
-  for (std::size_t at = (blockIdx.x * std::size_t{kThreads} + thread_index()) * 16; at < bytes;
-       at += step) {
-    store_128(memory + at, {{word, word, word, word}});
-  }
+  overwrite(memory, bytes, word);
 }
 
 #if defined(__HIP_PLATFORM_HOST__)

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "kernels/codecs/shared_scale.h"
+#include "kernels/codecs/shared_scale_kernels.h"
 #include "kernels/collectives/staging_buffer.h"
 #include "kernels/runtime/hip_status.h"
 #include "reference/codecs/registry.h"

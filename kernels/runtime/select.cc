@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kernels/collectives/slots_of_codec.h"
+
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 

@@ -1,7 +1,7 @@
 // A block's way through a program: what the kernels of all codecs share.
 #pragma once
 
-#include "kernels/schedule/run.h"
+#include "kernels/schedule/program_call.h"
 #include "kernels/transport/flags.h"
 
 namespace arlab::kernels {

@@ -4,10 +4,11 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "reference/codecs/registry.h"
 #include "reference/definitions.h"
-#include "reference/error.h"
+#include "reference/words.h"
 
 namespace arlab {
 namespace {

@@ -13,9 +13,7 @@
 
 #include "reference/codecs/formats/nvfp4.h"
 #include "reference/codecs/name_parts.h"
-#include "reference/codecs/payload_values.h"
-#include "reference/codecs/registry.h"
-#include "reference/codecs/scaled_reference.h"
+#include "reference/codecs/scaled_codec.h"
 
 namespace arlab {
 namespace {

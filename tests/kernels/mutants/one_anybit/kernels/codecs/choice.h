@@ -6,7 +6,7 @@
 #include "kernels/codecs/anybit.h"
 #include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/message_scale.h"
-#include "kernels/codecs/shared_scale.h"
+#include "kernels/codecs/shared_scale_kernels.h"
 #include "kernels/codecs/two_pass.h"
 #include "kernels/runtime/status.h"
 

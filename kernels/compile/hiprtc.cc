@@ -25,9 +25,9 @@ constexpr RuntimeCompilerNames kNames = {.create = "hiprtcCreateProgram",
                                          .code = "hiprtcGetCode",
                                          .error_string = "hiprtcGetErrorString"};
 /// The newest first. Those of ROCm 5 have hipRTC inside the runtime.
-constexpr const char* kFiles[] = {"libhiprtc.so.7",   "libhiprtc.so.6",   "libhiprtc.so",
-                                  "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
-                                  "libamdhip64.so"};
+constexpr const char* kFiles[] = {
+    "libhiprtc.so.7",   "libhiprtc.so.6",   "libhiprtc.so",     "/opt/rocm/lib/libhiprtc.so",
+    "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"};
 constexpr const char* kCodeObjectManagers[] = {"libamd_comgr.so.3", "libamd_comgr.so.2",
                                                "libamd_comgr.so"};
 
@@ -115,6 +115,7 @@ class Hiprtc final : public Compiler {
     const pid_t child = ::fork();
     if (child == 0) {
       ::alarm(kMostSeconds);
+      ::close(STDERR_FILENO);  // what it says while it fails is ours to say
       const Unit unit = {.name = "tried.hip", .architecture = architecture};
       ::_exit(compiler_.compile(unit, option_of(architecture)).ok() ? 0 : 1);
     }

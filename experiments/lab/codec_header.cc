@@ -181,7 +181,7 @@ CompilerError first_error_in(const std::string& log) {
     }
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
-  return {"", "", log.substr(0, log.find('\n'))};
+  return {"", "", log.empty() ? "it said nothing" : log.substr(0, log.find('\n'))};
 }
 
 /// A folder for one compilation.

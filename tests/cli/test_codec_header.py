@@ -3,12 +3,9 @@
 import os
 import shutil
 import stat
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from program import PROGRAM, REPOSITORY, contents, error_line, ok, ok_csv, ok_json, refused, run
+from program import REPOSITORY, contents, error_line, ok, ok_json, refused, run
 
 PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text()
 EXAMPLE = PAGE.split("<!-- example: example_codec.h -->\n```cpp\n")[1].split("\n```")[0] + "\n"
@@ -284,25 +281,3 @@ def test_new_codec_writes_a_header(tmp_path):
     refused("new codec zebra5-g16 --header zebra.cc", tmp_path, "ends in .h or .hpp")
     refused("new codec zebra5-g16 --header none/zebra.h", tmp_path, "there is no folder none")
     refused("new codec zebra5-g16 --header a.h --tree .", tmp_path, "--tree")
-
-
-# ---------------------------------------------------------------- with --setup
-
-
-def test_a_file_of_setup_goes_with_it(folder):
-    (folder / "setup.py").write_text(
-        "import arlab\n"
-        "@arlab.algorithm('mine')\n"
-        "def mine(s):\n"
-        "    whole = s.chunk(0, s.elements)\n"
-        "    s.at_step(0)\n"
-        "    total = s.reduce([s.send(s.encode(s.input(rank, whole)), 0) for rank in range(s.ranks)])\n"
-        "    s.at_step(1)\n"
-        "    total = s.encode(total)\n"
-        "    for rank in range(s.ranks):\n"
-        "        s.output(s.send(total, rank))\n"
-    )
-    words = f"reduce {MINE} --algorithm mine --setup setup.py --ranks 2 --synthetic gaussian --elements 8K"
-    done = run(words, folder, env={**os.environ, "ARLAB_PYTHON": sys.executable})
-    if "ARLAB_EXTENSION" in os.environ:
-        assert done.code == 0, done

@@ -189,18 +189,25 @@ Numbers random_numbers(const ContextNumbers& numbers, std::size_t elements) {
   return {data, {elements}, owner};
 }
 
-/// All that another process needs to have the same codecs.
+nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
+
+/// All that another process needs to have the same codecs. Comments of a header may be in any encoding.
 using HeaderState =
     std::tuple<std::string, std::string, std::size_t,
-               std::vector<std::pair<std::string, std::string>>, std::string, nb::bytes>;
+               std::vector<std::pair<std::string, nb::bytes>>, std::string, nb::bytes>;
 
 HeaderState state_of(const lab::CompiledHeader& compiled) {
   const auto& [file, structure, line, files, hash] = compiled.header;
-  return {file, structure, line, files, hash, {compiled.library.data(), compiled.library.size()}};
+  std::vector<std::pair<std::string, nb::bytes>> texts;
+  for (const auto& [name, text] : files) texts.emplace_back(name, bytes_of(text));
+  return {file, structure, line, texts, hash, bytes_of(compiled.library)};
 }
 lab::CompiledHeader header_of(const HeaderState& state) {
-  const auto& [file, structure, line, files, hash, library] = state;
-  return {{file, structure, line, files, hash}, std::string(library.c_str(), library.size())};
+  const auto& [file, structure, line, texts, hash, library] = state;
+  lab::CompiledHeader compiled{{file, structure, line, {}, hash}, text_of(library)};
+  for (const auto& [name, text] : texts) compiled.header.files.emplace_back(name, text_of(text));
+  return compiled;
 }
 
 void define_headers(nb::module_& module) {

@@ -188,7 +188,8 @@ CompilerError first_error_in(const std::string& log) {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    const fs::path above = fs::temp_directory_path();
+    const char* const named = std::getenv("TMPDIR");
+    const fs::path above = named == nullptr || *named == '\0' ? "/tmp" : named;
     remove_left_behind(above, ".arlab-codec-XXXXXX");
     std::string name = (above / ".arlab-codec-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {

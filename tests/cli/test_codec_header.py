@@ -4,6 +4,7 @@ import os
 import shutil
 import stat
 
+import numpy as np
 import pytest
 from program import REPOSITORY, contents, error_line, ok, ok_json, refused, run
 
@@ -56,17 +57,21 @@ def test_simulations_count_its_wire_and_operations(folder):
     assert slow[0] > mine[0] and slow[1] == mine[1]
 
 
-def test_wires_are_those_of_the_reference(folder):
-    words = "--codec-header mine.h --codec absmax8-g64"
-    ok(f"encode {words} --synthetic gaussian --elements 4097 --dtype bf16 --out wire.bin", folder)
-    assert (folder / "wire.bin").stat().st_size == 4096 + 64 * 4 + 1 + 4
+def test_wires_come_and_go(folder):
+    x = np.random.default_rng(1).normal(size=4097).astype(np.float16)
+    np.save(folder / "x.npy", x)
+    ok(f"encode x.npy wire.bin {MINE}", folder)
+    assert (folder / "wire.bin").stat().st_size == 4097 + 4 * 65
+    ok(f"decode wire.bin back.npy {MINE} --dtype fp16", folder)
+    back = np.load(folder / "back.npy")
+    assert back.shape == x.shape and 0 < np.abs(back - x).max() < 0.02
 
 
 def test_several_headers_are_known(folder):
     other = EXAMPLE.replace("absmax8-g64", "other-g32").replace("kBlock = 64", "kBlock = 32").replace("AbsMax8", "Other")
     (folder / "other.h").write_text(other)
     words = "--codec-header mine.h --codec-header other.h --codec rs=absmax8-g64,ag=other-g32"
-    found = ok_json(f"reduce {words} --ranks 4 --synthetic gaussian --elements 8K", folder)
+    found = ok_json(f"reduce {words} --algorithm two_shot --ranks 4 --synthetic gaussian --elements 8K", folder)
     assert found["ranks_identical"]
 
 
@@ -120,11 +125,11 @@ def test_a_second_use_needs_no_compiler(folder, cache):
     assert stat.S_IMODE(cache.stat().st_mode) == 0o700
     shutil.copy(folder / "mine.h", folder / "copy.h")
     before = contents(cache)
-    report = ok_json(f"reduce {MINE} --ranks 2 --synthetic gaussian --elements 8K", folder, env=without_compiler(folder))
+    report = ok_json(f"reduce {MINE} --algorithm two_shot --ranks 2 --synthetic gaussian --elements 8K", folder, env=without_compiler(folder))
     assert report["ranks_identical"]
     assert contents(cache).keys() == before.keys()
     changed(folder, "largest / 127", "largest / 126")
-    refused(f"reduce {MINE} --ranks 2 --synthetic gaussian --elements 8K", folder, "mine.h: ", "C++ compiler", "apt install g++", env=without_compiler(folder))
+    refused(f"reduce {MINE} --algorithm two_shot --ranks 2 --synthetic gaussian --elements 8K", folder, "mine.h: ", "C++ compiler", "apt install g++", env=without_compiler(folder))
 
 
 def test_a_damaged_library_is_made_again(folder, cache):

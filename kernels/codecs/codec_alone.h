@@ -36,8 +36,8 @@ ARLAB_DEVICE void decode_alone(const Codec& codec, const std::uint8_t* wire, std
 
 /// The same, added to what is there.
 template <class Codec, class Element>
-ARLAB_DEVICE void decode_add_alone(const Codec& codec, const std::uint8_t* wire, std::size_t elements,
-                                   typename Element::Bits* sum) {
+ARLAB_DEVICE void decode_add_alone(const Codec& codec, const std::uint8_t* wire,
+                                   std::size_t elements, typename Element::Bits* sum) {
   const Position at = position_in(elements);
   const Pack8<Element> x = codec.decode(codec.load(wire, at), at);
   const Pack8<Element> before = load_elements<Element>(sum + at.first, at.count());

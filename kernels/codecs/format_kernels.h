@@ -34,7 +34,7 @@ class FormatKernels {
   virtual hipError_t run(const ProgramCall& call, DType dtype, hipStream_t stream) const = 0;
   /// Once kernels have ended: what a codec that works on the host has thrown since this was asked last; else empty.
   virtual std::string failure() const { return {}; }
-  /// Of codecs whose sums are sums of codes, the kernels that make them (shared_scale.h); else null.
+  /// Of codecs whose sums are sums of codes, the kernels that make them (shared_scale_kernels.h); else null.
   virtual const SumsOfCodes* sums_of_codes() const { return nullptr; }
 };
 using FormatChoice = std::shared_ptr<const FormatKernels>;

@@ -1,7 +1,7 @@
 // Codecs with a scale of the whole message, of elements of 16 bits: int<b>-gtensor[-sym], nvfp4, nvfp4-vllm and nvfp4-te.
 //
 // What their scale is made of is one word, the message's range. Blocks of a rank find it together ahead of the elements
-// (schedule/run_measured.hip); then a tile is encoded as with any other device codec. Beside DeviceCodec, one has
+// (schedule/run_measured.h); then a tile is encoded as with any other device codec. Beside DeviceCodec, one has
 //   no_range()               the range of no elements
 //   range_of(x)              that of a thread's eight
 //   range_of_both(a, b)      of what has ranges a and b

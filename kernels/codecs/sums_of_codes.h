@@ -9,9 +9,8 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 template <class Element>
-ARLAB_DEVICE void measure_largest(const SharedIntegers& format,
-                                  const typename Element::Bits* input, std::size_t elements,
-                                  std::uint32_t* largest) {
+ARLAB_DEVICE void measure_largest(const SharedIntegers& format, const typename Element::Bits* input,
+                                  std::size_t elements, std::uint32_t* largest) {
   const Position at = position_in(elements);
   const Pack8<Element> x = load_elements<Element>(input + at.first, at.count());
   const std::uint32_t found =

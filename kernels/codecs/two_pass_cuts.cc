@@ -40,8 +40,9 @@ std::size_t two_pass_block(const CodecChoice& codec) {
 
 std::size_t statistics_of(const CodecChoice& codec, std::size_t elements, std::size_t groups) {
   std::size_t parts = 0;
-  with_two_pass(codec, DType::fp32,
-                [&](const auto& c, auto) { parts = parts_of_groups(c.group(elements), c.transform(), elements).count; });
+  with_two_pass(codec, DType::fp32, [&](const auto& c, auto) {
+    parts = parts_of_groups(c.group(elements), c.transform(), elements).count;
+  });
   return parts == 1 ? groups : groups * (1 + parts);
 }
 

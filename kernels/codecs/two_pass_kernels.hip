@@ -1,7 +1,6 @@
-#include "kernels/codecs/two_pass_kernels.h"
-
 #include <algorithm>
 
+#include "kernels/codecs/two_pass_kernels.h"
 #include "kernels/platform/launch.h"
 
 namespace arlab::kernels {

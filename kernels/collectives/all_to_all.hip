@@ -1,5 +1,4 @@
 #include "kernels/collectives/all_to_all.h"
-
 #include "kernels/collectives/launch.h"
 
 namespace arlab::kernels {

@@ -1,6 +1,5 @@
-#include "kernels/collectives/one_shot.h"
-
 #include "kernels/collectives/launch.h"
+#include "kernels/collectives/one_shot.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

@@ -1,4 +1,4 @@
-// one_shot of two ranks, which send as much in it as in two_shot: the same as one_shot.hip, with
+// one_shot of two ranks, which send as much in it as in two_shot: the same as one_shot.h, with
 // sentinel slots.
 //
 // In each turn, a block encodes an item and sends it, and reads what the other rank has sent for

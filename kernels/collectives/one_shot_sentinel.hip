@@ -1,6 +1,5 @@
-#include "kernels/collectives/one_shot_sentinel.h"
-
 #include "kernels/collectives/launch.h"
+#include "kernels/collectives/one_shot_sentinel.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

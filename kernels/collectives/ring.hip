@@ -1,6 +1,5 @@
-#include "kernels/collectives/ring.h"
-
 #include "kernels/collectives/launch.h"
+#include "kernels/collectives/ring.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

@@ -1,6 +1,5 @@
-#include "kernels/collectives/two_shot_lamport.h"
-
 #include "kernels/collectives/launch.h"
+#include "kernels/collectives/two_shot_lamport.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

@@ -1,4 +1,4 @@
-// two_shot of up to four ranks: the same as two_shot.hip, with sentinel slots.
+// two_shot of up to four ranks: the same as two_shot.h, with sentinel slots.
 //
 // An item is a tile, or with two ranks two tiles, of every chunk. A block works on several of its
 // items at once, each in a stage of its own (Pipeline). In each turn it adds up the contributions
@@ -50,7 +50,7 @@ struct Pipeline {
 
 template <class Codec, unsigned kRanks>
 struct TwoShotMemory : SentinelMemory, MeasuringMemoryOf<Codec> {
-  static constexpr unsigned kOwn = 3;                          // items whose own contribution is kept
+  static constexpr unsigned kOwn = 3;  // items whose own contribution is kept
   static constexpr unsigned kTiles = two_shot_tiles(kRanks);   // of a chunk in an item
   static constexpr unsigned kParcels = (kRanks - 1) * kTiles;  // tiles of other ranks' chunks
   static constexpr unsigned kWires = 3 * kParcels + (1 + kOwn) * kTiles;

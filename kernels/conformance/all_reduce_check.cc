@@ -12,6 +12,7 @@
 #include "kernels/conformance/all_reduce_models.h"
 #include "kernels/conformance/element_bits.h"
 #include "reference/codecs/payload_values.h"
+#include "reference/codecs/registry.h"
 #include "reference/formats/with_arithmetic.h"
 #include "reference/metrics/error.h"
 #include "reference/parallel.h"

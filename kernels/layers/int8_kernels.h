@@ -74,7 +74,8 @@ ARLAB_DEVICE float value_at(const typename Element::Bits* values, std::size_t i)
 
 /// A block for each row.
 template <class Element>
-ARLAB_DEVICE void find_extremes(const typename Element::Bits* values, std::size_t columns, Extremes* extremes) {
+ARLAB_DEVICE void find_extremes(const typename Element::Bits* values, std::size_t columns,
+                                Extremes* extremes) {
   ARLAB_SHARED_ARRAY(ExtremesMemory, memory, 1);
   const typename Element::Bits* const row = values + blockIdx.x * columns;
   Extremes own;
@@ -88,7 +89,9 @@ ARLAB_DEVICE void find_extremes(const typename Element::Bits* values, std::size_
 
 /// Likewise.
 template <class Element>
-ARLAB_DEVICE void quantize_rows(const typename Element::Bits* values, std::size_t rows, std::size_t columns, const Int8Rule& rule, const Extremes* extremes, std::int8_t* codes, Int8Scale* scales, std::int32_t* sums) {
+ARLAB_DEVICE void quantize_rows(const typename Element::Bits* values, std::size_t rows,
+                                std::size_t columns, const Int8Rule& rule, const Extremes* extremes,
+                                std::int8_t* codes, Int8Scale* scales, std::int32_t* sums) {
   ARLAB_SHARED_ARRAY(ExtremesMemory, memory, 1);
   ARLAB_SHARED_ARRAY(std::int32_t, sum_memory, kThreads);
   const std::size_t row = blockIdx.x;
@@ -144,7 +147,11 @@ ARLAB_DEVICE void load_tile(const std::int8_t* codes, std::size_t first, std::si
 }
 
 template <class Element>
-ARLAB_DEVICE void multiply_int8(const std::int8_t* x, const Int8Scale* x_scales, const std::int32_t* x_sums, std::size_t tokens, const std::int8_t* w, const Int8Scale* w_scales, const std::int32_t* w_sums, std::size_t outputs, std::size_t inputs, typename Element::Bits* y) {
+ARLAB_DEVICE void multiply_int8(const std::int8_t* x, const Int8Scale* x_scales,
+                                const std::int32_t* x_sums, std::size_t tokens,
+                                const std::int8_t* w, const Int8Scale* w_scales,
+                                const std::int32_t* w_sums, std::size_t outputs, std::size_t inputs,
+                                typename Element::Bits* y) {
   ARLAB_SHARED_ARRAY(TileMemory, memory, 1);
   const std::size_t first_token = std::size_t{blockIdx.x} * kSide;
   const std::size_t first_output = std::size_t{blockIdx.y} * kSide;

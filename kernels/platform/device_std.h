@@ -26,7 +26,11 @@
 
 #else
 
-#if !defined(__HIPCC_RTC__)  // it has them
+#define SIZE_MAX 0xFFFFFFFFFFFFFFFFul
+
+// Compilers on demand declare some of std themselves, each another part: this one is called std in what follows.
+namespace arlab_std {
+
 using int8_t = signed char;
 using int16_t = short;
 using int32_t = int;
@@ -35,21 +39,7 @@ using uint8_t = unsigned char;
 using uint16_t = unsigned short;
 using uint32_t = unsigned;
 using uint64_t = unsigned long;
-#endif
 using uintptr_t = unsigned long;
-#define SIZE_MAX 0xFFFFFFFFFFFFFFFFul
-
-namespace std {
-
-using ::int16_t;
-using ::int32_t;
-using ::int64_t;
-using ::int8_t;
-using ::uint16_t;
-using ::uint32_t;
-using ::uint64_t;
-using ::uint8_t;
-using ::uintptr_t;
 using size_t = decltype(sizeof(0));
 using ptrdiff_t = long;
 using nullptr_t = decltype(nullptr);
@@ -94,7 +84,7 @@ struct remove_const<const T> : type_identity<T> {};
 template <class T>
 using remove_const_t = typename remove_const<T>::type;
 template <class T>
-using remove_cvref_t = remove_const_t<remove_reference_t<T>>;
+using remove_cvref_t = remove_const_t<remove_reference_t<T> >;
 template <class T>
 using decay_t = remove_cvref_t<T>;
 
@@ -157,8 +147,12 @@ template <class T>
 constexpr bool has_single_bit(T x) {
   return x != 0 && (x & (x - 1)) == 0;
 }
-constexpr float abs(float x) { return __builtin_bit_cast(float, __builtin_bit_cast(unsigned, x) & 0x7FFFFFFFu); }
-constexpr bool isfinite(float x) { return (__builtin_bit_cast(unsigned, x) & 0x7F800000u) != 0x7F800000u; }
+constexpr float abs(float x) {
+  return __builtin_bit_cast(float, __builtin_bit_cast(unsigned, x) & 0x7FFFFFFFu);
+}
+constexpr bool isfinite(float x) {
+  return (__builtin_bit_cast(unsigned, x) & 0x7F800000u) != 0x7F800000u;
+}
 constexpr bool isnan(float x) { return x != x; }
 
 template <class T>
@@ -232,8 +226,9 @@ struct optional {
   constexpr const T* operator->() const { return &value; }
 };
 
-}  // namespace std
-using std::size_t;
+}  // namespace arlab_std
+#define std arlab_std
+using size_t = std::size_t;
 
 namespace fmt {
 template <class... Values>

@@ -1,5 +1,5 @@
 // What one rank does in a collective, as data: a Schedule of the reference, lowered (lower.h). One
-// kernel runs any program (run.hip).
+// kernel runs any program (run_program.h).
 //
 // A program is a row of phases with an exchange between each two (transport/flags.h). In a
 // phase a rank works through its steps, in order; the wires that they send arrive with the exchange

@@ -13,7 +13,6 @@ __global__ void __launch_bounds__(kThreads, Codec::kTuning.resident_blocks)
   run_program<Codec, Element>(call, codec);
 }
 
-
 template <class Codec, class Element>
 void launch_program_of(const Codec& codec, Element, const ProgramCall& call, hipStream_t stream) {
   launch_pdl(program_kernel<Codec, Element>, static_cast<unsigned>(call.blocks), stream, call,

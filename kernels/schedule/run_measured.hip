@@ -1,7 +1,6 @@
-#include "kernels/schedule/run_measured.h"
-
 #include "kernels/platform/launch.h"
 #include "kernels/schedule/run.h"
+#include "kernels/schedule/run_measured.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

@@ -121,13 +121,13 @@ template struct Fp8Blocks<256>;
 
 CodecInfo NvFp4Blocks::info(const std::string& name) {
   const NvFp4Rounding rounding = parse(name).value_or(NvFp4Blocks()).rounding;
-  return {.name = name,
-          .summary =
-              fmt::format("e2m1 elements, blocks of 16, e4m3 block scale, given tensor scale{}",
-                          words_of(rounding)),
-          .source = source_of(rounding),
-          .dtypes = {},
-          .cost = {.encode_ops_per_element = 10, .decode_ops_per_element = 6}};
+  return {
+      .name = name,
+      .summary = fmt::format("e2m1 elements, blocks of 16, e4m3 block scale, given tensor scale{}",
+                             words_of(rounding)),
+      .source = source_of(rounding),
+      .dtypes = {},
+      .cost = {.encode_ops_per_element = 10, .decode_ops_per_element = 6}};
 }
 
 std::string NvFp4Blocks::pattern() { return "nvfp4[-vllm]-ts<tensor scale>"; }

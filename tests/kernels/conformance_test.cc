@@ -278,8 +278,8 @@ TEST(Conformance, DoesNotDependOnTheScheduleOfLanes) {
   }
 }
 
-/// A tile of each chunk for every block, at most: one_shot_lamport.hip and two_shot_lamport.hip, or
-/// one_shot.hip and two_shot.hip in one round.
+/// A tile of each chunk for every block, at most: one_shot_lamport.h and two_shot_lamport.h, or
+/// one_shot.h and two_shot.h in one round.
 TEST(Conformance, SmallTensorsWithBothProtocols) {
   emulator::configure({.wave_size = 32, .seed = 1});
   for (const Protocol protocol : {Protocol::sentinels, Protocol::flags}) {
@@ -305,7 +305,7 @@ void expect_short_rounds(const char* algorithm, int ranks, std::size_t tiles) {
                       .group = {.blocks = 1}});
 }
 
-/// two_shot_sentinel.hip, with 16 slots per block.
+/// two_shot_sentinel.h, with 16 slots per block.
 TEST(Conformance, LargeTensorsWithSentinels) {
   if (ARLAB_SHORT_TESTS) return expect_short_rounds("two_shot", 3, 100);
   for (const bool random : {true, false}) {
@@ -323,7 +323,7 @@ TEST(Conformance, LargeTensorsWithSentinels) {
   }
 }
 
-/// Two ranks, which have 32 slots per block for one tile or two: one_shot_sentinel.hip.
+/// Two ranks, which have 32 slots per block for one tile or two: one_shot_sentinel.h.
 TEST(Conformance, TwoRanksWithSentinels) {
   if (ARLAB_SHORT_TESTS) return expect_short_rounds("one_shot", 2, 70);
   for (const bool random : {true, false}) {
@@ -377,7 +377,7 @@ TEST(Fp32Sums, ACodecPerOp) {
   }
 }
 
-/// one_shot_lamport.hip and two_shot_lamport.hip, or one_shot.hip and two_shot.hip in one round.
+/// one_shot_lamport.h and two_shot_lamport.h, or one_shot.h and two_shot.h in one round.
 TEST(Fp32Sums, SmallTensorsWithBothProtocols) {
   emulator::configure({.wave_size = 32, .seed = 1});
   for (const Protocol protocol : {Protocol::sentinels, Protocol::flags}) {
@@ -390,7 +390,7 @@ TEST(Fp32Sums, SmallTensorsWithBothProtocols) {
   }
 }
 
-/// two_shot_sentinel.hip, and one_shot.hip with batches, in several rounds.
+/// two_shot_sentinel.h, and one_shot.h with batches, in several rounds.
 TEST(Fp32Sums, LargeTensors) {
   emulator::configure({.seed = 1, .resident_blocks = 1});
   expect_conformance({.codecs = {"bf16", "qr-q4"},

@@ -27,7 +27,7 @@ using testing::Random;
 using testing::Variant;
 using Bytes = std::vector<std::byte>;
 
-/// What run.hip does, on whole chunks. The outputs may be the inputs.
+/// What run_program.h does, on whole chunks. The outputs may be the inputs.
 class Interpreter {
  public:
   Interpreter(const Schedule& schedule, const Codecs& codecs, DType dtype, Bytes& inputs,

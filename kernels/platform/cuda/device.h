@@ -81,18 +81,18 @@ __device__ __forceinline__ std::uint16_t half_of_float(float value) {
 }
 
 /// A function of two words, by an instruction.
-#define ARLAB_PTX_OF_PAIRS(name, instruction)                                                \
-  __device__ __forceinline__ std::uint32_t name(std::uint32_t a, std::uint32_t b) {          \
-    std::uint32_t result;                                                                    \
-    asm("{ " instruction " %0, %1, %2; }" : "=r"(result) : "r"(a), "r"(b));                  \
-    return result;                                                                           \
+#define ARLAB_PTX_OF_PAIRS(name, instruction)                                       \
+  __device__ __forceinline__ std::uint32_t name(std::uint32_t a, std::uint32_t b) { \
+    std::uint32_t result;                                                           \
+    asm("{ " instruction " %0, %1, %2; }" : "=r"(result) : "r"(a), "r"(b));         \
+    return result;                                                                  \
   }
 /// Of two floats, of which the first becomes the low half.
-#define ARLAB_PTX_OF_FLOATS(name, instruction)                                               \
-  __device__ __forceinline__ std::uint32_t name(float low, float high) {                     \
-    std::uint32_t result;                                                                    \
-    asm("{ " instruction " %0, %1, %2; }" : "=r"(result) : "f"(high), "f"(low));             \
-    return result;                                                                           \
+#define ARLAB_PTX_OF_FLOATS(name, instruction)                                   \
+  __device__ __forceinline__ std::uint32_t name(float low, float high) {         \
+    std::uint32_t result;                                                        \
+    asm("{ " instruction " %0, %1, %2; }" : "=r"(result) : "f"(high), "f"(low)); \
+    return result;                                                               \
   }
 
 // With .rn, so that no sum is fused with a product.

@@ -1,5 +1,5 @@
 // shared-int<w>-g<G>, once: the limits of its codes, and their scale. SPEC.md, "Shared scales (shared-int)".
-// Plain functions, for the reference (shared_scale.cc) and for kernels (kernels/codecs/shared_scale.hip).
+// Plain functions, for the reference (shared_scale.cc) and for kernels (kernels/codecs/sums_of_codes.h).
 #pragma once
 
 #include <bit>

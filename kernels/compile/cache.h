@@ -82,7 +82,6 @@ class KernelCache {
   Result<std::size_t> clear();
 
  private:
-  class Folder;
   class Kept;
   std::unique_ptr<Kept> kept_;
 };

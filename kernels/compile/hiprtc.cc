@@ -55,6 +55,16 @@ std::vector<std::string> known_architectures() {
   return known;
 }
 
+/// hipRTC writes what it compiles to files, and names these: /tmp/comgr-1f/input/CompileSource:1:9, /tmp/comgr-1f/include/a.h:2:3.
+std::string with_names_of(const Unit& unit, const std::string& error) {
+  constexpr std::string_view kUnit = "/input/CompileSource";
+  constexpr std::string_view kHeader = "/include/";
+  if (!error.starts_with("/tmp/comgr-")) return error;
+  const std::size_t at = error.find(kUnit);
+  if (at != std::string::npos) return unit.name + error.substr(at + kUnit.size());
+  return error.substr(error.find(kHeader) + kHeader.size());
+}
+
 class Hiprtc final : public Compiler {
  public:
   static Result<std::unique_ptr<Hiprtc>> open(const std::string& file) {
@@ -84,7 +94,9 @@ class Hiprtc final : public Compiler {
 
   Result<CodeObject> compile(const Unit& unit) const override {
     ARLAB_RETURN_IF_ERROR(require_compiles(unit.architecture));
-    return compiler_.compile(unit, option_of(unit.architecture));
+    Result<CodeObject> compiled = compiler_.compile(unit, {option_of(unit.architecture)});
+    if (compiled.ok()) return compiled;
+    return Status::error(with_names_of(unit, compiled.status().message()));
   }
 
  private:
@@ -116,8 +128,8 @@ class Hiprtc final : public Compiler {
     if (child == 0) {
       ::alarm(kMostSeconds);
       ::close(STDERR_FILENO);  // what it says while it fails is ours to say
-      const Unit unit = {.name = "tried.hip", .architecture = architecture};
-      ::_exit(compiler_.compile(unit, option_of(architecture)).ok() ? 0 : 1);
+      const Unit unit = {.name = "tried.hip", .text = "\n", .architecture = architecture};
+      ::_exit(compiler_.compile(unit, {option_of(architecture)}).ok() ? 0 : 1);
     }
     int status = 0;
     while (child > 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {

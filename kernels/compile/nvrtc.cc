@@ -82,7 +82,8 @@ class Nvrtc final : public Compiler {
   }
 
   Result<CodeObject> compile(const Unit& unit) const override {
-    return compiler_.compile(unit, "-arch=" + unit.architecture);
+    // All that a unit includes is in memory: files of the folder that the process is in are not meant.
+    return compiler_.compile(unit, {"-arch=" + unit.architecture, "--no-source-include"});
   }
 
  private:
@@ -102,7 +103,7 @@ class Nvrtc final : public Compiler {
     names.code = "nvrtcGetPTX";
     const auto compiler = RuntimeCompiler::of(library_, names);
     const auto ptx = compiler.ok()
-                         ? compiler.value().compile({}, "-arch=compute_" + known.back().substr(3))
+                         ? compiler.value().compile({}, {"-arch=compute_" + known.back().substr(3)})
                          : Result<CodeObject>(compiler.status());
     if (!ptx.ok()) return "";
     const std::string& text = ptx.value().bytes;

@@ -37,15 +37,16 @@ Status RuntimeCompiler::status_of(int error) const {
 }
 
 Result<CodeObject> RuntimeCompiler::compile(const Unit& unit,
-                                            const std::string& architecture_option) const {
+                                            std::vector<std::string> options) const {
   std::vector<const char*> texts;
   std::vector<const char*> names;
   for (const Header& header : unit.headers) {
-    texts.push_back(header.text.c_str());
+    texts.push_back(header.text.empty() ? "\n" : header.text.c_str());  // hipRTC takes no empty one
     names.push_back(header.name.c_str());
   }
-  std::vector<const char*> options = {architecture_option.c_str()};
-  for (const std::string& option : unit.options) options.push_back(option.c_str());
+  options.insert(options.end(), unit.options.begin(), unit.options.end());
+  std::vector<const char*> words;
+  for (const std::string& option : options) words.push_back(option.c_str());
 
   Program program = nullptr;
   ARLAB_RETURN_IF_ERROR(
@@ -54,7 +55,7 @@ Result<CodeObject> RuntimeCompiler::compile(const Unit& unit,
   const auto destroy = [this](void* made) { (void)destroy_(&made); };
   const std::unique_ptr<void, decltype(destroy)> destroyed(program, destroy);
   const Status compiled =
-      status_of(compile_(program, static_cast<int>(options.size()), options.data()));
+      status_of(compile_(program, static_cast<int>(words.size()), words.data()));
   ARLAB_ASSIGN_OR_RETURN(std::string log, text_of(program, log_size_, log_));
   log.resize(log.find_last_not_of(std::string_view("\0\n", 2)) + 1);
   if (!compiled.ok()) return log.empty() ? compiled : Status::error(first_error(log));

@@ -24,8 +24,8 @@ class RuntimeCompiler {
   static Result<RuntimeCompiler> of(const SharedLibrary& library,
                                     const RuntimeCompilerNames& names);
 
-  /// With the unit's options, and one that names its architecture.
-  Result<CodeObject> compile(const Unit& unit, const std::string& architecture_option) const;
+  /// With these options and the unit's.
+  Result<CodeObject> compile(const Unit& unit, std::vector<std::string> options) const;
 
  private:
   using Program = void*;

@@ -35,6 +35,12 @@ Result<SharedLibrary> SharedLibrary::open(const std::string& file) {
   return SharedLibrary(library);
 }
 
+std::optional<SharedLibrary> SharedLibrary::loaded(const std::string& file) {
+  void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (library == nullptr) return std::nullopt;
+  return SharedLibrary(library);
+}
+
 std::string SharedLibrary::path() const {
   link_map* loaded = nullptr;
   return dlinfo(library_, RTLD_DI_LINKMAP, &loaded) == 0 ? loaded->l_name : "";

@@ -1,6 +1,7 @@
 // Libraries of drivers and compilers, loaded by name when they are first needed.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "kernels/runtime/status.h"
@@ -12,6 +13,8 @@ class SharedLibrary {
  public:
   /// By a name that the dynamic linker looks for, or by a path. The error is one line.
   static Result<SharedLibrary> open(const std::string& file);
+  /// If the process has it already.
+  static std::optional<SharedLibrary> loaded(const std::string& file);
 
   /// Sets `function`, and says whether the library has it.
   template <class Function>

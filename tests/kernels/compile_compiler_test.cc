@@ -96,7 +96,7 @@ TEST(Compiler, WhatAUnitSaysIsCompiled) {
              const auto code = nvrtc(0).value()->compile(unit);
              return code.value().bytes + "; " + code.value().log;
            }),
-      "code of unit; -arch=sm_90 -a -b ");
+      "code of unit; -arch=sm_90 --no-source-include -a -b ");
 }
 
 TEST(Compiler, HiprtcThatEndsTheProcessEndsAnother) {
@@ -155,13 +155,26 @@ TEST_F(Nvrtc, CompilesAUnitWithHeadersInMemory) {
 }
 
 TEST_F(Nvrtc, NamesFileAndLineOfAnError) {
-  Unit unit = {.name = "toy.cu", .text = kToy, .headers = {}, .architecture = "sm_90"};
+  Unit unit = {.name = "toy.cu", .text = kToy, .architecture = "sm_90"};
   EXPECT_EQ(error_of(unit).substr(0, 30), "toy.cu(1): catastrophic error:");
   const std::vector<Header> headers = {{"toy.h", "\n\nconstexpr int kToy = round_to_evn(7);\n"}};
   unit.headers = headers;
   EXPECT_EQ(error_of(unit), "toy.h(3): error: identifier \"round_to_evn\" is undefined");
   unit.architecture = "sm_1";
   EXPECT_EQ(error_of(unit), "nvrtc: error: invalid value for --gpu-architecture (-arch)");
+}
+
+TEST_F(Nvrtc, ReadsNoFilesOfTheFolderThatItIsIn) {
+  const TemporaryDirectory folder;
+  folder.write("toy.h", "constexpr int kToy = 7;\n");
+  EXPECT_EQ(
+      in_processes({0},
+                   [&](int) {
+                     fs::current_path(folder / "");
+                     return error_of({.name = "toy.cu", .text = kToy, .architecture = "sm_90"})
+                         .substr(0, 30);
+                   })[0],
+      "toy.cu(1): catastrophic error:");
 }
 
 TEST_F(Nvrtc, CompilesInSeveralThreads) {

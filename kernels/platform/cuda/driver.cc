@@ -170,9 +170,15 @@ hipError_t to_pointer(void** pointer, Call call) {
 }  // namespace
 }  // namespace arlab::cuda_driver
 
-inline namespace arlab_hip_on_cuda {
+inline namespace ARLAB_HIP_NAMESPACE {
 
 using namespace arlab::cuda_driver;  // NOLINT(google-build-using-namespace): every function below
+
+/// HIP's function of this name, by one of the driver on the thread's device.
+#define ARLAB_BY_DRIVER(name, parameters, call)                             \
+  hipError_t name parameters {                                              \
+    return on_device([&](const Functions& driver) { return driver.call; }); \
+  }
 
 // ---- devices
 
@@ -180,9 +186,9 @@ hipError_t hipGetDeviceCount(int* count) {
   *count = 0;
   return with_driver([&](const Functions& driver) { return driver.cuDeviceGetCount(count); });
 }
-hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device) {
+hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t, int device) {
   return with_device(device, [&](const Functions& driver, Device of) {
-    return driver.cuDeviceGetAttribute(value, static_cast<Attribute>(attribute), of);
+    return driver.cuDeviceGetAttribute(value, kMultiprocessorCount, of);  // there is no other
   });
 }
 hipError_t hipDeviceGetName(char* name, int bytes, int device) {
@@ -220,9 +226,7 @@ hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
     return error == kSuccess ? driver.cuCtxEnablePeerAccess(context, flags) : error;
   });
 }
-hipError_t hipDeviceSynchronize() {
-  return on_device([](const Functions& driver) { return driver.cuCtxSynchronize(); });
-}
+ARLAB_BY_DRIVER(hipDeviceSynchronize, (), cuCtxSynchronize())
 
 // ---- memory: the driver takes no 0 bytes and no null pointers, of which HIP makes nothing
 
@@ -270,26 +274,16 @@ hipError_t hipIpcOpenMemHandle(void** pointer, hipIpcMemHandle_t handle, unsigne
     return driver.cuIpcOpenMemHandle_v2(address, std::bit_cast<IpcHandle>(handle), flags);
   });
 }
-hipError_t hipIpcCloseMemHandle(void* pointer) {
-  return on_device(
-      [&](const Functions& driver) { return driver.cuIpcCloseMemHandle(address_of(pointer)); });
-}
+ARLAB_BY_DRIVER(hipIpcCloseMemHandle, (void* pointer), cuIpcCloseMemHandle(address_of(pointer)))
 
 // ---- streams, events, graphs
 
-hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags) {
-  return on_device([&](const Functions& driver) { return driver.cuStreamCreate(stream, flags); });
-}
-hipError_t hipStreamDestroy(hipStream_t stream) {
-  return on_device([&](const Functions& driver) { return driver.cuStreamDestroy_v2(stream); });
-}
-hipError_t hipStreamSynchronize(hipStream_t stream) {
-  return on_device([&](const Functions& driver) { return driver.cuStreamSynchronize(stream); });
-}
-hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned flags) {
-  return on_device(
-      [&](const Functions& driver) { return driver.cuStreamWaitEvent(stream, event, flags); });
-}
+ARLAB_BY_DRIVER(hipStreamCreateWithFlags, (hipStream_t * stream, unsigned flags),
+                cuStreamCreate(stream, flags))
+ARLAB_BY_DRIVER(hipStreamDestroy, (hipStream_t stream), cuStreamDestroy_v2(stream))
+ARLAB_BY_DRIVER(hipStreamSynchronize, (hipStream_t stream), cuStreamSynchronize(stream))
+ARLAB_BY_DRIVER(hipStreamWaitEvent, (hipStream_t stream, hipEvent_t event, unsigned flags),
+                cuStreamWaitEvent(stream, event, flags))
 hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus* status) {
   return on_device([&](const Functions& driver) {
     CaptureStatus found = kNotCaptured;
@@ -298,15 +292,10 @@ hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus* stat
     return error;
   });
 }
-hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode mode) {
-  return on_device([&](const Functions& driver) {
-    return driver.cuStreamBeginCapture_v2(stream, static_cast<CaptureMode>(mode));
-  });
-}
-hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph) {
-  return on_device(
-      [&](const Functions& driver) { return driver.cuStreamEndCapture(stream, graph); });
-}
+ARLAB_BY_DRIVER(hipStreamBeginCapture, (hipStream_t stream, hipStreamCaptureMode mode),
+                cuStreamBeginCapture_v2(stream, static_cast<CaptureMode>(mode)))
+ARLAB_BY_DRIVER(hipStreamEndCapture, (hipStream_t stream, hipGraph_t* graph),
+                cuStreamEndCapture(stream, graph))
 hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode* mode) {
   return with_driver([&](const Functions& driver) {
     auto exchanged = static_cast<CaptureMode>(*mode);
@@ -315,36 +304,20 @@ hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode* mode) {
     return error;
   });
 }
-hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags) {
-  return on_device([&](const Functions& driver) { return driver.cuEventCreate(event, flags); });
-}
-hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
-  return on_device([&](const Functions& driver) { return driver.cuEventRecord(event, stream); });
-}
-hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t stop) {
-  return on_device([&](const Functions& driver) {
-    return driver.cuEventElapsedTime(milliseconds, start, stop);
-  });
-}
-hipError_t hipEventDestroy(hipEvent_t event) {
-  return on_device([&](const Functions& driver) { return driver.cuEventDestroy_v2(event); });
-}
-hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t* executable, hipGraph_t graph,
-                                        unsigned long long flags) {
-  return on_device([&](const Functions& driver) {
-    return driver.cuGraphInstantiateWithFlags(executable, graph, flags);
-  });
-}
-hipError_t hipGraphLaunch(hipGraphExec_t executable, hipStream_t stream) {
-  return on_device(
-      [&](const Functions& driver) { return driver.cuGraphLaunch(executable, stream); });
-}
-hipError_t hipGraphExecDestroy(hipGraphExec_t executable) {
-  return on_device([&](const Functions& driver) { return driver.cuGraphExecDestroy(executable); });
-}
-hipError_t hipGraphDestroy(hipGraph_t graph) {
-  return on_device([&](const Functions& driver) { return driver.cuGraphDestroy(graph); });
-}
+ARLAB_BY_DRIVER(hipEventCreateWithFlags, (hipEvent_t * event, unsigned flags),
+                cuEventCreate(event, flags))
+ARLAB_BY_DRIVER(hipEventRecord, (hipEvent_t event, hipStream_t stream),
+                cuEventRecord(event, stream))
+ARLAB_BY_DRIVER(hipEventElapsedTime, (float* milliseconds, hipEvent_t start, hipEvent_t stop),
+                cuEventElapsedTime(milliseconds, start, stop))
+ARLAB_BY_DRIVER(hipEventDestroy, (hipEvent_t event), cuEventDestroy_v2(event))
+ARLAB_BY_DRIVER(hipGraphInstantiateWithFlags,
+                (hipGraphExec_t * executable, hipGraph_t graph, unsigned long long flags),
+                cuGraphInstantiateWithFlags(executable, graph, flags))
+ARLAB_BY_DRIVER(hipGraphLaunch, (hipGraphExec_t executable, hipStream_t stream),
+                cuGraphLaunch(executable, stream))
+ARLAB_BY_DRIVER(hipGraphExecDestroy, (hipGraphExec_t executable), cuGraphExecDestroy(executable))
+ARLAB_BY_DRIVER(hipGraphDestroy, (hipGraph_t graph), cuGraphDestroy(graph))
 
 namespace {
 
@@ -384,22 +357,17 @@ hipError_t hipExtStreamCreateWithCUMask(hipStream_t* stream, std::uint32_t words
 
 // ---- code
 
-hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
-  return on_device([&](const Functions& driver) { return driver.cuModuleLoadData(module, image); });
-}
-hipError_t hipModuleUnload(hipModule_t module) {
-  return on_device([&](const Functions& driver) { return driver.cuModuleUnload(module); });
-}
-hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t module, const char* name) {
-  return on_device(
-      [&](const Functions& driver) { return driver.cuModuleGetFunction(function, module, name); });
-}
-hipError_t hipFuncGetAttribute(int* value, hipFunction_attribute attribute,
-                               hipFunction_t function) {
-  return on_device([&](const Functions& driver) {
-    return driver.cuFuncGetAttribute(value, static_cast<FunctionAttribute>(attribute), function);
-  });
-}
+ARLAB_BY_DRIVER(hipModuleLoadData, (hipModule_t * module, const void* image),
+                cuModuleLoadData(module, image))
+ARLAB_BY_DRIVER(hipModuleUnload, (hipModule_t module), cuModuleUnload(module))
+ARLAB_BY_DRIVER(hipModuleGetFunction,
+                (hipFunction_t * function, hipModule_t module, const char* name),
+                cuModuleGetFunction(function, module, name))
+ARLAB_BY_DRIVER(hipFuncGetAttribute,
+                (int* value, hipFunction_attribute attribute, hipFunction_t function),
+                cuFuncGetAttribute(value, static_cast<FunctionAttribute>(attribute), function))
+
+#undef ARLAB_BY_DRIVER
 
 // ---- errors
 
@@ -473,4 +441,4 @@ hipError_t allow_shared_bytes(hipFunction_t function, unsigned bytes) {
 
 }  // namespace arlab_driver
 
-}  // namespace arlab_hip_on_cuda
+}  // namespace ARLAB_HIP_NAMESPACE

@@ -7,24 +7,25 @@
 #include <string>
 
 struct CUctx_st;
-struct CUmod_st;
-struct CUfunc_st;
-struct CUstream_st;
-struct CUevent_st;
-struct CUgraph_st;
-struct CUgraphExec_st;
 struct CUgreenCtx_st;
 struct CUdevResourceDesc_st;
+// HIP's names of what both have.
+struct ihipModule_t;
+struct ihipModuleSymbol_t;
+struct ihipStream_t;
+struct ihipEvent_t;
+struct ihipGraph;
+struct hipGraphExec;
 
 namespace arlab::cuda_driver {
 
 using Context = CUctx_st*;
-using Module = CUmod_st*;
-using Function = CUfunc_st*;
-using Stream = CUstream_st*;
-using Event = CUevent_st*;
-using Graph = CUgraph_st*;
-using GraphExec = CUgraphExec_st*;
+using Module = ihipModule_t*;
+using Function = ihipModuleSymbol_t*;
+using Stream = ihipStream_t*;
+using Event = ihipEvent_t*;
+using Graph = ihipGraph*;
+using GraphExec = hipGraphExec*;
 using GreenContext = CUgreenCtx_st*;
 using ResourceDescription = CUdevResourceDesc_st*;
 using Device = int;

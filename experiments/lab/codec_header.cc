@@ -31,9 +31,6 @@ namespace arlab::lab {
 namespace {
 
 namespace fs = std::filesystem;
-using kernels::CodeObject;
-using kernels::Result;
-using kernels::Status;
 
 constexpr const char* kFunction = "arlab_compiled_codecs";
 
@@ -124,7 +121,7 @@ HostCompiler host_compiler() {
   return {};
 }
 
-const std::vector<std::string>& options() {
+const std::vector<std::string>& compiler_options() {
   static const std::vector<std::string> all = {"-std=c++20",
                                                "-O2",
                                                "-fPIC",
@@ -248,8 +245,8 @@ std::vector<std::string> english_environment() {
 }
 
 /// Throws InvalidInput.
-CodeObject compile(const CodecHeader& header, const std::string& unit,
-                   const HostCompiler& compiler) {
+kernels::CodeObject compile(const CodecHeader& header, const std::string& unit,
+                            const HostCompiler& compiler) {
   if (compiler.words.empty()) {
     fail(
         "{}: a C++ compiler makes a codec of it, and there is none (c++, g++, clang++): install "
@@ -261,7 +258,7 @@ CodeObject compile(const CodecHeader& header, const std::string& unit,
   write_reference(folder);
   write_file(folder / "unit.cc", unit);
   std::vector<std::string> words = compiler.words;
-  words.insert(words.end(), options().begin(), options().end());
+  words.insert(words.end(), compiler_options().begin(), compiler_options().end());
   const std::string library = (folder / "codec.so").string();
   for (const std::string& word : {std::string("-I"), folder.name(), std::string("-include"),
                                   fs::absolute(header.file).lexically_normal().string(),
@@ -272,7 +269,7 @@ CodeObject compile(const CodecHeader& header, const std::string& unit,
   if (!ended.started || ended.status != 0) {
     fail("{}", refusal(header, first_error_in(ended.said), folder, compiler.words[0]));
   }
-  const Result<std::vector<kernels::Header>> again = kernels::read_header(header.file);
+  const kernels::Result<std::vector<kernels::Header>> again = kernels::read_header(header.file);
   if (!again.ok() || kernels::hash_of(again.value()) != header.hash) {
     fail("{}: it has changed while it was compiled; try again", header.file);
   }
@@ -288,21 +285,21 @@ std::string library_of(const CodecHeader& header) {
   const kernels::KernelKey key = {.kernel = "codec of " + header.files.front().first,
                                   .sources = kernels::embedded_headers_hash() + " " + header.hash,
                                   .unit = unit,
-                                  .options = options(),
+                                  .options = compiler_options(),
                                   .architecture = system.machine,
                                   .compiler = compiler.identity};
-  const auto make = [&]() -> Result<CodeObject> {
+  const auto make = [&]() -> kernels::Result<kernels::CodeObject> {
     try {
       return compile(header, unit, compiler);
     } catch (const InvalidInput& error) {
-      return Status::error(error.what());
+      return kernels::Status::error(error.what());
     } catch (const fs::filesystem_error& error) {
-      return Status::error(error.what());
+      return kernels::Status::error(error.what());
     }
   };
-  const Result<kernels::KernelCache*> cache = kernels::KernelCache::of_process();
+  const kernels::Result<kernels::KernelCache*> cache = kernels::KernelCache::of_process();
   if (!cache.ok()) fail("{}", cache.status().message());
-  Result<CodeObject> made = cache.value()->get(key, make);
+  kernels::Result<kernels::CodeObject> made = cache.value()->get(key, make);
   if (!made.ok()) fail("{}", made.status().message());
   return std::move(made.value().bytes);
 }
@@ -344,7 +341,7 @@ const CompiledCodecs& functions_of(const CompiledHeader& compiled) {
 }  // namespace
 
 CompiledHeader compiled_header(const std::string& file) {
-  Result<std::vector<kernels::Header>> read = kernels::read_header(file);
+  kernels::Result<std::vector<kernels::Header>> read = kernels::read_header(file);
   if (!read.ok()) fail("{}", read.status().message());
   const FoundStruct found = struct_in_header(read.value().front().text, file);
   CodecHeader header{file, found.name, found.line, {}, kernels::hash_of(read.value())};

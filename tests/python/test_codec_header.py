@@ -81,13 +81,13 @@ def test_a_changed_header_takes_its_place(header):
     group.all_reduce(tensors, codec="mine-g64")
     assert np.array_equal(tensors, after)
 
-    @arlab.codec("mine-g64", block=64, encode_ops=1, decode_ops=1)
+    @arlab.codec("mine-g64", block=64, dtypes=("fp16",), encode_ops=1, decode_ops=1)
     class Plain:
         def encode(self, blocks):
             return blocks.view(np.uint8)
 
         def decode(self, wire):
-            return wire.copy().view(np.float16) if wire.shape[1] == 128 else wire.copy().view(np.float32)
+            return wire.copy().view(np.float16)
 
     assert "mine-g64" not in _codecs.HEADERS and arlab.wire_bytes("mine-g64", "fp16", 64) == 128
     arlab.codec_from_header(header)
@@ -128,8 +128,9 @@ def test_another_process_needs_no_compiler(header):
 
 
 def rows(folder):
+    """Without their checks, which are of how the run was defined."""
     lines = Path(folder, "results.csv").read_text().splitlines()
-    return [line for line in lines if not line.startswith("#")]
+    return [line.rpartition(",")[0] for line in lines if not line.startswith("#")]
 
 
 def test_workers_know_it(header):
@@ -155,4 +156,4 @@ def test_workers_of_the_program_know_it(header):
     assert "--codec-header mine.h" in Path("shared/results.csv").read_text()
     Path("setup.py").write_text("import arlab\narlab.codec_from_header('mine.h')\n")
     run("study", "own.toml", "--no-plots", "--out", "set", "--setup", "setup.py")
-    assert [row.rpartition(",")[0] for row in rows("set")] == [row.rpartition(",")[0] for row in rows("alone")]
+    assert rows("set") == rows("alone")

@@ -222,16 +222,20 @@ void write_reference(const TemporaryFolder& folder) {
   }
 }
 
+std::string absolute(const std::string& file) {
+  return fs::absolute(file).lexically_normal().string();
+}
+
 /// An error as a user of the header has to know it.
 std::string refusal(const CodecHeader& header, const CompilerError& error,
                     const TemporaryFolder& folder, const std::string& compiler) {
-  const std::string own = fs::absolute(header.file).lexically_normal().string();
   if (error.file.empty()) return fmt::format("{}: {}: {}", header.file, compiler, error.text);
   if (error.file.starts_with(folder.name())) {
     return fmt::format("{}: {} ({}:{})", place_of(header), error.text,
                        error.file.substr(folder.name().size() + 1), error.line);
   }
-  const bool is_header = error.file == own || error.file == header.files.front().first;
+  const bool is_header =
+      error.file == absolute(header.file) || error.file == header.files.front().first;
   return fmt::format("{}:{}: {}", is_header ? header.file : error.file, error.line, error.text);
 }
 
@@ -244,35 +248,41 @@ std::vector<std::string> english_environment() {
   return variables;
 }
 
+/// As -include, the header is read where it is: what it includes is found beside it, and errors name it.
+std::vector<std::string> command_of(const HostCompiler& compiler, const CodecHeader& header,
+                                    const TemporaryFolder& folder, const std::string& library) {
+  std::vector<std::string> words = compiler.words;
+  words.insert(words.end(), compiler_options().begin(), compiler_options().end());
+  words.insert(words.end(), {"-I", folder.name(), "-include", absolute(header.file),
+                             (folder / "unit.cc").string(), "-o", library});
+  return words;
+}
+
+void require_unchanged(const CodecHeader& header) {
+  const auto now = kernels::read_header(header.file);
+  if (!now.ok() || kernels::hash_of(now.value()) != header.hash) {
+    fail("{}: it has changed while it was compiled; try again", header.file);
+  }
+}
+
 /// Throws InvalidInput.
 kernels::CodeObject compile(const CodecHeader& header, const std::string& unit,
                             const HostCompiler& compiler) {
   if (compiler.words.empty()) {
-    fail(
-        "{}: a C++ compiler makes a codec of it, and there is none (c++, g++, clang++): install "
-        "one, "
-        "for example by apt install g++, or name one by CXX",
-        header.file);
+    fail("{}: {}", header.file,
+         "a C++ compiler makes a codec of it, and there is none (c++, g++, clang++): install one, "
+         "for example by apt install g++, or name one by CXX");
   }
   const TemporaryFolder folder;
   write_reference(folder);
   write_file(folder / "unit.cc", unit);
-  std::vector<std::string> words = compiler.words;
-  words.insert(words.end(), compiler_options().begin(), compiler_options().end());
   const std::string library = (folder / "codec.so").string();
-  for (const std::string& word : {std::string("-I"), folder.name(), std::string("-include"),
-                                  fs::absolute(header.file).lexically_normal().string(),
-                                  (folder / "unit.cc").string(), std::string("-o"), library}) {
-    words.push_back(word);
-  }
-  const Ended ended = run_program(words, english_environment());
+  const Ended ended =
+      run_program(command_of(compiler, header, folder, library), english_environment());
   if (!ended.started || ended.status != 0) {
     fail("{}", refusal(header, first_error_in(ended.said), folder, compiler.words[0]));
   }
-  const kernels::Result<std::vector<kernels::Header>> again = kernels::read_header(header.file);
-  if (!again.ok() || kernels::hash_of(again.value()) != header.hash) {
-    fail("{}: it has changed while it was compiled; try again", header.file);
-  }
+  require_unchanged(header);
   return {InputFile(library).read_rest(), ended.said};
 }
 
@@ -306,14 +316,21 @@ std::string library_of(const CodecHeader& header) {
 
 // ---------------------------------------------------------------- the library
 
+/// A file without a name.
+kernels::FileDescriptor in_memory(std::string_view bytes) {
+  kernels::FileDescriptor file(::memfd_create("arlab-codec", MFD_CLOEXEC));
+  if (!file.is_open()) fail("{}", std::generic_category().message(errno));
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file.number(), bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) fail("{}", std::generic_category().message(errno));
+    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return file;
+}
+
 /// The functions of a library, which stays until the process ends. It is loaded from memory, so that it is what was checked.
 const CompiledCodecs* loaded(const std::string& library) {
-  kernels::FileDescriptor file(::memfd_create("arlab-codec", MFD_CLOEXEC));
-  for (std::string_view rest = library; !rest.empty();) {
-    const ssize_t written = ::write(file.number(), rest.data(), rest.size());
-    if (written < 0 && errno != EINTR) fail("{}", std::generic_category().message(errno));
-    if (written > 0) rest.remove_prefix(static_cast<std::size_t>(written));
-  }
+  kernels::FileDescriptor file = in_memory(library);
   const std::string path = fmt::format("/proc/self/fd/{}", file.number());
   void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) fail("{}", ::dlerror());

@@ -143,8 +143,6 @@ CodecPtr find_in_header(const std::shared_ptr<const CodecHeader>& header,
                                    codecs.forget);
   if (object == nullptr) return nullptr;
   const Said said = about(*header, codecs, object.get());
-  // A name that is not listed has a fingerprint, too.
-  keep_fingerprint("codec", name, [hash = header->hash] { return hash; });
   return std::make_shared<HeaderCodec>(HeaderInfo(said), header, codecs, object);
 }
 
@@ -172,12 +170,16 @@ std::vector<std::string> register_header_codecs(const CodecHeader& header,
   CodecFamily family;
   family.replaceable = true;
   family.find = [kept, &codecs](std::string_view name) {
-    return find_in_header(kept, codecs, std::string(name));
+    CodecPtr codec = find_in_header(kept, codecs, std::string(name));
+    // A name that is not listed has a fingerprint, too.
+    if (codec) keep_fingerprint("codec", codec->name(), [kept] { return kept->hash; });
+    return codec;
   };
   for (const auto& [codec, name] : said) {
     family.pattern += (family.pattern.empty() ? "" : ", ") + name;
     family.listed.push_back(name);
-    if (const CodecPtr found = family.find(name)) require_properties(header, *found);
+    const CodecPtr found = find_in_header(kept, codecs, name);
+    if (found) require_properties(header, *found);
   }
   try {
     register_codec_family(family);

@@ -44,6 +44,14 @@ def test_commands_take_it(folder):
     assert ok_json("check-codec absmax8-g64 --codec-header mine.h", folder)["violations"] == 0
 
 
+def test_packs_and_models_take_it(folder):
+    assert ok_json("vectors pack --pack --codec absmax8-g64 --codec-header mine.h", folder)["codecs"] == 1
+    assert ok_json("vectors pack --check --codec-header mine.h", folder)["passed"] is True
+    refused("vectors pack --check", folder, "unknown codec 'absmax8-g64'")
+    words = "model time --model llama-3-8b --topology a100-8 --algorithm two_shot"
+    assert ok_json(f"{words} {MINE}", folder) != ok_json(f"{words} --codec bf16", folder)
+
+
 def test_simulations_count_its_wire_and_operations(folder):
     def simulated(codec, words=""):
         found = ok_json(f"simulate --topology full:4 --algorithm two_shot --bytes 1M {words} --codec {codec}", folder)

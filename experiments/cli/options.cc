@@ -16,6 +16,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/plots.h"
 #include "experiments/cli/program.h"
+#include "experiments/lab/codec_header.h"
 #include "experiments/lab/request.h"
 #include "reference/codecs/registry.h"
 #include "reference/tensors/file.h"
@@ -167,11 +168,12 @@ void add_fields(CLI::App& command, const std::vector<BoundField>& fields) {
   }
 }
 
-/// --dask, --workers and --setup: of questions whose work processes may share.
+/// --dask, --workers, --setup and --codec-header: of questions whose work processes may share.
 struct SharedOptions {
   std::string dask;
   std::optional<std::uint32_t> workers;
   std::string setup;
+  std::vector<std::string> codec_headers;
 
   void add_to(CLI::App& command) {
     add_fields(command, {field("dask", &dask,
@@ -180,15 +182,18 @@ struct SharedOptions {
                          field("workers", &workers,
                                "Compute the points in so many processes of this machine, by Dask")
                              .from(1, 1024),
-                         field("setup", &setup, kSetupHelp)});
+                         field("setup", &setup, kSetupHelp),
+                         field("codec_header", &codec_headers, kCodecHeaderHelp).one_by_one()});
   }
 
   /// Throws InvalidInput for options that do not go together.
   bool asked_for() const {
     if (!dask.empty() && workers) fail("--dask and --workers: allowed is one of them");
     const bool asked = !dask.empty() || workers;
-    if (!setup.empty() && !asked) run_behind_setup(setup);
-    return asked;
+    if (asked) return true;
+    if (!setup.empty()) run_behind_setup(setup);
+    take_codec_headers(codec_headers);
+    return false;
   }
 
   /// Goes on as Python, which asks the question with these options and ends the program.
@@ -200,6 +205,7 @@ struct SharedOptions {
                                         {"dask", dask},
                                         {"workers", Cell(workers).json()},
                                         {"setup", setup},
+                                        {"codec_headers", codec_headers},
                                         {"format", name_of(format)},
                                         {"all", page().all}};
     become_python("arlab.distributed", json_line(job), "--dask and --workers");

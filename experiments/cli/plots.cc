@@ -1,13 +1,11 @@
 #include "experiments/cli/plots.h"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +19,7 @@
 #include "experiments/cli/options.h"
 #include "experiments/lab/hashes.h"
 #include "experiments/lab/result.h"
+#include "experiments/lab/run_program.h"
 #include "kernels/runtime/bootstrap.h"
 
 namespace arlab::cli {
@@ -67,63 +66,8 @@ std::vector<std::string> environment(const std::string& package) {
   return variables;
 }
 
-/// Pointers to the words and a null pointer, as C functions take them.
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> all;
-  all.reserve(words.size() + 1);
-  for (std::string& word : words) all.push_back(word.data());
-  all.push_back(nullptr);
-  return all;
-}
-
 [[noreturn]] void fail_to_start(int error_number) {
   fail("cannot draw: {}", std::generic_category().message(error_number));
-}
-
-/// How a process ended, and what it said on stderr.
-struct Ended {
-  bool started = false;
-  int status = 0;
-  std::string said;
-};
-
-/// Runs a program to its end; `input` is its standard input, or -1 for ours.
-Ended run_program(std::vector<std::string> words, int input) {
-  const std::vector<char*> argv = pointers(words);
-  std::vector<std::string> variables = environment(package_folder());
-  const std::vector<char*> envp = pointers(variables);
-  std::array<int, 2> ends = {};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail_to_start(errno);
-  const FileDescriptor from(ends[0]);
-  FileDescriptor to(ends[1]);
-  posix_spawn_file_actions_t actions;
-  int error = posix_spawn_file_actions_init(&actions);
-  if (error != 0) fail_to_start(error);
-  if (input >= 0) error = posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
-  if (error == 0) {
-    error = posix_spawn_file_actions_adddup2(&actions, to.number(), STDERR_FILENO);
-  }
-  Ended ended;
-  pid_t child = 0;
-  if (error == 0) {
-    ended.started = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), envp.data()) == 0;
-  }
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) fail_to_start(error);
-  if (!ended.started) return ended;
-  to = FileDescriptor();  // the program has the other end, and closes it
-  constexpr std::size_t kMost = std::size_t{1} << 20;
-  std::array<char, 4096> part = {};
-  for (;;) {
-    const ssize_t got = ::read(from.number(), part.data(), part.size());
-    if (got == 0 || (got < 0 && errno != EINTR)) break;
-    if (got > 0 && ended.said.size() < kMost) {
-      ended.said.append(part.data(), static_cast<std::size_t>(got));
-    }
-  }
-  while (::waitpid(child, &ended.status, 0) < 0 && errno == EINTR) {
-  }
-  return ended;
 }
 
 /// The one line in which Python has said what is wrong, or nothing.
@@ -143,7 +87,7 @@ void draw_from(const std::string& kind, const std::vector<std::string>& argument
   std::vector<std::string> words = {python(), "-m", "arlab.figures", kind};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::fflush(stdout);
-  const Ended ended = run_program(std::move(words), input);
+  const Ended ended = run_program(std::move(words), environment(package_folder()), input);
   if (const std::string_view why = refusal_of(ended); !why.empty()) fail("{}; {}", why, kept);
   write_progress(ended.said);
   if (!ended.started || ended.status != 0) {

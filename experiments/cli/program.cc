@@ -14,6 +14,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
+#include "experiments/lab/codec_header.h"
 #include "experiments/lab/questions.h"
 #include "reference/error.h"
 #include "reference/words.h"
@@ -101,8 +102,7 @@ void refuse_empty_values(CLI::App& app) {
 
 thread_local std::span<const char* const> words_of_command;  // behind the program's name
 
-/// --setup, for every command that takes a codec or an algorithm: those that are written in Python are
-/// there for it.
+/// --setup and --codec-header, for every command that takes a codec or an algorithm: those of one's own are there for it.
 void add_setup(CLI::App& app) {
   const auto takes = [](const CLI::App& command) {
     constexpr const char* kOptions[] = {"--codec", "--codecs", "--algorithm", "--algorithms"};
@@ -116,6 +116,10 @@ void add_setup(CLI::App& app) {
     add_setup(*command);
     if (!takes(*command) || command->get_option_no_throw("--setup") != nullptr) continue;
     command->add_option_function<std::string>("--setup", run_behind_setup, kSetupHelp);
+    command
+        ->add_option_function<std::vector<std::string>>("--codec-header", take_codec_headers,
+                                                        lab::kCodecHeaderHelp)
+        ->allow_extra_args(false);
   }
 }
 
@@ -150,6 +154,12 @@ void group_commands(CLI::App& app) {
 }
 
 }  // namespace
+
+void take_codec_headers(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    lab::register_compiled_header(lab::compiled_header(file));
+  }
+}
 
 void run_behind_setup(const std::string& file) {
   std::vector<std::string> words;

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "experiments/lab/result.h"
 
@@ -39,6 +40,9 @@ inline constexpr const char* kSetupHelp =
 
 /// Goes on as Python, which runs the file and then the command that this thread runs, without --setup.
 [[noreturn]] void run_behind_setup(const std::string& file);
+
+/// --codec-header: makes the codecs of these headers known.
+void take_codec_headers(const std::vector<std::string>& files);
 
 /// What the reader of stdout sees: in a terminal, as many columns as COLUMNS or the terminal says;
 /// in a pipe, a file or Python lines of any length.

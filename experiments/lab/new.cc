@@ -1,4 +1,5 @@
-// A codec in C++ to begin with, its test, and their lines in the source tree. What is written is the worked example of CONTRIBUTING.md, under another name.
+// A codec in C++ to begin with, as a header of its own, or with its test and their lines in the source tree. What is written is the
+// worked example of CONTRIBUTING.md, under another name.
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -11,7 +12,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "experiments/lab/codec_header.h"
 #include "experiments/lab/distributed.h"
+#include "experiments/lab/files.h"
 #include "experiments/lab/questions.h"
 #include "kernels/runtime/bootstrap.h"
 #include "reference/codecs/registry.h"
@@ -37,17 +40,6 @@ void replace_all(std::string& text, std::string_view what, std::string_view with
   for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size()) {
     text.replace(at, what.size(), with);
   }
-}
-
-/// The code block of the page that follows a line `<!-- example: NAME -->`.
-std::string example_of(const fs::path& page, const std::string& name) {
-  const std::string text = read_text(page);
-  const std::string mark = fmt::format("<!-- example: {} -->\n```cpp\n", name);
-  const std::size_t at = text.find(mark);
-  const std::size_t begin = at + mark.size();
-  const std::size_t end = at == std::string::npos ? at : text.find("\n```", begin);
-  if (end == std::string::npos) fail("{} has no example {}", page.string(), name);
-  return text.substr(begin, end - begin) + '\n';
 }
 
 /// Only one at a time adds its lines to files of the tree; others wait, for a moment.
@@ -80,6 +72,7 @@ void write_all(const std::vector<File>& files, std::size_t new_ones) {
 struct NewCodecRequest {
   std::string name;
   std::string tree;
+  std::string header;
   std::optional<std::uint32_t> block;
 
   Result answer() const {
@@ -87,15 +80,33 @@ struct NewCodecRequest {
     if (block && (!std::has_single_bit(*block) || *block < 8 || *block > 256)) {
       fail("--block {}: allowed are 8, 16, 32, 64, 128 and 256", *block);
     }
+    return header.empty() ? written_into_tree() : written_to_header();
+  }
+
+ private:
+  Result written_to_header() const {
+    require_output_name("--header", header, {".h", ".hpp"});
+    std::error_code error;
+    if (fs::exists(header, error)) fail("{} is there already", header);
+    write_file(header, renamed(example_codec()));
+    Result report{"arlab.new/1"};
+    report.figures = {
+        {"codec", name},
+        {"header", header, "what the codec is: change scale, quantize, dequantize"},
+        {"then", fmt::format("arlab check-codec {} --codec-header {}", name, shell_quote(header))}};
+    return report;
+  }
+
+  Result written_into_tree() const {
     const fs::path root = tree.empty() ? tree_around_here() : absolute_tree();
     const kernels::FileDescriptor lock = lock_of(root);
-    const fs::path header = fs::path("reference/codecs/formats") / (file_name() + ".h");
+    const fs::path format = fs::path("reference/codecs/formats") / (file_name() + ".h");
     const fs::path test = fs::path("tests/codecs") / (file_name() + "_test.cc");
-    for (const fs::path& each : {header, test}) {
+    for (const fs::path& each : {format, test}) {
       std::error_code error;
       if (fs::exists(root / each, error)) fail("{} is there already", (root / each).string());
     }
-    write_all({{root / header, renamed(example_of(root / kPage, "example_codec.h"))},
+    write_all({{root / format, renamed(example_codec())},
                {root / test, renamed(read_text(root / kTest))},
                {root / kFormats, with_format(read_text(root / kFormats))},
                {root / kTests, with_test(read_text(root / kTests))}},
@@ -104,7 +115,7 @@ struct NewCodecRequest {
     Result report{"arlab.new/1"};
     report.figures = {
         {"codec", name},
-        {"header", (root / header).string(),
+        {"header", (root / format).string(),
          "what the codec is: change scale, quantize, dequantize"},
         {"test", (root / test).string(), "reference, kernels, every algorithm and property"},
         {"lines_in", fmt::format("{}, {}", (root / kFormats).string(), (root / kTests).string())},
@@ -115,7 +126,6 @@ struct NewCodecRequest {
     return report;
   }
 
- private:
   /// The first file of the sources that a folder lacks, or null.
   static const char* lacking(const fs::path& root) {
     for (const char* needed : {kPage, kTest, kFormats, kTests}) {
@@ -233,15 +243,19 @@ std::vector<BoundField> fields(NewCodecRequest& r) {
   return {
       field("name", &r.name, "What the codec is called, such as absmax6-g32").by_place("NAME"),
       field("block", &r.block, "Elements that share a scale", "64").from(1, 65536),
-      field("tree", &r.tree, "Folder of arlab's sources", "the one that the current folder is in")};
+      field("tree", &r.tree, "Folder of arlab's sources", "the one that the current folder is in"),
+      field(
+          "header", &r.header,
+          "Write it to this file, FILE.h, which --codec-header takes, and nothing into the sources")
+          .excludes("tree")};
 }
 
 }  // namespace
 
 Question new_codec_question() {
-  return question<NewCodecRequest>("new codec",
-                                   "A codec in C++: its file, its test, their lines in the tree",
-                                   &NewCodecRequest::answer);
+  return question<NewCodecRequest>(
+      "new codec", "A codec in C++: a header of its own, or its file, test and lines in the tree",
+      &NewCodecRequest::answer);
 }
 
 }  // namespace arlab::lab

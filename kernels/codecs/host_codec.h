@@ -1,4 +1,4 @@
-// Codecs that the reference knows and kernels do not, one in Python for example, on emulated GPUs: where the device code of
+// Codecs that the reference knows and kernels do not, in Python or of a user's header, on emulated GPUs: where the device code of
 // other codecs would run, a block puts its tile together and has the codec itself encode it. So schedules and protocols are
 // checked with it; to be included by the kernels of emulated GPUs only.
 #pragma once
@@ -9,6 +9,8 @@
 
 #include "kernels/codecs/kernels_of_format.h"
 #include "reference/codecs/codec.h"
+#include "reference/codecs/header_codec.h"
+#include "reference/codecs/wire_chunks.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -19,12 +21,15 @@ class HostCodec {
   /// What a thread has of a tile's wire: 64 bits per element.
   static constexpr std::size_t kBytesPerThread = 8 * kPerThread;
 
-  explicit HostCodec(CodecPtr codec) : codec_(std::move(codec)) {}
+  explicit HostCodec(CodecPtr codec)
+      : codec_(std::move(codec)), of_header_(codec_header_of(codec_->name())) {}
 
-  /// Whether it works on tiles: blocks that fill them, and wires that follow each other as those of tiles do.
+  /// Whether it works on tiles: blocks that fill them, and wires that follow each other as those of tiles do, or are those of
+  /// scaled_format.h.
   static bool can(const Codec& codec) {
     const CodecInfo& info = codec.info();
-    return !info.is_of_reference_only() && !info.shares_scales && info.least_call_elements != 0 &&
+    const bool is_users = info.least_call_elements != 0 || codec_header_of(codec.name());
+    return is_users && !info.is_of_reference_only() && !info.shares_scales &&
            info.splits_at_alignment && kTile % info.alignment == 0 &&
            std::ranges::all_of(info.dtypes, [&](DType dtype) {
              return codec.wire_bytes(dtype, kTile) <= kBytesPerThread * kThreads;
@@ -32,6 +37,8 @@ class HostCodec {
   }
 
   const Codec& codec() const { return *codec_; }
+  /// Of a codec whose wire is that of scaled_format.h.
+  const std::optional<CodecOfHeader>& of_header() const { return of_header_; }
 
   /// Calls f on a thread of its own: it may need more stack than an emulated thread has.
   template <class F>
@@ -54,6 +61,7 @@ class HostCodec {
 
  private:
   CodecPtr codec_;
+  std::optional<CodecOfHeader> of_header_;
   mutable std::mutex mutex_;
   mutable std::string failure_;
 };
@@ -114,12 +122,16 @@ struct OnHost {
 
   void store(const Encoded& encoded, std::uint8_t* wire, Position at) const {
     const Part part(*this, at);
-    std::copy_n(encoded.bytes, part.size(), wire + part.wire_begin + part.begin);
+    for_each_piece(part, at.elements, [&](std::size_t from, std::size_t bytes, std::size_t to) {
+      std::copy_n(encoded.bytes + from, bytes, wire + to);
+    });
   }
   Encoded load(const std::uint8_t* wire, Position at) const {
     const Part part(*this, at);
     Encoded encoded;
-    std::copy_n(wire + part.wire_begin + part.begin, part.size(), encoded.bytes);
+    for_each_piece(part, at.elements, [&](std::size_t to, std::size_t bytes, std::size_t from) {
+      std::copy_n(wire + from, bytes, encoded.bytes + to);
+    });
     return encoded;
   }
 
@@ -147,6 +159,36 @@ struct OnHost {
           end(std::min(wire_size, begin + HostCodec::kBytesPerThread)) {}
     std::size_t size() const { return end - begin; }
   };
+
+  /// Calls f(begin, bytes, begin in the message's wire) for what lies together of the thread's part.
+  template <class F>
+  void for_each_piece(const Part& part, std::size_t elements, F f) const {
+    for_each_piece_of_tile(part, elements,
+                           [&](std::size_t first, std::size_t bytes, std::size_t to) {
+                             const std::size_t begin = std::max(first, part.begin);
+                             const std::size_t end = std::min(first + bytes, part.end);
+                             if (begin < end)
+                               f(begin - part.begin, end - begin, to + (begin - first));
+                           });
+  }
+  /// The same of the whole tile.
+  template <class F>
+  void for_each_piece_of_tile(const Part& part, std::size_t elements, F f) const {
+    const std::optional<CodecOfHeader>& header = host->of_header();
+    if (!header) return f(0, part.wire_size, part.wire_begin);
+    const std::size_t chunk = part.first / kWireChunk * kWireChunk;
+    const std::size_t of_chunk = std::min(kWireChunk, elements - chunk);
+    const std::size_t before = part.first - chunk;
+    std::size_t from = 0;
+    std::size_t to = wire_bytes(chunk);
+    for_each_plane(header->bits, [&](unsigned width, unsigned) {
+      const std::size_t bytes = plane_bytes(part.elements, width);
+      f(from, bytes, to + plane_bytes(before, width));
+      from += bytes;
+      to += plane_bytes(of_chunk, width);
+    });
+    f(from, part.wire_size - from, to + before / host->codec().info().block * header->scale_bytes);
+  }
 
   static std::span<std::byte> elements_in(Memory& memory, const Part& part) {
     return {reinterpret_cast<std::byte*>(memory.elements), part.elements * sizeof(Bits)};

@@ -10,6 +10,7 @@
 
 #include "reference/codecs/codec_info.h"
 #include "reference/codecs/context.h"
+#include "reference/codecs/payload_views.h"
 #include "reference/dtype.h"
 
 namespace arlab {
@@ -142,19 +143,5 @@ class CodecInContext : public Codec {
 };
 
 using CodecPtr = std::shared_ptr<const Codec>;
-
-/// Typed views of a payload span; the element size is the caller's to know.
-inline std::span<const std::uint16_t> as_u16(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const std::uint16_t*>(bytes.data()), bytes.size() / 2};
-}
-inline std::span<std::uint16_t> as_u16(std::span<std::byte> bytes) {
-  return {reinterpret_cast<std::uint16_t*>(bytes.data()), bytes.size() / 2};
-}
-inline std::span<const float> as_f32(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / 4};
-}
-inline std::span<float> as_f32(std::span<std::byte> bytes) {
-  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / 4};
-}
 
 }  // namespace arlab

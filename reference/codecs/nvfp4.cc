@@ -72,7 +72,7 @@ class NvFp4Codec final : public Codec {
     const float number = blocks_.number_of(largest);
     std::byte* out = wire.data();
     put(out, number);
-    encode_scaled(of(number), dtype, payload, wire.subspan(sizeof(float)), counts);
+    counts.clamped += encode_scaled(of(number), dtype, payload, wire.subspan(sizeof(float)));
   }
   void do_decode(DType dtype, std::span<const std::byte> wire,
                  std::span<std::byte> payload) const override {

@@ -5,7 +5,8 @@
 #include <limits>
 #include <span>
 
-#include "reference/codecs/codec.h"
+#include "reference/codecs/payload_views.h"
+#include "reference/formats/dtypes.h"
 #include "reference/formats/payload_arithmetic.h"
 
 namespace arlab {

@@ -122,15 +122,18 @@ std::vector<std::string> codec_patterns() {
   return patterns;
 }
 
-void register_codec_family(CodecFamily family) {
+namespace {
+
+/// Throws InvalidInput unless a family may be known beside the others.
+void require_registrable(const CodecFamily& family, const std::vector<CodecFamily>& others) {
   if (!family.find || family.listed.empty()) {
     fail("codec family '{}': it needs a find function and at least one listed name",
          family.pattern);
   }
-  const std::vector<CodecFamily> known = families_now();
   std::set<std::string> seen;
   for (const std::string& name : family.listed) {
-    if (find_in(known, name)) fail("codec '{}' is already registered", name);
+    if (family.replaceable) require_free_name("codec", name);
+    if (find_in(others, name)) fail("codec '{}' is already registered", name);
     if (!seen.insert(name).second) fail("codec family '{}' lists '{}' twice", family.pattern, name);
     const CodecPtr codec = family.find(name);
     if (!codec) fail("codec family '{}' lists '{}' but does not find it", family.pattern, name);
@@ -138,31 +141,31 @@ void register_codec_family(CodecFamily family) {
       fail("codec family '{}' finds '{}' under the name '{}'", family.pattern, codec->name(), name);
     }
   }
+}
+
+}  // namespace
+
+void register_codec_family(CodecFamily family) {
+  const auto is_replaced = [&](const CodecFamily& known) {
+    return family.replaceable && known.replaceable &&
+           std::ranges::find_first_of(family.listed, known.listed) != family.listed.end();
+  };
+  std::vector<CodecFamily> others = families_now();
+  std::erase_if(others, is_replaced);
+  require_registrable(family, others);
   {
     Registry& r = registry();
     const std::scoped_lock lock(r.mutex);
+    std::erase_if(r.families, is_replaced);
     r.families.push_back(std::move(family));
   }
   count_definition();
 }
 
 void register_codec(CodecPtr codec) {
-  if (!codec) fail("a codec family cannot hold a null pointer");
-  require_free_name("codec", codec->name());
   CodecFamily family = family_of({std::move(codec)});
   family.replaceable = true;
-  const auto replaced = [&] {
-    Registry& r = registry();
-    const std::scoped_lock lock(r.mutex);
-    const auto known = std::ranges::find_if(r.families, [&](const CodecFamily& each) {
-      return each.replaceable && each.listed == family.listed;
-    });
-    if (known == r.families.end()) return false;
-    *known = std::move(family);
-    return true;
-  };
-  if (!replaced()) return register_codec_family(std::move(family));
-  count_definition();
+  register_codec_family(std::move(family));
 }
 
 CodecFamily family_of(std::vector<CodecPtr> codecs) {

@@ -22,7 +22,8 @@ struct CodecFamily {
   /// when the name is of this family but a parameter is out of range.
   std::function<CodecPtr(std::string_view name)> find;
 
-  /// Whether register_codec() made it known, and may put another in its place.
+  /// Whether it takes the place of those that are replaceable, too, and have one of its listed names: it is defined at run time,
+  /// and may be defined again.
   bool replaceable = false;
 };
 
@@ -30,7 +31,7 @@ struct CodecFamily {
 /// when there is none.
 CodecPtr find_codec(std::string_view name);
 
-/// Names that "all codecs" stands for, family by family; also of those that register_codec() made known, or not.
+/// Names that "all codecs" stands for, family by family; also of those that are replaceable, or not.
 std::vector<std::string> listed_codecs(bool with_registered = true);
 
 /// How names look of families that have more codecs than they list: `logfmt<n>-g<G>`, with the ranges.

@@ -1,161 +1,32 @@
-// The scalar reference of a format that scales blocks (scaled_format.h), as a Codec and a family of names.
+// The scalar reference of a format that scales blocks (scaled_reference.h), as a Codec and a family of names.
 #pragma once
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <concepts>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
-#include "reference/codecs/bit_planes.h"
-#include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
-#include "reference/codecs/scaled_format.h"
-#include "reference/codecs/wire_chunks.h"
+#include "reference/codecs/scaled_reference.h"
 
 namespace arlab {
-
-/// A format that says the names of its codecs.
-template <class Format>
-concept NamedFormat = ScaledFormat<Format> && requires {
-  { Format::info(std::string()) } -> std::same_as<CodecInfo>;
-  { Format::listed() } -> std::same_as<std::vector<std::string>>;
-  { Format::parse(std::string_view()) } -> std::same_as<std::optional<Format>>;
-};
-
-template <ScaledFormat Format>
-std::size_t scaled_wire_bytes(const Format& format, std::size_t elements) {
-  const auto chunk_bytes = [&](std::size_t count) {
-    return planes_bytes(count, format.bits()) +
-           blocks_of(count, Format::kBlock) * sizeof(typename Format::Scale);
-  };
-  const std::size_t rest = elements % kWireChunk;
-  return elements / kWireChunk * chunk_bytes(kWireChunk) + (rest == 0 ? 0 : chunk_bytes(rest));
-}
-
-template <ScaledFormat Format>
-void encode_scaled(const Format& format, DType dtype, std::span<const std::byte> payload,
-                   std::span<std::byte> wire, EncodeCounts& counts,
-                   const EncodeContext& context = {}) {
-  using Scale = typename Format::Scale;
-  const std::size_t elements = payload.size() / size_of(dtype);
-  std::byte* out = wire.data();
-  std::array<float, Format::kBlock> x;
-  std::array<std::uint8_t, kWireChunk> codes;
-  for (std::size_t begin = 0; begin < elements; begin += kWireChunk) {
-    const std::size_t count = std::min(kWireChunk, elements - begin);
-    std::byte* scales = out + planes_bytes(count, format.bits());
-    for (std::size_t first = 0; first < count; first += Format::kBlock) {
-      const std::size_t size = std::min(Format::kBlock, count - first);
-      float largest = 0;
-      bool finite = true;
-      for (std::size_t i = 0; i < size; ++i) {
-        x[i] = load_value(dtype, payload, begin + first + i);
-        finite = finite && std::isfinite(x[i]);
-        largest = std::max(largest, std::abs(x[i]));
-      }
-      ScaledBlock<Scale> block = {format.nan_scale(), 0};
-      if (finite) {
-        if constexpr (requires { format.scale_of_block(largest, std::span<const float>(x)); }) {
-          block = format.scale_of_block(largest, {x.data(), size});
-        } else {
-          block = format.scale_of(largest);
-        }
-      }
-      for (std::size_t i = 0; i < size; ++i) {
-        ScaledCode code = {};
-        if (block.factor != 0) {
-          code = format.quantize(x[i], block.factor);
-          if constexpr (StochasticFormat<Format>) {
-            if (format.stochastic) {
-              code = format.quantize(x[i], block.factor, random_bits(context, begin + first + i));
-            }
-          }
-        }
-        codes[first + i] = static_cast<std::uint8_t>(code.bits);
-        counts.clamped += code.clamped ? 1 : 0;
-      }
-      put(scales, block.scale);
-    }
-    pack_planes({codes.data(), count}, format.bits(), out);
-    out = scales;
-  }
-}
-
-/// Calls f(index, code, scale) for every element.
-template <ScaledFormat Format, class F>
-void for_each_code(const Format& format, std::size_t elements, std::span<const std::byte> wire,
-                   F&& f) {
-  using Scale = typename Format::Scale;
-  const std::byte* in = wire.data();
-  std::array<std::uint8_t, kWireChunk> codes;
-  for (std::size_t begin = 0; begin < elements; begin += kWireChunk) {
-    const std::size_t count = std::min(kWireChunk, elements - begin);
-    const std::byte* scales = unpack_planes(in, format.bits(), {codes.data(), count});
-    Scale scale = {};
-    for (std::size_t i = 0; i < count; ++i) {
-      if (i % Format::kBlock == 0) scale = take<Scale>(scales);
-      f(begin + i, codes[i], scale);
-    }
-    in = scales;
-  }
-}
-
-template <ScaledFormat Format>
-void decode_scaled(const Format& format, DType dtype, std::span<const std::byte> wire,
-                   std::span<std::byte> payload) {
-  for_each_code(format, payload.size() / size_of(dtype), wire,
-                [&](std::size_t i, std::uint32_t code, typename Format::Scale scale) {
-                  store_value(dtype, format.dequantize(code, scale), payload, i);
-                });
-}
-
-template <ScaledFormat Format>
-void decode_scaled_fma(const Format& format, std::span<const std::byte> wire,
-                       std::span<float> sum) {
-  for_each_code(format, sum.size(), wire,
-                [&](std::size_t i, std::uint32_t code, typename Format::Scale scale) {
-                  ScaledProduct product;
-                  if constexpr (ProductFormat<Format>) {
-                    product = format.product_of(code, scale);
-                  } else {
-                    product = {minifloat_to_float(format.element(), code), format.value_of(scale)};
-                  }
-                  sum[i] = std::fma(product.element, product.scale, sum[i]);
-                });
-}
 
 template <NamedFormat Format>
 class ScaledCodec final : public CodecInContext {
  public:
   ScaledCodec(const std::string& name, const Format& format)
-      : CodecInContext(whole(Format::info(name), format)), format_(format) {}
+      : CodecInContext(scaled_info(format, name)), format_(format) {}
 
  private:
-  static CodecInfo whole(CodecInfo info, const Format& format) {
-    if constexpr (StochasticFormat<Format>) info.uses_context = format.stochastic;
-    info.dtypes = {DType::fp16, DType::bf16, DType::fp32};
-    info.block = Format::kBlock;
-    info.alignment = Format::kBlock;
-    info.is_same_in_fp32 = true;
-    info.fp32_values = Fp32Values::unrounded;
-    return info;
-  }
-
   std::size_t do_wire_bytes(DType, std::size_t elements) const override {
     return scaled_wire_bytes(format_, elements);
   }
   void do_encode_in(const EncodeContext& context, DType dtype, std::span<const std::byte> payload,
                     std::span<std::byte> wire, EncodeCounts& counts) const override {
-    encode_scaled(format_, dtype, payload, wire, counts, context);
+    counts.clamped += encode_scaled(format_, dtype, payload, wire, context);
   }
   void do_decode(DType dtype, std::span<const std::byte> wire,
                  std::span<std::byte> payload) const override {
@@ -163,7 +34,7 @@ class ScaledCodec final : public CodecInContext {
   }
   void do_decode_fma(DType dtype, std::span<const std::byte> wire,
                      std::span<float> sum) const override {
-    if constexpr (MinifloatFormat<Format> || ProductFormat<Format>) {
+    if constexpr (HasProducts<Format>) {
       decode_scaled_fma(format_, wire, sum);
     } else {
       Codec::do_decode_fma(dtype, wire, sum);

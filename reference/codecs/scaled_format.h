@@ -1,7 +1,7 @@
 // A codec written once: blocks that are scaled by their largest magnitude, element by element.
 //
 // A format says what its parameters are, what a block's scale is, and what becomes of an element:
-// plain functions that C++ and GPU compilers take alike. scaled_codec.h makes the scalar reference of
+// plain functions that C++ and GPU compilers take alike. scaled_reference.h makes the scalar reference of
 // it, kernels/codecs/scaled.h the device code of all platforms. It looks so:
 //
 //   struct MyFormat {
@@ -18,7 +18,7 @@
 //     // Of any code and any scale: wires may be foreign.
 //     constexpr float dequantize(std::uint32_t code, Scale scale) const;
 //
-//     // For the reference alone (NamedFormat in scaled_codec.h):
+//     // For the reference alone (NamedFormat in scaled_reference.h):
 //     static CodecInfo info(const std::string& name);  // name, summary, source, cost
 //     static std::vector<std::string> listed();
 //     static std::optional<MyFormat> parse(std::string_view name);

@@ -738,6 +738,15 @@ def test_a_cached_result_is_of_the_definitions_of_one_s_own(files, tmp_path):
         of_both = {asked("qr-q8", factor, 7, *words, algorithm="hierarchical") for factor in (1, 0.5)}
         assert len(of_both) == 2 and {made for _, made in of_both} == {1}
 
+    subprocess.run([PROGRAM, "new", "codec", "cpp-kept", "--header", "mine.h"], cwd=folder, check=True, capture_output=True)
+    text = (folder / "mine.h").read_text()
+    words = ["--cache", str(cache), "--codec-header", "mine.h"]
+    before, found = len(list(cache.iterdir())), []
+    for steps in (127, 31, 127):
+        (folder / "mine.h").write_text(text.replace("largest / 127", f"largest / {steps}"))
+        found.append(perplexity_json(folder, *words, codec="cpp-kept")["mean_kl"])
+    assert found[0] == found[2] != found[1] and len(list(cache.iterdir())) - before == 2
+
     def here(factor):
         @arlab.codec("own-here", block=32, dtypes=("fp16",), encode_ops=1, decode_ops=1)
         class Own:

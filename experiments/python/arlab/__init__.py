@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arlab import conformance
     from arlab._errors import ArgumentError, Error
-    from arlab._codecs import Codebook, Codecs, Context, codec, codec_info, codecs, decode, encode, wire_bytes
+    from arlab._codecs import Codebook, Codecs, Context, codec, codec_from_header, codec_info, codecs, decode, encode, wire_bytes
     from arlab.collectives import CodecState, Sum, all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
     from arlab.figures.pages import report
     from arlab.runtime import Communicator, Group, devices, platforms
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Algorithm", "ArgumentError", "Codebook", "CodecState", "Codecs", "Communicator", "Context", "Error", "Group", "Schedule", "ScheduleBuilder", "Sum", "algorithm", "algorithms", "all_gather",
-    "all_reduce", "all_to_all", "broadcast", "check_codec", "codec", "codec_info", "codecs", "conformance", "decode",
+    "all_reduce", "all_to_all", "broadcast", "check_codec", "codec", "codec_from_header", "codec_info", "codecs", "conformance", "decode",
     "devices", "encode", "flows", "import_topology", "platforms", "reduce_scatter", "report", "schedule", "select", "simulate", "study", "sweep", "topologies",
     "topology", "vectors", "wire_bytes",
 ]  # fmt: skip
@@ -43,7 +43,7 @@ __all__ = [
 # Where a name is. All but report and arlab.figures needs the compiled part.
 _WHERE = {
     "_errors": ("ArgumentError", "Error"),
-    "_codecs": ("Codebook", "Codecs", "Context", "codec", "codec_info", "codecs", "decode", "encode", "wire_bytes"),
+    "_codecs": ("Codebook", "Codecs", "Context", "codec", "codec_from_header", "codec_info", "codecs", "decode", "encode", "wire_bytes"),
     "collectives": ("CodecState", "Sum", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
     "figures.pages": ("report",),
     "runtime": ("Communicator", "Group", "devices", "platforms"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import zlib
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from arlab._counting import Count, Counted
 from arlab._fingerprint import fingerprint
 from arlab._tables import Names, first_line, listed, name_of_own
 
-__all__ = ["codec", "codecs", "codec_info", "encode", "decode", "wire_bytes", "Codebook", "Codecs", "Context"]
+__all__ = ["codec", "codec_from_header", "codecs", "codec_info", "encode", "decode", "wire_bytes", "Codebook", "Codecs", "Context"]
 
 
 def codecs(platform: str | None = None) -> Names:
@@ -259,6 +260,9 @@ Class = TypeVar("Class")  # a class of OwnCodec's, or an object
 #: By name, the class and the arguments of each that is defined: to define it in another process, too.
 OWN: dict[str, tuple[Any, dict[str, Any]]] = {}
 
+#: By name, the header of each that is of one.
+HEADERS: dict[str, _arlab.CompiledHeader] = {}
+
 
 def codec(
     name: str,
@@ -344,6 +348,7 @@ def codec(
             adapter.measure if shared else None, adapter.add if shared and hasattr(made, "add") else None,
             adapter.encode, adapter.decode, fingerprint("codec", name, made, decisive), guessed,
         )  # fmt: skip
+        HEADERS.pop(name, None)
         OWN[name] = own, {**decisive, "summary": summary, "source": source}
         return own
 
@@ -364,6 +369,29 @@ def codec(
         if isinstance(named, str) or not isinstance(named, Iterable):
             raise ArgumentError(f"codec {name}: {what} is {ascii(named)}: allowed is a list of dtypes")
     return define
+
+
+def codec_from_header(file: str | os.PathLike[str]) -> str:
+    """Makes the codec of a C++ header one of this process, as `--codec-header` does for a command, and returns its name.
+
+        arlab.codec_from_header("my_codec.h")    # arlab new codec NAME --header my_codec.h writes one to begin with
+
+    The system's C++ compiler (CXX, or c++, g++, clang++) makes a library of it, once: the cache of compiled kernels keeps it. Where the
+    header lists several names, all are known, and the first is returned. Calling it again, once the header has changed, replaces them.
+
+    Raises ArgumentError (a ValueError), with file and line, where the header does not compile, lacks a function, or says wrong sizes;
+    and where there is no compiler.
+    """
+    return define_from_header(_arlab.CompiledHeader(os.fspath(file)))
+
+
+def define_from_header(header: _arlab.CompiledHeader) -> str:
+    names = header.register()
+    for name in names:
+        OWN.pop(name, None)
+        HEADERS[name] = header
+        fingerprint("codec", name, header.hash)  # of what calls it by its name
+    return names[0]
 
 
 def _takes_context(own: Any, others: int) -> bool:

@@ -84,7 +84,9 @@ def _define(own: bytes) -> None:
     _arlab.set_setup(*setup)  # of this thread
     if _own_defined == name:
         return
-    codecs, algorithms, _, told = cloudpickle.loads(rest)  # codebooks are known once they are here
+    codecs, algorithms, _, headers, told = cloudpickle.loads(rest)  # codebooks are known once they are here
+    for header in dict.fromkeys(headers.values()):
+        _codecs.define_from_header(header)
     _fingerprint.SENT.update(told)
     try:
         for define, known in ((_codecs.codec, codecs), (schedules.algorithm, algorithms)):
@@ -100,7 +102,7 @@ def _define(own: bytes) -> None:
 
 def _own() -> bytes:
     """The codecs and algorithms of one's own, with the modules that they use, and what tells them from others."""
-    if not _codecs.OWN and not _codecs.CODEBOOKS and not schedules.OWN and not _setup[0]:
+    if not any((_codecs.OWN, _codecs.CODEBOOKS, _codecs.HEADERS, schedules.OWN, _setup[0])):
         return b""
     import cloudpickle
 
@@ -112,7 +114,8 @@ def _own() -> bytes:
     for module in by_value:
         cloudpickle.register_pickle_by_value(module)
     try:
-        return pickle.dumps((_setup, bytes(cloudpickle.dumps((_codecs.OWN, schedules.OWN, _codecs.CODEBOOKS, told)))))
+        own = _codecs.OWN, schedules.OWN, _codecs.CODEBOOKS, _codecs.HEADERS, told
+        return pickle.dumps((_setup, bytes(cloudpickle.dumps(own))))
     except Exception as error:
         raise ArgumentError(f"codecs and algorithms of your own cannot be sent to workers: {first_line(error)}") from error
     finally:
@@ -321,6 +324,8 @@ def _answer(asked: dict[str, Any]) -> tuple[str, tuple[list[str], str] | None]:
     if asked["setup"]:
         _set_up(asked["setup"])
     _arlab.set_setup(*_setup)
+    for file in asked["codec_headers"]:
+        _codecs.codec_from_header(file)
     run = _arlab.Run(asked["question"], asked["fields"], _say, asked["called"])
     # What Dask has to say of a scheduler that is gone, this program says in one line.
     logging.disable(logging.CRITICAL)

@@ -1,10 +1,11 @@
-// Codecs of the reference, and codecs that are written in Python.
+// Codecs of the reference, codecs that are written in Python, and those of a C++ header.
 
 #include "reference/collectives/codecs.h"
 
 #include <optional>
 #include <utility>
 
+#include "experiments/lab/codec_header.h"
 #include "experiments/python/module/binding.h"
 #include "reference/codecs/formats/codebook.h"
 #include "reference/codecs/registry.h"
@@ -188,9 +189,54 @@ Numbers random_numbers(const ContextNumbers& numbers, std::size_t elements) {
   return {data, {elements}, owner};
 }
 
+nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
+
+/// All that another process needs to have the same codecs. Comments of a header may be in any encoding.
+using HeaderState =
+    std::tuple<std::string, std::string, std::size_t,
+               std::vector<std::pair<std::string, nb::bytes>>, std::string, nb::bytes>;
+
+HeaderState state_of(const lab::CompiledHeader& compiled) {
+  const auto& [file, structure, line, files, hash] = compiled.header;
+  std::vector<std::pair<std::string, nb::bytes>> texts;
+  for (const auto& [name, text] : files) texts.emplace_back(name, bytes_of(text));
+  return {file, structure, line, texts, hash, bytes_of(compiled.library)};
+}
+lab::CompiledHeader header_of(const HeaderState& state) {
+  const auto& [file, structure, line, texts, hash, library] = state;
+  lab::CompiledHeader compiled{{file, structure, line, {}, hash}, text_of(library)};
+  for (const auto& [name, text] : texts) compiled.header.files.emplace_back(name, text_of(text));
+  return compiled;
+}
+
+void define_headers(nb::module_& module) {
+  nb::class_<lab::CompiledHeader>(module, "CompiledHeader",
+                                  "A C++ header with codecs, and the library that was made of it.")
+      .def(
+          "__init__",
+          [](lab::CompiledHeader* self, const std::string& file) {
+            new (self)
+                lab::CompiledHeader(without_python([&] { return lab::compiled_header(file); }));
+          },
+          nb::arg("file"))
+      .def_prop_ro("hash", [](const lab::CompiledHeader& compiled) { return compiled.header.hash; })
+      .def(
+          "register",
+          [](const lab::CompiledHeader& compiled) {
+            return lab::register_compiled_header(compiled);
+          },
+          "Makes its codecs known, and returns their names.")
+      .def("__getstate__", state_of)
+      .def("__setstate__", [](lab::CompiledHeader& compiled, const HeaderState& state) {
+        new (&compiled) lab::CompiledHeader(header_of(state));
+      });
+}
+
 }  // namespace
 
 void define_codecs(nb::module_& module) {
+  define_headers(module);
   module.def("codecs", [] { return listed_codecs(); });
   module.def("codec_info", info_of);
   module.def("wire_bytes",

@@ -18,7 +18,7 @@
 #include "reference/codecs/formats/mx.h"
 #include "reference/codecs/formats/nvfp4.h"
 #include "reference/codecs/native_sum.h"
-#include "reference/codecs/scaled_codec.h"
+#include "reference/codecs/scaled_reference.h"
 #include "reference/codecs/simd/accelerated_codec.h"
 #include "reference/codecs/simd/tiles-inl.h"
 #include "reference/formats/e8m0.h"
@@ -131,8 +131,8 @@ struct NvFp4 : UsualFamily {
   NvFp4Blocks blocks() const { return {.number = tensor_scale}; }
   void encode_exactly(std::span<const std::byte> x, std::span<std::byte> wire,
                       EncodeCounts* counts) const {
-    EncodeCounts ignored;
-    encode_scaled(blocks(), dtype, x, wire, counts == nullptr ? ignored : *counts);
+    const std::uint64_t clamped = encode_scaled(blocks(), dtype, x, wire);
+    if (counts != nullptr) counts->clamped += clamped;
   }
   void decode_exactly(std::span<const std::byte> wire, std::span<std::byte> x) const {
     decode_scaled(blocks(), dtype, wire, x);

@@ -77,6 +77,8 @@ const kernels::Platform& platform_of(const std::string& name) {
 
 kernels::CompileProgress compile_progress() {
   return [progress = std::shared_ptr<Progress>()](std::size_t done, std::size_t all) mutable {
+    constexpr std::size_t kFew = 8;  // which take seconds
+    if (all <= kFew) return;
     if (progress == nullptr) progress = std::make_shared<Progress>(all, "kernels");
     progress->show(done);
     if (done == all) progress = nullptr;

@@ -83,6 +83,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>

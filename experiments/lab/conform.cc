@@ -225,7 +225,8 @@ struct ConformRequest {
     const int copies = team != 0 ? 5 : 3;
     std::size_t element = 0;
     for (const std::string& name : request.codecs) {
-      for (const DType dtype : find_codec(name)->info().dtypes) {
+      const CodecPtr of_name = find_codec(name);
+      for (const DType dtype : of_name->info().dtypes) {
         element = std::max(element, size_of(dtype));
       }
     }

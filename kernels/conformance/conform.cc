@@ -110,7 +110,8 @@ class Conformance {
   Status prepare_codecs() const {
     std::vector<CodecAndDType> codecs;
     for (const std::string& name : request_.codecs) {
-      for (const DType dtype : find_codec(name)->info().dtypes) codecs.emplace_back(name, dtype);
+      const CodecPtr codec = find_codec(name);
+      for (const DType dtype : codec->info().dtypes) codecs.emplace_back(name, dtype);
     }
     return platform_.prepare(codecs, request_.compiles);
   }
@@ -119,7 +120,8 @@ class Conformance {
     std::vector<CollectiveRequest> calls;
     for (const std::string& algorithm : algorithms) {
       for (const std::string& name : request_.codecs) {
-        for (const DType dtype : find_codec(name)->info().dtypes) {
+        const CodecPtr codec = find_codec(name);
+        for (const DType dtype : codec->info().dtypes) {
           for (const std::size_t length : lengths()) {
             calls.push_back(call_of(algorithm, name, dtype, elements_of(algorithm, length, ranks)));
           }

@@ -1,3 +1,4 @@
+#include "kernels/codecs/anybit.h"
 #include "kernels/codecs/kernels_of_format.h"
 
 namespace arlab::kernels {

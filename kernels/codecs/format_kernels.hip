@@ -2,7 +2,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/codecs/anybit.h"
 #include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/kernels_of_format.h"
 #include "reference/codecs/formats/formats.h"
@@ -42,8 +41,6 @@ FormatChoice find_format_kernels(std::string_view name) {
   for_each_scaled_format([&]<class Format>() {
     if constexpr (!kIsInChoice<Format>) {
       if (found == nullptr) found = kernels_of_format<Format>(name);
-    } else if (found == nullptr) {
-      found = stochastic_kernels_of_format<Format>(name);
     }
   });
   Registry& known = registry();
@@ -52,10 +49,6 @@ FormatChoice find_format_kernels(std::string_view name) {
     if (found == nullptr) found = find(name);
   }
   return found;
-}
-
-FormatChoice stochastic_anybit_kernels(const AnyBitParameters& parameters) {
-  return std::make_shared<ProgramKernels<StochasticAnyBit, AnyBitParameters>>(parameters);
 }
 
 FormatChoice kernels_on_host([[maybe_unused]] const CodecPtr& codec) {

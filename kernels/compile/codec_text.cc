@@ -12,12 +12,15 @@ namespace {
 
 std::string number(float value) { return fmt::format("{:a}f", value); }
 template <class Enum>
-requires std::is_enum_v<Enum>
-int number(Enum value) { return static_cast<int>(value); }
+  requires std::is_enum_v<Enum>
+int number(Enum value) {
+  return static_cast<int>(value);
+}
 
 std::string value_of(const AnyBitParameters& p) {
-  return fmt::format("AnyBitParameters{{{}, {{{}}}, {}, {}, Spikes({}), {}}}", p.bits, p.group.log2,
-                     p.symmetric, p.hadamard, number(p.spikes), number(p.hadamard_scale));
+  return fmt::format("AnyBitParameters{{{}, {{{}}}, {}, {}, Spikes({}), {}, {}}}", p.bits,
+                     p.group.log2, p.symmetric, p.hadamard, number(p.spikes),
+                     number(p.hadamard_scale), p.stochastic);
 }
 std::string value_of(const TwoPassAnyBitParameters& p) {
   return fmt::format("TwoPassAnyBitParameters{{{}, {}u, {}, {}, {}}}", value_of(p.format), p.block,
@@ -43,14 +46,16 @@ CodecText text(QuickReduceChoice choice, DType) {
 
 CodecText text(const AnyBitParameters& p, DType dtype) {
   const std::string value = fmt::format("({})", value_of(p));
-  if (!has_16_bits(dtype)) return {"AnyBit<Element>", value};
-  const bool is_fixed = p.group.log2 >= 5 && !p.symmetric && !p.hadamard;
+  const std::string_view rounding = p.stochastic ? "Stochastic" : "";
+  if (!has_16_bits(dtype)) return {fmt::format("{}AnyBit<Element>", rounding), value};
+  const bool is_fixed = p.group.log2 >= 5 && !p.symmetric && !p.hadamard && !p.stochastic;
   if (is_fixed && p.spikes != Spikes::integer_scale) {
     return {fmt::format("AnyBit<Element, FixedAnyBit<{}, {}, Spikes({})>>", p.bits, p.group.log2,
                         number(p.spikes)),
             "{}"};
   }
-  return {fmt::format("AnyBit<Element, AnyBitOf<AnyBitKind({}), {}>>", number(kind_of(p)), p.bits),
+  return {fmt::format("{}AnyBit<Element, AnyBitOf<AnyBitKind({}), {}>>", rounding,
+                      number(kind_of(p)), p.bits),
           value};
 }
 
@@ -63,7 +68,7 @@ CodecText text(const Mx& format, DType) {
 }
 CodecText text(const MxInt8&, DType) { return {"Scaled<MxInt8, Element>", "(MxInt8{})"}; }
 CodecText text(const Fp8Blocks<128>& format, DType) {
-  return {"Scaled<Fp8Blocks<128>, Element>",
+  return {fmt::format("{}Scaled<Fp8Blocks<128>, Element>", format.stochastic ? "Stochastic" : ""),
           fmt::format("(Fp8Blocks<128>{{{}, {}}})", format.torch, format.stochastic)};
 }
 

@@ -266,6 +266,7 @@ Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request
   call.chunk_tiles = static_cast<unsigned>(facts.tiles);
   call.fp32_sums = has_fp32_sums(request) && facts.ranks > 2;  // else all are of two values
   call.tile_bytes = static_cast<unsigned>(facts.tile_bytes);
+  call.seed = request.seed;
   ARLAB_ASSIGN_OR_RETURN(
       const std::size_t per_slot,
       wires_in_a_slot(*codec, resources,

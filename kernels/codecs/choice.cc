@@ -66,7 +66,10 @@ std::optional<CodecChoice> choose(const Codec& codec) {
   if (const auto format = parse_anybit(name)) return choose_anybit(*format);
   if (const auto format = Mx::parse(name)) return *format;
   if (const auto format = MxInt8::parse(name)) return *format;
+  if (const auto format = Fp8Blocks<64>::parse(name)) return *format;
   if (const auto format = Fp8Blocks<128>::parse(name)) return *format;
+  if (const auto format = Fp8Blocks<256>::parse(name)) return *format;
+  if (const auto format = NvFp4Blocks::parse(name)) return FastNvFp4Blocks{*format};
   if (const auto format = Codebook<32>::parse(name)) return *format;
   if (const auto format = Codebook<64>::parse(name)) return *format;
   if (const auto format = Codebook<128>::parse(name)) return *format;

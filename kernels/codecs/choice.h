@@ -32,10 +32,10 @@ enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 
 /// Parameters of a codec that there is device code for.
 using CodecParameters =
-    std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8, Fp8Blocks<128>,
-                 Codebook<32>, Codebook<64>, Codebook<128>, LogFmtParameters, FormatChoice,
-                 TwoPassAnyBitParameters, TwoPassHadamardParameters, TwoPassLogFmtParameters,
-                 NvFp4Blocks>;
+    std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8, Fp8Blocks<64>,
+                 Fp8Blocks<128>, Fp8Blocks<256>, FastNvFp4Blocks, Codebook<32>, Codebook<64>,
+                 Codebook<128>, LogFmtParameters, FormatChoice, TwoPassAnyBitParameters,
+                 TwoPassHadamardParameters, TwoPassLogFmtParameters, NvFp4Blocks>;
 #if defined(ARLAB_KERNELS_ON_DEMAND)
 struct CodecChoice : CodecParameters {
   using CodecParameters::variant;
@@ -157,10 +157,11 @@ void with_choice(const Format& format, DType dtype, F&& f) {
   if (dtype == DType::fp32) f(Scaled<Format, Fp32>(format), Fp32());
 }
 
-template <class F>
-void with_choice(const Fp8Blocks<128>& format, DType dtype, F&& f) {
+template <std::size_t kGroup, class F>
+void with_choice(const Fp8Blocks<kGroup>& format, DType dtype, F&& f) {
   const auto with = [&]<class Element>(Element element) {
-    using Codec = StochasticScaled<Fp8Blocks<128>, Element, kHasPairs<Element>, Rounding::argument>;
+    using Codec =
+        StochasticScaled<Fp8Blocks<kGroup>, Element, kHasPairs<Element>, Rounding::argument>;
     f(Codec(format), element);
   };
   if (dtype == DType::fp16) with(Fp16());

@@ -4,7 +4,6 @@
 
 #include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/kernels_of_format.h"
-#include "reference/codecs/formats/formats.h"
 
 #if defined(__HIP_PLATFORM_HOST__)
 #include "kernels/codecs/host_codec.h"
@@ -19,16 +18,6 @@ struct Registry {
   std::vector<std::function<FormatChoice(std::string_view)>> find;
 };
 
-/// choice.h has them.
-template <class Format>
-inline constexpr bool kIsInChoice = false;
-template <>
-inline constexpr bool kIsInChoice<MxInt8> = true;
-template <>
-inline constexpr bool kIsInChoice<Fp8Blocks<128>> = true;
-template <std::size_t kGroup>
-inline constexpr bool kIsInChoice<Codebook<kGroup>> = true;
-
 Registry& registry() {
   static Registry instance;
   return instance;
@@ -38,11 +27,6 @@ Registry& registry() {
 
 FormatChoice find_format_kernels(std::string_view name) {
   FormatChoice found;
-  for_each_scaled_format([&]<class Format>() {
-    if constexpr (!kIsInChoice<Format>) {
-      if (found == nullptr) found = kernels_of_format<Format>(name);
-    }
-  });
   Registry& known = registry();
   const std::scoped_lock lock(known.mutex);
   for (const auto& find : known.find) {

@@ -124,7 +124,7 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
       const Pack8<Element> x = pairs(e);
       if (!any_non_finite(x)) return x;
     }
-    return from_floats<Element>(decode_scaled<Format>(*this, e));
+    return from_floats<Element>(values(e));
   }
   /// For sums, which are checked in the end.
   ARLAB_DEVICE Pack8<Element> decode_unchecked(const Encoded& e) const
@@ -286,6 +286,8 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
 #pragma unroll
       for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] *= scale;
       return x;
+    } else if constexpr (requires { this->values_of(e.codes, e.scale); }) {
+      return this->values_of(e.codes, e.scale);
     } else {
       return decode_scaled<Format>(*this, e);
     }

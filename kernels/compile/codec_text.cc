@@ -67,9 +67,15 @@ CodecText text(const Mx& format, DType) {
           fmt::format("({}{{{{}}, ExponentRule({})}})", type, number(format.rule))};
 }
 CodecText text(const MxInt8&, DType) { return {"Scaled<MxInt8, Element>", "(MxInt8{})"}; }
-CodecText text(const Fp8Blocks<128>& format, DType) {
-  return {fmt::format("{}Scaled<Fp8Blocks<128>, Element>", format.stochastic ? "Stochastic" : ""),
-          fmt::format("(Fp8Blocks<128>{{{}, {}}})", format.torch, format.stochastic)};
+template <std::size_t kGroup>
+CodecText text(const Fp8Blocks<kGroup>& format, DType) {
+  const std::string type = fmt::format("Fp8Blocks<{}>", kGroup);
+  return {fmt::format("{}Scaled<{}, Element>", format.stochastic ? "Stochastic" : "", type),
+          fmt::format("({}{{{}, {}}})", type, format.torch, format.stochastic)};
+}
+CodecText text(const FastNvFp4Blocks& format, DType) {
+  return {"Scaled<FastNvFp4Blocks, Element>",
+          fmt::format("(FastNvFp4Blocks{{{}}})", value_of(NvFp4Blocks(format)))};
 }
 
 template <std::size_t kGroup>

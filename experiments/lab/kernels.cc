@@ -4,8 +4,8 @@
 #include <set>
 
 #include "experiments/lab/conform.h"
+#include "experiments/lab/model_run.h"
 #include "experiments/lab/questions.h"
-#include "experiments/lab/reduction.h"
 #include "kernels/compile/cache.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
@@ -93,7 +93,8 @@ struct BuildRequest {
       request.ranks.push_back(static_cast<int>(world_size));
     }
     request.codecs = codecs_on(on, request.dtypes);
-    for (const std::string& name : algorithms) request.algorithms.push_back(find_algorithm(name).name);
+    for (const std::string& name : algorithms)
+      request.algorithms.push_back(find_algorithm(name).name);
     if (algorithms.empty()) {
       for (const Algorithm& known : all_algorithms()) request.algorithms.push_back(known.name);
     }
@@ -107,8 +108,7 @@ struct BuildRequest {
            architecture);
     }
     const kernels::Platform& on = *value_of(kernels::find_platform("cuda"));
-    const kernels::CompiledAhead made =
-        value_of(on.compile_ahead(request(on), compile_progress()));
+    const kernels::CompiledAhead made = value_of(on.compile_ahead(request(on), compile_progress()));
     Result report{"arlab.kernels.build/1"};
     report.figures = {{"folder", made.folder.string()},
                       {"kernels", made.kernels, "of all architectures"},
@@ -118,25 +118,25 @@ struct BuildRequest {
 };
 
 std::vector<BoundField> fields(BuildRequest& r) {
-  return {field("codec", &r.codecs, "Codecs, separated by commas; or all").required(),
-          field("dtype", &r.dtypes, "bf16, fp16 or fp32, separated by commas", "bf16"),
-          field("ranks", &r.ranks, "World sizes, separated by commas", "2 to 8, each"),
-          field("arch", &r.architectures,
-                "GPU architectures, separated by commas: sm_90 (H100), sm_100 (B200), ...")
-              .required(),
-          field("algorithm", &r.algorithms, "Algorithms, separated by commas",
-                "all that have kernels"),
-          field("jobs", &r.jobs, "Kernels that are compiled at once", "as many as there are cores")
-              .from(1, 1024),
-          field("out", &r.out, "Folder that other machines get, for their --kernel-folder",
-                "the cache")};
+  return {
+      field("codec", &r.codecs, "Codecs, separated by commas; or all").required(),
+      field("dtype", &r.dtypes, "bf16, fp16 or fp32, separated by commas", "bf16"),
+      field("ranks", &r.ranks, "World sizes, separated by commas", "2 to 8, each"),
+      field("arch", &r.architectures,
+            "GPU architectures, separated by commas: sm_90 (H100), sm_100 (B200), ...")
+          .required(),
+      field("algorithm", &r.algorithms, "Algorithms, separated by commas", "all that have kernels"),
+      field("jobs", &r.jobs, "Kernels that are compiled at once", "as many as there are cores")
+          .from(1, 1024),
+      field("out", &r.out, "Folder that other machines get, for their --kernel-folder",
+            "the cache")};
 }
 
 }  // namespace
 
 Question kernels_list_question() {
-  return question<NothingAsked>("kernels list", "The compiled kernels in the cache, the latest used first",
-                                list_kernels);
+  return question<NothingAsked>(
+      "kernels list", "The compiled kernels in the cache, the latest used first", list_kernels);
 }
 Question kernels_build_question() {
   return question<BuildRequest>("kernels build",

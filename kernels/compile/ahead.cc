@@ -4,18 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
 
 #include "kernels/codecs/codec_kernels.h"
-#include "kernels/compile/sources.h"
 #include "kernels/runtime/prepared_call.h"
 #include "kernels/runtime/team_memory.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/parallel.h"
+#include "reference/tensors/file.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -27,7 +27,9 @@ class KernelSet {
   void add(std::vector<WantedKernel> kernels) {
     for (WantedKernel& kernel : kernels) by_unit_.emplace(kernel.unit, std::move(kernel));
   }
-  void add(const KernelSet& other) { by_unit_.insert(other.by_unit_.begin(), other.by_unit_.end()); }
+  void add(const KernelSet& other) {
+    by_unit_.insert(other.by_unit_.begin(), other.by_unit_.end());
+  }
   std::vector<KernelOn> on(std::span<const std::string> architectures) const {
     std::vector<KernelOn> all;
     for (const std::string& architecture : architectures) {
@@ -112,7 +114,8 @@ Status require_known(std::span<const std::string> architectures) {
 }
 
 /// The user's own, or one for the folder, of any size.
-Result<KernelCache*> cache_of(const AheadRequest& request, std::unique_ptr<KernelCache>& of_folder) {
+Result<KernelCache*> cache_of(const AheadRequest& request,
+                              std::unique_ptr<KernelCache>& of_folder) {
   if (request.folder.empty()) return KernelCache::of_process();
   ARLAB_ASSIGN_OR_RETURN(CachePlaces places, cache_places());
   places.folder = request.folder;
@@ -151,15 +154,17 @@ Result<CompiledAhead> compile_kernels_ahead(const AheadRequest& request,
   };
   std::vector<KernelOn> missing = wanted;
   std::erase_if(missing, is_there);
-  ARLAB_RETURN_IF_ERROR(KernelStore::for_each(
-      missing, request.jobs, progress, [cache](const KernelOn& each) {
+  if (!missing.empty()) ARLAB_RETURN_IF_ERROR(KernelStore::compiler().status());
+  ARLAB_RETURN_IF_ERROR(
+      KernelStore::for_each(missing, request.jobs, progress, [cache](const KernelOn& each) {
         return KernelStore::from(*cache, *each.first, each.second).status();
       }));
   const auto left_out = std::ranges::count_if(missing, std::not_fn(is_there));
   if (left_out != 0) {
-    return Status::error(fmt::format("{} of {} kernels could not be kept in {}: it is full, or "
-                                     "ARLAB_KERNEL_CACHE_BYTES is too small",
-                                     left_out, wanted.size(), cache->folder().string()));
+    return Status::error(
+        fmt::format("{} of {} kernels could not be kept in {}: it is full, or "
+                    "ARLAB_KERNEL_CACHE_BYTES is too small",
+                    left_out, wanted.size(), cache->folder().string()));
   }
   return CompiledAhead{cache->folder(), wanted.size(), missing.size()};
 }

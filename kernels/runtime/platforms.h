@@ -81,11 +81,11 @@ using CodecAndDType = std::pair<std::string, DType>;
 /// Kernels to compile for GPUs that need not be here: of all-reduces and other collectives as they are by default, of any length,
 /// and of codecs by themselves.
 struct AheadRequest {
-  std::vector<std::string> codecs;
-  std::vector<std::string> algorithms;
-  std::vector<DType> dtypes;  ///< a codec is compiled for those that it takes
-  std::vector<int> ranks;
-  std::vector<std::string> architectures;  ///< sm_90
+  std::vector<std::string> codecs = {};
+  std::vector<std::string> algorithms = {};
+  std::vector<DType> dtypes = {};  ///< a codec is compiled for those that it takes
+  std::vector<int> ranks = {};
+  std::vector<std::string> architectures = {};  ///< sm_90
   std::filesystem::path folder = {};       ///< where they are kept; empty: in the cache
   unsigned jobs = 0;                       ///< 0: all cores
 };

@@ -137,8 +137,8 @@ void add_questions(CLI::App& app) {
 
 /// Which commands are whose.
 void group_commands(CLI::App& app) {
-  constexpr std::string_view kOfAuthors[] = {"vectors", "check-codec", "conform",
-                                             "judge",   "bench",       "kernels", "new"};
+  constexpr std::string_view kOfAuthors[] = {"vectors", "check-codec", "conform", "judge",
+                                             "bench",   "kernels",     "new"};
   constexpr std::string_view kOfMaintainers[] = {"validate", "calibrate", "doctor", "completion"};
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
     const auto is_of = [&](std::span<const std::string_view> names) {

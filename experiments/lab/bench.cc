@@ -406,7 +406,8 @@ std::vector<BoundField> fields(BenchRequest& c) {
       {field("platform", &c.platform,
              "cuda or rocm where it was built; host: emulated GPUs, to try the command")
            .required(),
-       kernel_folder_field(c.kernel_folder), field("algorithm", &c.algorithms, "Algorithms", "one_shot, two_shot"),
+       kernel_folder_field(c.kernel_folder),
+       field("algorithm", &c.algorithms, "Algorithms", "one_shot, two_shot"),
        field("codec", &c.codecs, "Codecs",
              "the dtype, qr-fp8, qr-q8, qr-q6, qr-q4, int5-g128, int2-g32-sr"),
        field("inner_codec", &c.inner_codec,

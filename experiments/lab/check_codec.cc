@@ -27,7 +27,8 @@ struct CheckCodecRequest {
 
   Result answer() const {
     const CodecPtr codec = find_codec(name);
-    const kernels::Platform* on = platform.empty() ? nullptr : &platform_of(platform, kernel_folder);
+    const kernels::Platform* on =
+        platform.empty() ? nullptr : &platform_of(platform, kernel_folder);
     if (on != nullptr && !on->has_codec(codec->name())) {
       fail("platform {} has no kernels for codec {}", platform, codec->name());
     }

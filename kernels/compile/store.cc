@@ -63,16 +63,16 @@ std::string KernelStore::compiler_text() {
 
 KernelKey KernelStore::key_of(const WantedKernel& kernel, const std::string& architecture) {
   const Result<const Compiler*> found = compiler();
-  return {kernel.name, embedded_headers_hash(), kernel.unit,
-          options(),   architecture,            found.ok() ? found.value()->identity() : ""};
+  return {kernel.name,  embedded_headers_hash(),
+          kernel.unit,  options(),
+          architecture, found.ok() ? found.value()->identity() : ""};
 }
 
 Result<CodeObject> KernelStore::from(KernelCache& cache, const WantedKernel& kernel,
                                      const std::string& architecture) {
   return cache.get(key_of(kernel, architecture), [&]() -> Result<CodeObject> {
     ARLAB_ASSIGN_OR_RETURN(const Compiler* const found, compiler());
-    return found->compile(
-        {kernel.name, kernel.unit, embedded_headers(), architecture, options()});
+    return found->compile({kernel.name, kernel.unit, embedded_headers(), architecture, options()});
   });
 }
 

@@ -86,8 +86,8 @@ struct AheadRequest {
   std::vector<DType> dtypes = {};  ///< a codec is compiled for those that it takes
   std::vector<int> ranks = {};
   std::vector<std::string> architectures = {};  ///< sm_90
-  std::filesystem::path folder = {};       ///< where they are kept; empty: in the cache
-  unsigned jobs = 0;                       ///< 0: all cores
+  std::filesystem::path folder = {};            ///< where they are kept; empty: in the cache
+  unsigned jobs = 0;                            ///< 0: all cores
 };
 struct CompiledAhead {
   std::filesystem::path folder;

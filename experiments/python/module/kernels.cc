@@ -171,7 +171,8 @@ std::string compiler(const std::string& platform) {
 void add_kernel_folder(const std::string& platform, const std::string& folder) {
   const Status added = value_of(find_platform(platform))->add_kernel_folder(folder);
   if (!added.ok()) {
-    require(Status::error(fmt::format("kernel_folder: platform {}: {}", platform, added.message())));
+    require(
+        Status::error(fmt::format("kernel_folder: platform {}: {}", platform, added.message())));
   }
 }
 

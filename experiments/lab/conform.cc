@@ -89,6 +89,8 @@ BoundField kernel_folder_field(std::string& folder) {
 
 kernels::CompileProgress compile_progress() {
   return [progress = std::shared_ptr<Progress>()](std::size_t done, std::size_t all) mutable {
+    constexpr std::size_t kFew = 8;  // which take seconds
+    if (all <= kFew) return;
     if (progress == nullptr) progress = std::make_shared<Progress>(all, "kernels");
     progress->show(done);
     if (done == all) progress = nullptr;

@@ -195,7 +195,7 @@ Status Communicator::load(const PreparedCall& call, bool capturing) {
   }
   const auto load = [&] { return store.load(kernels, devices_); };
   if (agreed_.contains(call.hash())) return load();
-  ARLAB_RETURN_IF_ERROR(memory_->together(load));
+  ARLAB_RETURN_IF_ERROR(memory_->together(load, beside_));
   agreed_.insert(call.hash());
   return {};
 }
@@ -214,7 +214,7 @@ Status Communicator::prepare(std::span<const CollectiveRequest> requests,
   std::vector<WantedKernel> kernels;
   for (auto& [unit, kernel] : wanted) kernels.push_back(std::move(kernel));
   ARLAB_RETURN_IF_ERROR(memory_->together(
-      [&] { return KernelStore::of_process().load(kernels, devices_, progress); }));
+      [&] { return KernelStore::of_process().load(kernels, devices_, progress); }, beside_));
   agreed_.merge(calls);
   return {};
 }

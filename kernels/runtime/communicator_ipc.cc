@@ -218,7 +218,7 @@ class IpcTeamMemory final : public TeamMemory {
     return opened_.back();
   }
 
-  Status together(const std::function<Status()>& prepare) override;
+  Status together(const std::function<Status()>& prepare, hipStream_t beside) override;
 
   /// All ranks have opened all buffers, and may write from now on.
   void complete(std::uint8_t* own) { own_ = own; }
@@ -243,9 +243,12 @@ class IpcTeamMemory final : public TeamMemory {
                              sizeof(std::uint32_t);
   }
   /// To all ranks.
-  Status tell(State state) const;
-  /// Whether rank `rank` has come so far; `latest` is when it must have begun.
-  Result<bool> has_come(int rank, std::chrono::steady_clock::time_point latest) const;
+  Status tell(State state, hipStream_t beside) const;
+  /// Whether rank `rank`, which is waited for since then, has come so far.
+  Result<bool> has_come(int rank, std::chrono::steady_clock::time_point since,
+                        hipStream_t beside) const;
+  /// Who has begun compiles; a process that has been killed does not say so.
+  static constexpr std::chrono::minutes kLongestPreparation{10};
 
   bool others_have_departed() const {
     const auto deadline = std::chrono::steady_clock::now() + departure_timeout_;
@@ -272,48 +275,52 @@ class IpcTeamMemory final : public TeamMemory {
   std::uint32_t preparations_ = 0;
 };
 
-Status IpcTeamMemory::tell(State state) const {
+Status IpcTeamMemory::tell(State state, hipStream_t beside) const {
+  constexpr const char* kWhat = "another rank cannot be told that this one is ready";
   const std::uint32_t word = preparations_ * 4 + state;
   for (std::uint8_t* const buffer : opened_) {
-    ARLAB_RETURN_IF_ERROR(
-        status_of(hipMemcpy(buffer + prepared(rank_), &word, sizeof(word), hipMemcpyHostToDevice),
-                  "another rank cannot be told that this one is ready"));
+    ARLAB_RETURN_IF_ERROR(status_of(hipMemcpyAsync(buffer + prepared(rank_), &word, sizeof(word),
+                                                   hipMemcpyHostToDevice, beside),
+                                    kWhat));
   }
-  return {};
+  return status_of(hipStreamSynchronize(beside), kWhat);
 }
 
-Result<bool> IpcTeamMemory::has_come(int rank, std::chrono::steady_clock::time_point latest) const {
+Result<bool> IpcTeamMemory::has_come(int rank, std::chrono::steady_clock::time_point since,
+                                     hipStream_t beside) const {
+  constexpr const char* kWhat = "it cannot be seen whether other ranks are ready";
   std::uint32_t word = 0;
-  ARLAB_RETURN_IF_ERROR(
-      status_of(hipMemcpy(&word, own_ + prepared(rank), sizeof(word), hipMemcpyDeviceToHost),
-                "it cannot be seen whether other ranks are ready"));
+  ARLAB_RETURN_IF_ERROR(status_of(
+      hipMemcpyAsync(&word, own_ + prepared(rank), sizeof(word), hipMemcpyDeviceToHost, beside),
+      kWhat));
+  ARLAB_RETURN_IF_ERROR(status_of(hipStreamSynchronize(beside), kWhat));
   const std::uint32_t state = word / 4 == preparations_ ? word % 4 : 0;
   if (state == ready) return true;
   if (state == failed) {
     return Status::error(fmt::format("rank {} cannot prepare this call; it says why", rank));
   }
-  if (state == 0 && std::chrono::steady_clock::now() > latest) {
-    return Status::error(fmt::format(
-        "rank {} did not arrive within {} ms (seen by rank {})", rank,
-        std::chrono::duration_cast<std::chrono::milliseconds>(timeout_).count(), rank_));
+  const std::chrono::nanoseconds most = state == begun ? timeout_ + kLongestPreparation : timeout_;
+  if (std::chrono::steady_clock::now() - since > most) {
+    return Status::error(
+        fmt::format("rank {} did not arrive within {} ms (seen by rank {})", rank,
+                    std::chrono::duration_cast<std::chrono::milliseconds>(most).count(), rank_));
   }
   return false;
 }
 
-Status IpcTeamMemory::together(const std::function<Status()>& prepare) {
+Status IpcTeamMemory::together(const std::function<Status()>& prepare, hipStream_t beside) {
   const OthersCapture allowed;
   ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
   ++preparations_;
-  ARLAB_RETURN_IF_ERROR(tell(begun));
+  ARLAB_RETURN_IF_ERROR(tell(begun, beside));
   const Status own = prepare();
   ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
-  ARLAB_RETURN_IF_ERROR(tell(own.ok() ? ready : failed));
+  ARLAB_RETURN_IF_ERROR(tell(own.ok() ? ready : failed, beside));
   ARLAB_RETURN_IF_ERROR(own);
-  // Who has begun compiles, for as long as that takes.
-  const auto latest = std::chrono::steady_clock::now() + timeout_;
+  const auto since = std::chrono::steady_clock::now();
   for (int rank = 0; rank < static_cast<int>(opened_.size()) + 1; ++rank) {
     while (rank != rank_) {
-      ARLAB_ASSIGN_OR_RETURN(const bool has, has_come(rank, latest));
+      ARLAB_ASSIGN_OR_RETURN(const bool has, has_come(rank, since, beside));
       if (has) break;
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }

@@ -46,8 +46,11 @@ class TeamMemory {
   }
 
   /// Runs `prepare` on all ranks, which ends when it has on all; the error is that of the first rank that has one. In one
-  /// process, a rank prepares for all.
-  virtual Status together(const std::function<Status()>& prepare) { return prepare(); }
+  /// process, a rank prepares for all. `beside`: a stream that waits for no other.
+  virtual Status together(const std::function<Status()>& prepare, hipStream_t beside) {
+    (void)beside;
+    return prepare();
+  }
 
  protected:
   /// From now on the memory stays until the process ends.

@@ -314,6 +314,16 @@ def test_memory_that_a_rank_writes_is_its_own(wrapped):
     assert same_bits(row[20:40], before[:20] + before[:20])
 
 
+def test_calls_can_be_prepared():
+    group, tensors = arlab.Group([0, 1]), [gaussian(3000, seed=rank) for rank in range(2)]
+    group.prepare(tensors[0], codec="qr-q4")
+    group.prepare(tensors[0], collective="all_to_all")
+    expected = arlab.Group([0, 1]).all_reduce([tensor.copy() for tensor in tensors], codec="qr-q4")
+    assert all(map(same_bits, group.all_reduce(tensors, codec="qr-q4"), expected))
+    with pytest.raises(arlab.Error, match="unknown codec 'int9'"):
+        group.prepare(tensors[0], codec="int9")
+
+
 # ---- ranks that share devices, sizes, threads, signals
 
 

@@ -168,6 +168,14 @@ std::string compiler(const std::string& platform) {
   return value_of(value_of(find_platform(platform))->compiler());
 }
 
+void add_kernel_folder(const std::string& platform, const std::string& folder) {
+  const Status added = value_of(find_platform(platform))->add_kernel_folder(folder);
+  if (!added.ok()) {
+    require(
+        Status::error(fmt::format("kernel_folder: platform {}: {}", platform, added.message())));
+  }
+}
+
 // ---------------------------------------------------------------- communicators
 
 void check_timeout(const char* name, double seconds) {
@@ -434,6 +442,7 @@ void define_kernels(nb::module_& module) {
              nb::arg("codec"), nb::arg("claim"));
   module.def("platforms", platforms);
   module.def("compiler", compiler);
+  module.def("add_kernel_folder", add_kernel_folder);
   module.def("kernel_codecs", codecs);
   module.def("encode", encode);
   module.def("decode", decode);

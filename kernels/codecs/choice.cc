@@ -69,6 +69,9 @@ std::optional<CodecChoice> choose(const Codec& codec) {
   if (const auto format = Fp8Blocks<128>::parse(name); format && !format->stochastic) {
     return *format;
   }
+  if (const auto format = Codebook<32>::parse(name)) return *format;
+  if (const auto format = Codebook<64>::parse(name)) return *format;
+  if (const auto format = Codebook<128>::parse(name)) return *format;
   if (FormatChoice kernels = find_format_kernels(name)) return kernels;
   if (FormatChoice kernels = shared_scale_kernels(name)) return kernels;
   if (const auto format = parse_logfmt(name)) {

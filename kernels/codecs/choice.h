@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "kernels/codecs/anybit.h"
+#include "kernels/codecs/codebooks.h"
 #include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/logfmt.h"
 #include "kernels/codecs/message_scale.h"
@@ -32,8 +33,9 @@ enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 /// Parameters of a codec that there is device code for.
 using CodecParameters =
     std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8, Fp8Blocks<128>,
-                 LogFmtParameters, FormatChoice, TwoPassAnyBitParameters, TwoPassHadamardParameters,
-                 TwoPassLogFmtParameters, NvFp4Blocks>;
+                 Codebook<32>, Codebook<64>, Codebook<128>, LogFmtParameters, FormatChoice,
+                 TwoPassAnyBitParameters, TwoPassHadamardParameters, TwoPassLogFmtParameters,
+                 NvFp4Blocks>;
 #if defined(ARLAB_KERNELS_ON_DEMAND)
 struct CodecChoice : CodecParameters {
   using CodecParameters::variant;
@@ -163,6 +165,14 @@ void with_choice(const Mx& format, DType dtype, F&& f) {
   } else {
     with_parameters<ScaledMx>(format, dtype, f);
   }
+}
+/// Codebooks: of 16 levels in groups of 64, kernels know the width, as on GPUs with kernels on demand.
+template <std::size_t kGroup, class F>
+void with_choice(const Codebook<kGroup>& format, DType dtype, F&& f) {
+  if (kGroup == 64 && format.bits() == 4) {
+    return with_choice(CodebookInMemory<64, 4>(Codebook<64>{format.levels}), dtype, f);
+  }
+  with_choice(CodebookInMemory<kGroup, 0>(format), dtype, f);
 }
 template <class F>
 void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {

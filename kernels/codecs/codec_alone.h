@@ -16,6 +16,7 @@ template <class Codec, class Element>
 ARLAB_DEVICE void encode_alone(const Codec& codec, const typename Element::Bits* payload,
                                std::size_t elements, std::uint8_t* wire,
                                [[maybe_unused]] const EncodeContext& context) {
+  begin_codec(codec);
   const Position at = position_in(elements);
   const Pack8<Element> x = load_elements<Element>(payload + at.first, at.count());
   if constexpr (UsesContext<Codec, Element>) {
@@ -29,6 +30,7 @@ ARLAB_DEVICE void encode_alone(const Codec& codec, const typename Element::Bits*
 template <class Codec, class Element>
 ARLAB_DEVICE void decode_alone(const Codec& codec, const std::uint8_t* wire, std::size_t elements,
                                typename Element::Bits* payload) {
+  begin_codec(codec);
   const Position at = position_in(elements);
   const Pack8<Element> x = codec.decode(codec.load(wire, at), at);
   store_elements<Element>(payload + at.first, x, at.count());
@@ -38,6 +40,7 @@ ARLAB_DEVICE void decode_alone(const Codec& codec, const std::uint8_t* wire, std
 template <class Codec, class Element>
 ARLAB_DEVICE void decode_add_alone(const Codec& codec, const std::uint8_t* wire,
                                    std::size_t elements, typename Element::Bits* sum) {
+  begin_codec(codec);
   const Position at = position_in(elements);
   const Pack8<Element> x = codec.decode(codec.load(wire, at), at);
   const Pack8<Element> before = load_elements<Element>(sum + at.first, at.count());

@@ -32,7 +32,7 @@ struct Tuning {
 /// it into the metadata, and store() writes +0 or nothing there. load() and decode() take any bytes.
 ///
 /// Optional, for codecs with packed arithmetic: encode_unchecked(), is_non_finite(),
-/// mark_non_finite() and decode_unchecked(), may_be_non_finite(), which batch.h explains.
+/// mark_non_finite() and decode_unchecked(), may_be_non_finite(), which batch.h explains. For codecs with tables: begin().
 template <class Codec, class Element>
 concept DeviceCodec = requires(const Codec& codec, const Pack8<Element>& x, Position at,
                                const typename Codec::Encoded& encoded, std::uint8_t* wire) {
@@ -45,6 +45,12 @@ concept DeviceCodec = requires(const Codec& codec, const Pack8<Element>& x, Posi
   { codec.load(wire, at) } -> std::same_as<typename Codec::Encoded>;
   { codec.decode(encoded, at) } -> std::same_as<Pack8<Element>>;
 };
+
+/// Fills the tables that the codec has in shared memory, if it has any. All threads call it once, before they encode or decode.
+template <class Codec>
+ARLAB_DEVICE void begin_codec(const Codec& codec) {
+  if constexpr (requires { codec.begin(); }) codec.begin();
+}
 
 /// A codec whose bits depend on where a message stands: it encodes with a context, and has no batches.
 template <class Codec, class Element>

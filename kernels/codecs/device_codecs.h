@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/codecs/anybit.h"
+#include "kernels/codecs/codebooks.h"
 #include "kernels/codecs/logfmt.h"
 #include "kernels/codecs/message_scale.h"
 #include "kernels/codecs/plain.h"
@@ -9,7 +10,6 @@
 #include "kernels/codecs/scaled.h"
 #include "kernels/codecs/shared_scale.h"
 #include "kernels/codecs/two_pass.h"
-#include "reference/codecs/formats/codebook.h"
 #include "reference/codecs/formats/fp8_blocks.h"
 #include "reference/codecs/formats/mx.h"
 #include "reference/codecs/formats/mxint8.h"

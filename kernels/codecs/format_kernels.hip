@@ -20,6 +20,16 @@ struct Registry {
   std::vector<std::function<FormatChoice(std::string_view)>> find;
 };
 
+/// choice.h has them.
+template <class Format>
+inline constexpr bool kIsInChoice = false;
+template <>
+inline constexpr bool kIsInChoice<MxInt8> = true;
+template <>
+inline constexpr bool kIsInChoice<Fp8Blocks<128>> = true;
+template <std::size_t kGroup>
+inline constexpr bool kIsInChoice<Codebook<kGroup>> = true;
+
 Registry& registry() {
   static Registry instance;
   return instance;
@@ -30,8 +40,7 @@ Registry& registry() {
 FormatChoice find_format_kernels(std::string_view name) {
   FormatChoice found;
   for_each_scaled_format([&]<class Format>() {
-    // What choice.h has is found there.
-    if constexpr (!std::same_as<Format, MxInt8> && !std::same_as<Format, Fp8Blocks<128>>) {
+    if constexpr (!kIsInChoice<Format>) {
       if (found == nullptr) found = kernels_of_format<Format>(name);
     } else if (found == nullptr) {
       found = stochastic_kernels_of_format<Format>(name);

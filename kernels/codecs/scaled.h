@@ -62,6 +62,15 @@ ARLAB_DEVICE Float8 decode_scaled(const Format& format,
 template <class Format>
 concept FixedFormat = requires { Format::kBits; };
 
+/// So are those whose bits are an argument of at most kMostBits, where kernels are compiled ahead.
+template <class Format>
+concept TunedFormat = FixedFormat<Format> || requires { Format::kMostBits; };
+
+template <class Format>
+constexpr std::size_t tile_bytes_with(unsigned bits) {
+  return kTile / 8 * bits + kTile / Format::kBlock * sizeof(typename Format::Scale);
+}
+
 /// Codes are integers in two's complement, kIntegersPerUnit of them a unit, from -kLargestInteger to kLargestInteger.
 template <class Format>
 concept IntegerFormat = requires { Format::kLargestInteger; };
@@ -71,12 +80,17 @@ struct ScaledTuning {
   static constexpr Tuning kTuning = {.resident_blocks = kFastBlocks - 1,
                                      .batch = (kFastBatch + 1) / 2};
 };
+template <TunedFormat Format>
+struct ScaledTuning<Format, true> {
+  static constexpr Tuning kTuning = {
+      .resident_blocks = kFastBlocks, .tuned = true, .batch = kFastBatch};
+  static constexpr std::size_t kMostTileBytes = tile_bytes_with<Format>(Format::kMostBits);
+};
 template <FixedFormat Format>
 struct ScaledTuning<Format, true> {
   static constexpr Tuning kTuning = {
       .resident_blocks = kFastBlocks, .tuned = true, .batch = kFastBatch};
-  static constexpr std::size_t kTileBytes =
-      kTile / 8 * Format::kBits + kTile / Format::kBlock * sizeof(typename Format::Scale);
+  static constexpr std::size_t kTileBytes = tile_bytes_with<Format>(Format::kBits);
 };
 
 template <class Format, class Element, bool kIsTuned = kHasPairs<Element>>
@@ -87,7 +101,7 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
 
   using Encoded = ScaledCodes<Scale>;
 
-  ARLAB_HOST_DEVICE explicit Scaled(const Format& format) : Format(format) {}
+  ARLAB_HOST_DEVICE constexpr explicit Scaled(const Format& format) : Format(format) {}
 
   ARLAB_HOST_DEVICE std::size_t chunk_bytes(std::size_t elements) const {
     return bytes_of_planes(elements, this->bits()) +
@@ -100,13 +114,13 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
   }
 
   ARLAB_DEVICE Encoded encode(const Pack8<Element>& payload, Position at) const {
-    if constexpr (kHasPairs<Element> && FixedFormat<Format>) {
+    if constexpr (kHasPairs<Element> && TunedFormat<Format>) {
       if (at.is_in_whole_tile()) return encode_whole(payload);
     }
     return encode_scaled<Format>(*this, to_floats(payload), at.count());
   }
   ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position) const {
-    if constexpr (kHasPackedArithmetic<Element> && FixedFormat<Format>) {
+    if constexpr (kHasPackedArithmetic<Element> && TunedFormat<Format>) {
       const Pack8<Element> x = pairs(e);
       if (!any_non_finite(x)) return x;
     }
@@ -114,12 +128,12 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
   }
   /// For sums, which are checked in the end.
   ARLAB_DEVICE Pack8<Element> decode_unchecked(const Encoded& e) const
-    requires(kHasPackedArithmetic<Element> && FixedFormat<Format>)
+    requires(kHasPackedArithmetic<Element> && TunedFormat<Format>)
   {
     return pairs(e);
   }
   ARLAB_DEVICE bool may_be_non_finite(const Encoded& e) const
-    requires(kHasPackedArithmetic<Element> && FixedFormat<Format>)
+    requires(kHasPackedArithmetic<Element> && TunedFormat<Format>)
   {
     return any_non_finite(pairs(e));
   }

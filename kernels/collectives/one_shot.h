@@ -106,6 +106,7 @@ class OneShot {
 
 template <class Codec, class Element>
 ARLAB_DEVICE void one_shot(const Call& call, const Codec& codec) {
+  begin_codec(codec);
   pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(StagingMemory, memory, 1);

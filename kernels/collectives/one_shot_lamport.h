@@ -13,6 +13,7 @@ ARLAB_DEVICE void one_shot_of_wires(const Call& call, const Codec& codec) {
   constexpr unsigned kWords = kLamportWords<Codec>;
   ARLAB_SHARED_ARRAY(LamportMemory<kWords>, memory, 1);
   touch_parameter(call);
+  begin_codec(codec);
   LamportExchange<kWords> exchange(call.team, tile_bytes_of<Codec>(call) / 16, memory[0]);
   const int rank = call.team.rank;
   Tile tile;

@@ -222,6 +222,7 @@ class OneShotSentinel {
 
 template <class Codec, class Element>
 ARLAB_DEVICE void one_shot_sentinel(const Call& call, const Codec& codec) {
+  begin_codec(codec);
   pdl_wait();
   ARLAB_SHARED_ARRAY(OneShotMemory<Codec>, memory, 1);
   OneShotSentinel<Codec, Element>(call, codec, memory[0]).run();

@@ -18,6 +18,7 @@ inline namespace ARLAB_PLATFORM {
 
 template <class Codec, class Element>
 ARLAB_DEVICE void ring(const Call& call, const Codec& codec) {
+  begin_codec(codec);
   pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   FlagExchange exchange(call.team, failed[0]);

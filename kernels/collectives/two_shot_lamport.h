@@ -163,6 +163,7 @@ class TwoShotLamport {
 template <class Codec, class Element>
 ARLAB_DEVICE void two_shot_lamport(const Call& call, const Codec& codec) {
   touch_parameter(call);
+  begin_codec(codec);
   ARLAB_SHARED_ARRAY(TwoShotLamportMemory<Codec>, memory, 1);
   TwoShotLamport<Codec, Element>(call, codec, memory[0]).run();
 }

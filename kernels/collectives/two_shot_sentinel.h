@@ -643,6 +643,7 @@ class TwoShotSentinel {
 
 template <class Codec, class Element, unsigned kRanks>
 ARLAB_DEVICE void two_shot_sentinel(const Call& call, const Codec& codec) {
+  begin_codec(codec);
   pdl_wait();
   using Memory = TwoShotMemory<Codec, kRanks>;
   ARLAB_SHARED_ARRAY(Memory, memory, 1);

@@ -1,6 +1,8 @@
 #include "kernels/compile/codec_text.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -63,6 +65,18 @@ CodecText text(const MxInt8&, DType) { return {"Scaled<MxInt8, Element>", "(MxIn
 CodecText text(const Fp8Blocks<128>& format, DType) {
   return {"Scaled<Fp8Blocks<128>, Element>",
           fmt::format("(Fp8Blocks<128>{{{}, {}}})", format.torch, format.stochastic)};
+}
+
+template <std::size_t kGroup>
+CodecText text(const Codebook<kGroup>& format, DType) {
+  const CodebookLevels& levels = format.levels;
+  std::vector<std::string> numbers;
+  for (unsigned i = 0; i < levels.count; ++i) numbers.push_back(number(levels.level[i]));
+  const std::string type = fmt::format("CodebookInMemory<{}, {}>", kGroup, levels.bits);
+  return {fmt::format("Scaled<{}, Element>", type),
+          fmt::format("({}(Codebook<{}>{{{{{}, {}, {}, {{{}}}}}}}))", type, kGroup, levels.count,
+                      levels.bits, number(levels.largest), fmt::join(numbers, ", ")),
+          true};
 }
 
 CodecText text(const LogFmtParameters& p, DType dtype) {

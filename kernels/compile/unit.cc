@@ -17,7 +17,10 @@ std::string unit_text(const KernelForm& form, const CodecText& codec, std::strin
        form.blocks, ")");
   line(kKernelName, "(", form.parameters, is_argument ? ", ARLAB_KERNEL_PARAMETER Codec codec" : "",
        ") {");
-  if (!codec.value.empty()) line("[[maybe_unused]] const Codec codec", codec.value, ";");
+  if (!codec.value.empty()) {
+    line("[[maybe_unused]] ", codec.has_table ? "static constexpr" : "const", " Codec codec",
+         codec.value, ";");
+  }
   line(form.body, ";\n}\n}\n}");
   return text;
 }

@@ -14,6 +14,7 @@ inline constexpr const char* kKernelName = "arlab_kernel";
 struct CodecText {
   std::string type;   ///< Element is the dtype's arithmetic
   std::string value;  ///< its initializer; empty: the codec is the kernel's last argument
+  bool has_table = false;  ///< which threads index: the codec stands in memory, and not in registers
 };
 
 /// A kernel, whatever its codec and dtype.

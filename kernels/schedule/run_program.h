@@ -228,6 +228,7 @@ class StepRunner {
 /// Runs a program with a codec that encodes a tile as soon as it is there.
 template <class Codec, class Element>
 ARLAB_DEVICE void run_program(const ProgramCall& call, const Codec& codec) {
+  begin_codec(codec);
   pdl_wait();
   ARLAB_SHARED_ARRAY(std::uint32_t, failed, 1);
   ARLAB_SHARED_ARRAY(StagingMemory, memory, 1);

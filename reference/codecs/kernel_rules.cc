@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "reference/codecs/anybit.h"
+#include "reference/codecs/formats/codebook.h"
 #include "reference/codecs/formats/fp8_blocks.h"
 #include "reference/codecs/formats/logfmt.h"
 #include "reference/codecs/formats/mx.h"
@@ -20,14 +21,14 @@ bool is_group_in_kernels(std::size_t elements) {
   return std::has_single_bit(elements) && elements >= 32 && elements <= 256;
 }
 
-/// Any-bit and logarithmic formats with groups of lanes, microscaling, and fp8 in blocks of 128.
+/// Any-bit and logarithmic formats with groups of lanes, microscaling, codebooks, and fp8 in blocks of 128.
 bool is_block_format_in_kernels(std::string_view codec) {
   if (const auto format = parse_anybit(codec)) {
     return !format->given && !format->stochastic && is_group_in_kernels(format->group);
   }
   if (const auto format = parse_logfmt(codec)) return is_group_in_kernels(format->group);
   if (const auto format = Fp8Blocks<128>::parse(codec)) return !format->stochastic;
-  return Mx::parse(codec) || MxInt8::parse(codec);
+  return Mx::parse(codec) || MxInt8::parse(codec) || find_codebook(codec);
 }
 
 /// What kernels have a scale of the message for: int<b>-gtensor and nvfp4.

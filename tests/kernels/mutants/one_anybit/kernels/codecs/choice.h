@@ -1,9 +1,11 @@
-// Instead of kernels/codecs/choice.h: int8-g128-sr, int4-g32-stoch and shared-int8-g32 on fp16, and nothing else.
+// Instead of kernels/codecs/choice.h: int8-g128-sr, codebooks in groups of 64, int4-g32-stoch and shared-int8-g32 on fp16, and nothing else.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "kernels/codecs/anybit.h"
+#include "kernels/codecs/codebooks.h"
 #include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/message_scale.h"
 #include "kernels/codecs/shared_scale_kernels.h"
@@ -16,6 +18,7 @@ inline namespace ARLAB_PLATFORM {
 /// Of int4-g32-stoch, in stochastic_kernels.cc, and of shared-int8-g32; else null.
 struct CodecChoice {
   FormatChoice kernels;
+  std::optional<Codebook<64>> codebook;
 };
 
 inline const FormatKernels* format_kernels(const CodecChoice& choice) {
@@ -23,14 +26,15 @@ inline const FormatKernels* format_kernels(const CodecChoice& choice) {
 }
 
 inline Result<CodecChoice> choose_codec(const std::string& name) {
-  if (name == "int8-g128-sr") return CodecChoice{};
+  if (name == "int8-g128-sr") return CodecChoice();
   if (name == "int4-g32-stoch") {
     AnyBitParameters parameters;
     parameters.bits = 4;
     parameters.group = {5};
-    return CodecChoice{stochastic_anybit_kernels(parameters)};
+    return CodecChoice{stochastic_anybit_kernels(parameters), {}};
   }
-  if (FormatChoice kernels = shared_scale_kernels(name)) return CodecChoice{kernels};
+  if (const auto codebook = Codebook<64>::parse(name)) return CodecChoice{nullptr, codebook};
+  if (FormatChoice kernels = shared_scale_kernels(name)) return CodecChoice{kernels, {}};
   return Status::error(name);
 }
 
@@ -47,7 +51,12 @@ hipError_t with_codec_or_message_scale(const CodecChoice& choice, DType dtype, F
   return with_codec(choice, dtype, f);
 }
 template <class F>
-hipError_t with_codec(const CodecChoice&, DType, F&& f) {
+hipError_t with_codec(const CodecChoice& choice, DType, F&& f) {
+  using Codes = CodebookInMemory<64, 0>;
+  if (choice.codebook) {
+    f(Scaled<Codes, Fp16>(Codes(*choice.codebook)), Fp16());
+    return hipGetLastError();
+  }
   f(AnyBit<Fp16, FixedAnyBit<8, 7, Spikes::exact>>(), Fp16());
   return hipGetLastError();
 }

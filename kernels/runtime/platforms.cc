@@ -44,6 +44,14 @@ const std::vector<const Platform*>& built_platforms() {
   return platforms;
 }
 
+const Platform& usual_platform() {
+  for (const char* name : {"cuda", "rocm", "host"}) {
+    const Result<const Platform*> found = find_platform(name);
+    if (found.ok() && found.value()->devices().ok()) return *found.value();
+  }
+  return *built_platforms().front();
+}
+
 Result<const Platform*> find_platform(std::string_view name) {
   std::string built;
   for (const Platform* platform : built_platforms()) {

@@ -254,6 +254,10 @@ class Platform {
 /// The platforms that this program was built for.
 const std::vector<const Platform*>& built_platforms();
 
+/// Of programs that name none: that of this machine's GPUs, cuda before rocm, else that of emulated ones. Where there is none of
+/// these, the first, whose devices() says what is missing.
+const Platform& usual_platform();
+
 /// By name; the error says which were built.
 Result<const Platform*> find_platform(std::string_view name);
 

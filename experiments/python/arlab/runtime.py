@@ -36,6 +36,11 @@ def platforms() -> list[str]:
     return _arlab.platforms()
 
 
+def usual_platform() -> str:
+    """The platform of programs that name none: that of this machine's GPUs, else "host"."""
+    return _arlab.usual_platform()
+
+
 def devices(platform: str = "host") -> int:
     """How many devices a platform has here."""
     return _arlab.devices(platform)

@@ -164,6 +164,8 @@ std::vector<std::string> platforms() {
   return names;
 }
 
+std::string name_of_usual_platform() { return std::string(usual_platform().name()); }
+
 std::string compiler(const std::string& platform) {
   return value_of(value_of(find_platform(platform))->compiler());
 }
@@ -441,6 +443,7 @@ void define_kernels(nb::module_& module) {
              nb::arg("lengths"), nb::arg("runs"), nb::arg("seed"), nb::arg("in_place"),
              nb::arg("codec"), nb::arg("claim"));
   module.def("platforms", platforms);
+  module.def("usual_platform", name_of_usual_platform);
   module.def("compiler", compiler);
   module.def("add_kernel_folder", add_kernel_folder);
   module.def("kernel_codecs", codecs);

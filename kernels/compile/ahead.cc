@@ -48,7 +48,9 @@ TeamResources team_without_devices(int ranks) {
   constexpr int kMultiprocessors = 128;
   const CommunicatorOptions options;
   const BufferLayout layout = layout_of(options, ranks, kMultiprocessors);
-  return {team_of_layout(0, layout, options), options, kMultiprocessors, nullptr};
+  TeamResources resources = {{}, options, kMultiprocessors, nullptr};
+  set_layout(0, layout, options, resources.team);
+  return resources;
 }
 
 /// From one element to more than rules have thresholds for: some that end inside a tile, and some of whole tiles on all ranks.

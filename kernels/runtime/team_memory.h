@@ -170,17 +170,16 @@ inline Status fill_words(std::uint8_t* at, std::size_t count, Word value) {
                    "a communication buffer cannot be written");
 }
 
-/// Of a rank, without memory: what a call needs to know to choose its kernels.
-inline Team team_of_layout(int rank, const BufferLayout& layout,
-                           const CommunicatorOptions& options) {
-  Team team = {};
+/// What a call needs to know of a rank's team to choose its kernels; addresses of memory stay as they are.
+inline void set_layout(int rank, const BufferLayout& layout, const CommunicatorOptions& options,
+                       Team& team) {
   team.rank = rank;
   team.layout = layout;
   team.one_shot_sentinel = one_shot_sentinel_of(layout);
   team.two_shot_sentinel = two_shot_sentinel_of(layout);
   team.lamport = lamport_slots_of(layout);
   team.timeout_nanoseconds = options.timeout_nanoseconds;
-  return team;
+  team.call = {};
 }
 
 struct RankMemory {
@@ -195,7 +194,7 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
                                     const BufferLayout& layout, const CommunicatorOptions& options,
                                     Team& team) {
   const auto blocks = static_cast<std::size_t>(layout.blocks);
-  team = team_of_layout(rank, layout, options);
+  set_layout(rank, layout, options, team);
   ARLAB_ASSIGN_OR_RETURN(std::uint8_t* const buffer, memory.allocate(device, buffer_bytes(layout)));
   const std::size_t sentinel_words_at = (blocks + kWorkCounterWords + 2) * 4;
   const std::size_t lamport_calls_at = sentinel_words_at + 2 * sizeof(SentinelWords);

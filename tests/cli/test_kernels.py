@@ -71,8 +71,8 @@ def test_a_folder_that_has_travelled_needs_no_compiler(built, tmp_path):
     used = figures(BUILD, tmp_path, env)
     assert (used["kernels"], used["compiled"]) == (KERNELS, 0)
     # Of another architecture there are none.
-    refused(BUILD.replace("sm_90", "sm_100"), tmp_path, "no compiler", env=env)
-    refused(BUILD, tmp_path, "no compiler", env=environment(built / "cache", **nowhere))
+    refused(BUILD.replace("sm_90", "sm_100"), tmp_path, "ARLAB_NVRTC: /nowhere cannot be loaded", env=env)
+    refused(BUILD, tmp_path, "ARLAB_NVRTC: /nowhere cannot be loaded", env=environment(built / "cache", **nowhere))
 
 
 @needs_compiler

@@ -128,6 +128,7 @@ void add_questions(CLI::App& app) {
   std::map<std::string, const char*> groups = {
       {"topology", "Show a machine, compare two, or import what another tool says"},
       {"model", "What compressed collectives do to a language model: quality and time"},
+      {"kernels", "Compiled kernels: what the cache has, and those of GPUs that are not here"},
       {"new", "Begin something of your own in the tree of sources"}};
   for (const lab::Question& one : lab::questions()) {
     const std::string group = one.name.substr(0, one.name.find(' '));
@@ -140,8 +141,8 @@ void add_questions(CLI::App& app) {
 
 /// Which commands are whose.
 void group_commands(CLI::App& app) {
-  constexpr std::string_view kOfAuthors[] = {"vectors", "check-codec", "conform",
-                                             "judge",   "bench",       "new"};
+  constexpr std::string_view kOfAuthors[] = {"vectors", "check-codec", "conform", "judge",
+                                             "bench",   "kernels",     "new"};
   constexpr std::string_view kOfMaintainers[] = {"validate", "calibrate", "doctor", "completion"};
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
     const auto is_of = [&](std::span<const std::string_view> names) {

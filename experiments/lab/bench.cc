@@ -49,6 +49,7 @@ struct Timing {
 
 struct BenchRequest {
   std::string platform;
+  std::string kernel_folder;
   std::vector<std::string> algorithms = {"one_shot", "two_shot"};
   std::vector<std::string> codecs;
   std::string dtype = "bf16";
@@ -167,7 +168,7 @@ Result BenchRequest::answer(Format format) const {
     if (of_this_process.team_->rank() != 0) of_this_process.out.clear();
     return of_rank_0(*of_this_process.team_, of_this_process.answer(format));
   }
-  const kernels::Platform& on = platform_of(platform);
+  const kernels::Platform& on = platform_of(platform, kernel_folder);
   const int world_size = team_ != nullptr ? team_->ranks()
                          : ranks          ? static_cast<int>(*ranks)
                                           : std::min(on.devices().value(), 8);
@@ -405,6 +406,7 @@ std::vector<BoundField> fields(BenchRequest& c) {
       {field("platform", &c.platform,
              "cuda or rocm where it was built; host: emulated GPUs, to try the command")
            .required(),
+       kernel_folder_field(c.kernel_folder),
        field("algorithm", &c.algorithms, "Algorithms", "one_shot, two_shot"),
        field("codec", &c.codecs, "Codecs",
              "the dtype, qr-fp8, qr-q8, qr-q6, qr-q4, int5-g128, int2-g32-sr"),

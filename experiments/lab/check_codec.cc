@@ -13,6 +13,7 @@ namespace {
 struct CheckCodecRequest {
   std::string name;
   std::string platform;
+  std::string kernel_folder;
 
   /// Less than conform does: world sizes and lengths at which kernels change what they do.
   static kernels::ConformanceRequest request_of(const Codec& codec) {
@@ -26,7 +27,8 @@ struct CheckCodecRequest {
 
   Result answer() const {
     const CodecPtr codec = find_codec(name);
-    const kernels::Platform* on = platform.empty() ? nullptr : &platform_of(platform);
+    const kernels::Platform* on =
+        platform.empty() ? nullptr : &platform_of(platform, kernel_folder);
     if (on != nullptr && !on->has_codec(codec->name())) {
       fail("platform {} has no kernels for codec {}", platform, codec->name());
     }
@@ -74,7 +76,8 @@ struct CheckCodecRequest {
 std::vector<BoundField> fields(CheckCodecRequest& r) {
   return {field("codec", &r.name, "Codec, see arlab list codecs").by_place("codec"),
           field("platform", &r.platform,
-                "Then compare its kernels: host (emulated GPUs), or cuda or rocm where built")};
+                "Then compare its kernels: host (emulated GPUs), or cuda or rocm where built"),
+          kernel_folder_field(r.kernel_folder)};
 }
 
 /// What the properties say, for --help.

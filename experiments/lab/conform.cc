@@ -67,12 +67,24 @@ void ConformanceSummary::add_mismatches_to(Result& result, std::string_view what
   add_findings(result, "", lines, what);
 }
 
-const kernels::Platform& platform_of(const std::string& name) {
+const kernels::Platform& platform_of(const std::string& name, const std::string& kernel_folder) {
   const auto found = kernels::find_platform(name);
   if (!found.ok()) fail("--platform: {}", found.status().message());
+  if (!kernel_folder.empty()) {
+    const auto added = found.value()->add_kernel_folder(kernel_folder);
+    if (!added.ok()) fail("--kernel-folder: platform {}: {}", name, added.message());
+  }
   const auto devices = found.value()->devices();
   if (!devices.ok()) fail("platform {}: {}", name, devices.status().message());
   return *found.value();
+}
+
+BoundField kernel_folder_field(std::string& folder) {
+  return field("kernel_folder", &folder,
+               "Folder of compiled kernels, of arlab kernels build --out: looked at before any is "
+               "compiled",
+               "the folders of ARLAB_KERNEL_FOLDER")
+      .needs("platform");
 }
 
 kernels::CompileProgress compile_progress() {
@@ -124,6 +136,7 @@ namespace {
 
 struct ConformRequest {
   std::string platform;
+  std::string kernel_folder;
   std::string codec;
   std::string protocol;
   bool linear = false;
@@ -268,7 +281,7 @@ struct ConformRequest {
       of_this_process.team_ = team_of_processes();
       return of_rank_0(*of_this_process.team_, of_this_process.answer());
     }
-    const kernels::Platform& on = platform_of(platform);
+    const kernels::Platform& on = platform_of(platform, kernel_folder);
     ConformanceSummary summary;
     if (!linear) {
       const std::vector<kernels::ConformanceRequest> all = requests(on);
@@ -312,6 +325,7 @@ std::vector<BoundField> fields(ConformRequest& r) {
   return together(
       {field("platform", &r.platform, "host (emulated GPUs), or cuda or rocm where they were built")
            .required(),
+       kernel_folder_field(r.kernel_folder),
        field("codec", &r.codec, "Codec", "all that have kernels")},
       fields(r.schedule), fields(r.sums),
       {field("ranks", &r.ranks, "World size", "2 to 8, each").from(2, 8),

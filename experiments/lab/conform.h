@@ -12,8 +12,11 @@
 
 namespace arlab::lab {
 
-/// A platform that has devices. Throws InvalidInput.
-const kernels::Platform& platform_of(const std::string& name);
+/// A platform that has devices, and looks for compiled kernels in `kernel_folder` if that is named. Throws InvalidInput.
+const kernels::Platform& platform_of(const std::string& name, const std::string& kernel_folder);
+
+/// --kernel-folder.
+BoundField kernel_folder_field(std::string& folder);
 
 /// Shows how far compiling is.
 kernels::CompileProgress compile_progress();

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "experiments/lab/conform.h"
 #include "experiments/lab/distributed.h"
 #include "experiments/lab/files.h"
 #include "experiments/lab/hashes.h"
@@ -163,8 +164,12 @@ struct PerplexityRequest {
 
   /// What is the same for all points.
   Json common_request() {
-    Json common = canonical_json(request(), {"threads"});
+    Json common = canonical_json(request(), {"threads", "kernel_folder"});
     common["program"] = quick_hash_of_file(program_file());
+    if (!collective.platform.empty()) {
+      const kernels::Platform& on = platform_of(collective.platform, collective.kernel_folder);
+      if (!on.kernels_hash().empty()) common["kernels"] = on.kernels_hash();
+    }
     common["file of model"] = text.hash_of_model();
     common["file of text"] = text.hash_of_text();
     if (const std::string& file = collective.schedule.schedule_file; !file.empty()) {

@@ -23,10 +23,10 @@ namespace arlab::lab {
 namespace {
 
 /// A platform's kernels; its group and the calls it is given.
-models::RunCollective on_platform(const std::string& name, const std::string& codec, DType dtype,
-                                  const CollectiveSpec& schedule, const Sum& sum, Rank ranks,
-                                  models::MakeSchedule make) {
-  const kernels::Platform& on = platform_of(name);
+models::RunCollective on_platform(const kernels::Platform& on, const std::string& codec,
+                                  DType dtype, const CollectiveSpec& schedule, const Sum& sum,
+                                  Rank ranks, models::MakeSchedule make) {
+  const std::string name(on.name());
   const kernels::CommunicatorOptions options;
   const int world_size = static_cast<int>(ranks);
   require_memory(on.team_bytes(on.devices_of_group(world_size), options),
@@ -146,7 +146,8 @@ std::vector<BoundField> fields(ModelCollective& c) {
   return together(fields(c.schedule),
                   {field("platform", &c.platform,
                          "Kernels in place of the reference: host (emulated GPUs), or cuda or rocm "
-                         "where they were built; same bits")},
+                         "where they were built; same bits"),
+                   kernel_folder_field(c.kernel_folder)},
                   fields(c.execution));
 }
 
@@ -199,8 +200,8 @@ ModelCollective::Wire ModelCollective::wire(const std::string& codec, const std:
   wire.run = std::make_shared<const models::RunCollective>(
       platform.empty()
           ? models::in_reference(make, outer, inner, wire.dtype, execute_options, bytes)
-          : on_platform(platform, outer->name(), wire.dtype, options, execute_options.sum, ranks,
-                        make));
+          : on_platform(platform_of(platform, kernel_folder), outer->name(), wire.dtype, options,
+                        execute_options.sum, ranks, make));
   return wire;
 }
 

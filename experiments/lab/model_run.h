@@ -51,11 +51,12 @@ struct ModelText {
 
 std::vector<BoundField> fields(ModelText& text);
 
-/// --algorithm with its options, --ranks, --dtype, --platform, --accumulate, --threads.
+/// --algorithm with its options, --ranks, --dtype, --platform, --kernel-folder, --accumulate, --threads.
 struct ModelCollective {
   CollectiveSpec schedule;
   ExecutionOptions execution;
   std::string platform;
+  std::string kernel_folder;
 
   unsigned threads() const { return execution.threads.value_or(0); }
 

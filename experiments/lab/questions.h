@@ -12,6 +12,7 @@ namespace arlab::lab {
   one(topology_show) one(topology_flows) one(topology_compare) one(topology_import) \
   one(select)                                                                      \
   one(vectors) one(check_codec) one(conform) one(judge) one(bench)                 \
+  one(kernels_list) one(kernels_build) one(kernels_clear)                          \
   one(study) one(sweep)                                                            \
   one(model_perplexity) one(model_layers) one(model_assign) one(model_time) one(model_validate) \
   one(report) one(new_codec) one(doctor)

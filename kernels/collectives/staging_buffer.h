@@ -24,8 +24,9 @@ class StagingBuffer {
  public:
   using Encoded = typename Codec::Encoded;
 
+  // Of a batch that is larger, calls have fewer tiles in a slot (PreparedCall).
   static_assert(Codec::kTuning.stores_directly ||
-                !requires { requires Codec::kTuning.batch* Codec::kTileBytes > kStagingBytes; });
+                !requires { requires Codec::kTileBytes > kStagingBytes; });
 
   ARLAB_DEVICE StagingBuffer(const Codec& codec, const AnyCall& call, StagingMemory& memory)
       : codec_(codec), call_(call), memory_(memory) {}

@@ -97,7 +97,8 @@ class KernelCache::Kept {
     ARLAB_ASSIGN_OR_RETURN(std::unique_ptr<KernelFolder> folder,
                            KernelFolder::open_read_only(path));
     const std::scoped_lock lock(mutex_);
-    read_only_.push_back(std::move(folder));
+    const auto is_known = [&](const auto& known) { return known->name() == path; };
+    if (std::ranges::none_of(read_only_, is_known)) read_only_.push_back(std::move(folder));
     return {};
   }
 

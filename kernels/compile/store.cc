@@ -61,6 +61,36 @@ std::string KernelStore::compiler_text() {
                   : fmt::format("a driver of CUDA {}.{}", driver / 1000, driver % 1000 / 10));
 }
 
+KernelKey KernelStore::key_of(const WantedKernel& kernel, const std::string& architecture) {
+  const Result<const Compiler*> found = compiler();
+  return {kernel.name,  embedded_headers_hash(),
+          kernel.unit,  options(),
+          architecture, found.ok() ? found.value()->identity() : ""};
+}
+
+Result<CodeObject> KernelStore::from(KernelCache& cache, const WantedKernel& kernel,
+                                     const std::string& architecture) {
+  return cache.get(key_of(kernel, architecture), [&]() -> Result<CodeObject> {
+    ARLAB_ASSIGN_OR_RETURN(const Compiler* const found, compiler());
+    return found->compile({kernel.name, kernel.unit, embedded_headers(), architecture, options()});
+  });
+}
+
+Status KernelStore::for_each(std::span<const KernelOn> kernels, unsigned threads,
+                             const CompileProgress& progress,
+                             const std::function<Status(const KernelOn&)>& compile) {
+  std::vector<Status> outcomes(kernels.size());
+  std::mutex progress_mutex;
+  std::size_t done = 0;
+  parallel_for(kernels.size(), threads, [&](unsigned, std::size_t i) {
+    outcomes[i] = compile(kernels[i]);
+    const std::scoped_lock lock(progress_mutex);
+    if (progress) progress(++done, kernels.size());
+  });
+  for (const Status& outcome : outcomes) ARLAB_RETURN_IF_ERROR(outcome);
+  return {};
+}
+
 Result<CodeObject> KernelStore::compiled(const WantedKernel& kernel,
                                          const std::string& architecture) {
   {
@@ -68,16 +98,8 @@ Result<CodeObject> KernelStore::compiled(const WantedKernel& kernel,
     const auto known = code_.find({architecture, kernel.unit});
     if (known != code_.end()) return known->second;
   }
-  const Result<const Compiler*> compiler = KernelStore::compiler();
   ARLAB_ASSIGN_OR_RETURN(KernelCache* const cache, KernelCache::of_process());
-  Result<CodeObject> code =
-      cache->get({kernel.name, embedded_headers_hash(), kernel.unit, options(), architecture,
-                  compiler.ok() ? compiler.value()->identity() : ""},
-                 [&]() -> Result<CodeObject> {
-                   if (!compiler.ok()) return compiler.status();
-                   return compiler.value()->compile(
-                       {kernel.name, kernel.unit, embedded_headers(), architecture, options()});
-                 });
+  Result<CodeObject> code = from(*cache, kernel, architecture);
   if (code.ok() && !cache->why_not_used().empty()) {
     const std::scoped_lock lock(mutex_);
     code_.emplace(std::pair(architecture, kernel.unit), code.value());
@@ -121,25 +143,19 @@ bool KernelStore::has(std::span<const WantedKernel> kernels, int device) const {
 
 Status KernelStore::load(std::span<const WantedKernel> kernels, std::span<const int> devices,
                          const CompileProgress& progress) {
-  std::vector<std::pair<const WantedKernel*, std::string>> missing;
+  std::vector<KernelOn> missing;
   for (const int device : devices) {
     ARLAB_ASSIGN_OR_RETURN(const std::string architecture, architecture_of(device));
     for (const WantedKernel& kernel : kernels) {
-      const std::pair each(&kernel, architecture);
+      const KernelOn each(&kernel, architecture);
       if (!has({&kernel, 1}, device) && std::ranges::find(missing, each) == missing.end()) {
         missing.push_back(each);
       }
     }
   }
-  std::vector<Status> outcomes(missing.size());
-  std::mutex progress_mutex;
-  std::size_t done = 0;
-  parallel_for(missing.size(), 0, [&](unsigned, std::size_t i) {
-    outcomes[i] = compiled(*missing[i].first, missing[i].second).status();
-    const std::scoped_lock lock(progress_mutex);
-    if (progress) progress(++done, missing.size());
-  });
-  for (const Status& outcome : outcomes) ARLAB_RETURN_IF_ERROR(outcome);
+  ARLAB_RETURN_IF_ERROR(for_each(missing, 0, progress, [this](const KernelOn& each) {
+    return compiled(*each.first, each.second).status();
+  }));
   for (const int device : devices) {
     for (const WantedKernel& kernel : kernels) {
       ARLAB_RETURN_IF_ERROR(loaded(kernel, device).status());

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/compile/cache.h"
 #include "kernels/compile/compiler.h"
 #include "kernels/compile/unit.h"
 #include "kernels/runtime/collective_request.h"
@@ -27,6 +28,9 @@ struct WantedKernel {
   bool operator==(const WantedKernel& other) const { return unit == other.unit; }
 };
 
+/// A kernel for an architecture.
+using KernelOn = std::pair<const WantedKernel*, std::string>;
+
 /// For several threads at once.
 class KernelStore {
  public:
@@ -38,6 +42,15 @@ class KernelStore {
   static const std::vector<std::string>& options();
   /// Which compiler and driver there are, or why there is no compiler, in a line.
   static std::string compiler_text();
+
+  static KernelKey key_of(const WantedKernel& kernel, const std::string& architecture);
+  /// From the cache, or compiled and then kept there.
+  static Result<CodeObject> from(KernelCache& cache, const WantedKernel& kernel,
+                                 const std::string& architecture);
+  /// Calls `compile` with each kernel, on so many threads (0: all cores).
+  static Status for_each(std::span<const KernelOn> kernels, unsigned threads,
+                         const CompileProgress& progress,
+                         const std::function<Status(const KernelOn&)>& compile);
 
   /// Compiles what is not in the cache, on all cores, and loads it onto the devices.
   Status load(std::span<const WantedKernel> kernels, std::span<const int> devices,

@@ -156,14 +156,7 @@ bool is_pairwise(Kind kind) { return kind == Kind::send || kind == Kind::recv; }
 
 const Platform& find_platform() {
   std::string name(variable("ARLAB_NCCL_PLATFORM"));
-  if (name.empty()) {
-    for (const char* usual : {"cuda", "rocm", "host"}) {
-      if (kernels::find_platform(usual).ok()) {
-        name = usual;
-        break;
-      }
-    }
-  }
+  if (name.empty()) name = kernels::usual_platform().name();
   Result<const Platform*> found = kernels::find_platform(name);
   if (!found.ok()) {
     throw Failure(kInvalidArgument, "ARLAB_NCCL_PLATFORM: " + found.status().message());

@@ -19,6 +19,10 @@
 #if defined(__HIP_PLATFORM_HOST__)
 #include "kernels/platform/host/host_turn.h"
 #endif
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+#include "kernels/compile/ahead.h"
+#include "kernels/compile/sources.h"
+#endif
 
 #define ARLAB_STRING_OF(name) #name
 #define ARLAB_NAME_OF(name) ARLAB_STRING_OF(name)
@@ -600,20 +604,21 @@ class DevicePlatform final : public Platform {
 
   Status prepare(std::span<const CodecAndDType> codecs,
                  const CompileProgress& progress) const override {
-    const NotesKernels notes;
-    // Long messages are measured in parts.
-    for (const std::size_t elements : {std::size_t{1}, std::size_t{1} << 30}) {
-      for (const auto& [name, dtype] : codecs) {
-        const Result<CodecChoice> codec = choose_codec(name);
-        if (!codec.ok()) continue;
-        (void)launch_encode(codec.value(), dtype, nullptr, elements, nullptr, {}, nullptr, nullptr);
-        (void)launch_decode(codec.value(), dtype, nullptr, elements, nullptr, nullptr);
-        (void)launch_decode_add(codec.value(), dtype, nullptr, elements, nullptr, nullptr);
-      }
-    }
     constexpr int kDevice = 0;
-    return KernelStore::of_process().load(notes.kernels(), {&kDevice, 1}, progress);
+    return KernelStore::of_process().load(kernels_of_codecs(codecs), {&kDevice, 1}, progress);
   }
+
+  Result<CompiledAhead> compile_ahead(const AheadRequest& request,
+                                      const CompileProgress& progress) const override {
+    return compile_kernels_ahead(request, progress);
+  }
+
+  Status add_kernel_folder(const std::filesystem::path& folder) const override {
+    ARLAB_ASSIGN_OR_RETURN(KernelCache* const cache, KernelCache::of_process());
+    return cache->add_read_only(folder);
+  }
+
+  std::string kernels_hash() const override { return embedded_headers_hash(); }
 #endif
 
   std::optional<ConformanceRecord> record() const override {

@@ -16,6 +16,14 @@ const Platform& device_platform();
 }
 #endif
 
+Result<CompiledAhead> Platform::compile_ahead(const AheadRequest&, const CompileProgress&) const {
+  return Status::error("its kernels are in the program, and are not compiled on demand");
+}
+
+Status Platform::add_kernel_folder(const std::filesystem::path&) const {
+  return Status::error("its kernels are in the program; a folder of compiled ones is for cuda");
+}
+
 std::vector<int> Platform::devices_of_group(int ranks) const {
   const Result<int> count = devices();
   std::vector<int> of_rank;
@@ -34,6 +42,14 @@ const std::vector<const Platform*>& built_platforms() {
 #endif
   };
   return platforms;
+}
+
+const Platform& usual_platform() {
+  for (const char* name : {"cuda", "rocm", "host"}) {
+    const Result<const Platform*> found = find_platform(name);
+    if (found.ok() && found.value()->devices().ok()) return *found.value();
+  }
+  return *built_platforms().front();
 }
 
 Result<const Platform*> find_platform(std::string_view name) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -76,6 +77,23 @@ class Group {
 
 /// A codec, by name, with one of its dtypes.
 using CodecAndDType = std::pair<std::string, DType>;
+
+/// Kernels to compile for GPUs that need not be here: of all-reduces and other collectives as they are by default, of any length,
+/// and of codecs by themselves.
+struct AheadRequest {
+  std::vector<std::string> codecs = {};
+  std::vector<std::string> algorithms = {};
+  std::vector<DType> dtypes = {};  ///< a codec is compiled for those that it takes
+  std::vector<int> ranks = {};
+  std::vector<std::string> architectures = {};  ///< sm_90
+  std::filesystem::path folder = {};            ///< where they are kept; empty: in the cache
+  unsigned jobs = 0;                            ///< 0: all cores
+};
+struct CompiledAhead {
+  std::filesystem::path folder;
+  std::size_t kernels = 0;
+  std::size_t compiled = 0;  ///< the others were there
+};
 
 /// A rank's Communicator, whatever the platform: it works on memory of its device.
 class RankCommunicator {
@@ -173,6 +191,17 @@ class Platform {
   /// Which compiler makes its kernels when they are called for; or why none does. Empty where they were compiled ahead.
   virtual Result<std::string> compiler() const { return std::string(); }
 
+  /// Compiles kernels without a device. The error names an unknown architecture, or says why there is no compiler.
+  virtual Result<CompiledAhead> compile_ahead(const AheadRequest& request,
+                                              const CompileProgress& progress) const;
+
+  /// From now on this process looks there first for compiled kernels; nothing is written there. The error says who else
+  /// may write there, or that the platform's kernels are in the program.
+  virtual Status add_kernel_folder(const std::filesystem::path& folder) const;
+
+  /// The hash of the sources that kernels are compiled from when they are called for; empty where the program has them.
+  virtual std::string kernels_hash() const { return {}; }
+
   /// What its maker calls device 0.
   virtual Result<std::string> device_name() const = 0;
 
@@ -224,6 +253,10 @@ class Platform {
 
 /// The platforms that this program was built for.
 const std::vector<const Platform*>& built_platforms();
+
+/// Of programs that name none: that of this machine's GPUs, cuda before rocm, else that of emulated ones. Where there is none of
+/// these, the first, whose devices() says what is missing.
+const Platform& usual_platform();
 
 /// By name; the error says which were built.
 Result<const Platform*> find_platform(std::string_view name);

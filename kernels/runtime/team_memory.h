@@ -170,6 +170,18 @@ inline Status fill_words(std::uint8_t* at, std::size_t count, Word value) {
                    "a communication buffer cannot be written");
 }
 
+/// What a call needs to know of a rank's team to choose its kernels; addresses of memory stay as they are.
+inline void set_layout(int rank, const BufferLayout& layout, const CommunicatorOptions& options,
+                       Team& team) {
+  team.rank = rank;
+  team.layout = layout;
+  team.one_shot_sentinel = one_shot_sentinel_of(layout);
+  team.two_shot_sentinel = two_shot_sentinel_of(layout);
+  team.lamport = lamport_slots_of(layout);
+  team.timeout_nanoseconds = options.timeout_nanoseconds;
+  team.call = {};
+}
+
 struct RankMemory {
   std::uint8_t* buffer;    ///< for communication
   Statistics* statistics;  ///< options.two_pass_groups of them
@@ -182,8 +194,7 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
                                     const BufferLayout& layout, const CommunicatorOptions& options,
                                     Team& team) {
   const auto blocks = static_cast<std::size_t>(layout.blocks);
-  const SentinelSlots one_shot_sentinel = one_shot_sentinel_of(layout);
-  const SentinelSlots two_shot_sentinel = two_shot_sentinel_of(layout);
+  set_layout(rank, layout, options, team);
   ARLAB_ASSIGN_OR_RETURN(std::uint8_t* const buffer, memory.allocate(device, buffer_bytes(layout)));
   const std::size_t sentinel_words_at = (blocks + kWorkCounterWords + 2) * 4;
   const std::size_t lamport_calls_at = sentinel_words_at + 2 * sizeof(SentinelWords);
@@ -197,7 +208,7 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
       fill_words(buffer + layout.flag(0, 0), blocks * kMaxRanks, options.first_epoch & 0xFF));
   ARLAB_RETURN_IF_ERROR(fill_words(own, blocks, options.first_epoch));
   std::uint8_t* sentinel_words = own + sentinel_words_at;
-  for (const SentinelSlots& slots : {one_shot_sentinel, two_shot_sentinel}) {
+  for (const SentinelSlots& slots : {team.one_shot_sentinel, team.two_shot_sentinel}) {
     if (slots.count != 0) {
       ARLAB_RETURN_IF_ERROR(
           fill_words(buffer + slots.slots_at(), (slots.end() - slots.slots_at()) / 4, kEmpty));
@@ -206,25 +217,17 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
     }
     sentinel_words += sizeof(SentinelWords);
   }
-  const LamportSlots lamport = lamport_slots_of(layout);
-  ARLAB_RETURN_IF_ERROR(
-      fill_words(buffer + lamport.slots_at(), (lamport.end() - lamport.slots_at()) / 4, kEmpty));
+  ARLAB_RETURN_IF_ERROR(fill_words(buffer + team.lamport.slots_at(),
+                                   (team.lamport.end() - team.lamport.slots_at()) / 4, kEmpty));
   ARLAB_RETURN_IF_ERROR(fill_words(own + lamport_calls_at, blocks, options.first_epoch));
-  team.rank = rank;
-  team.layout = layout;
   team.epochs = reinterpret_cast<std::uint32_t*>(own);
   team.work_counter = team.epochs + blocks;
   team.status = team.work_counter + kWorkCounterWords;
   team.random_calls = team.status + 1;
-  team.one_shot_sentinel = one_shot_sentinel;
-  team.two_shot_sentinel = two_shot_sentinel;
   team.one_shot_words = reinterpret_cast<SentinelWords*>(own + sentinel_words_at);
   team.two_shot_words = team.one_shot_words + 1;
-  team.lamport = lamport;
   team.lamport_calls = reinterpret_cast<std::uint32_t*>(own + lamport_calls_at);
   team.measured = reinterpret_cast<MeasuredWords*>(own + measured_at);
-  team.timeout_nanoseconds = options.timeout_nanoseconds;
-  team.call = {};
   return RankMemory{buffer, reinterpret_cast<Statistics*>(statistics)};
 }
 

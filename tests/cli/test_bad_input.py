@@ -59,7 +59,7 @@ COMMAND_LINES = [
         [
             "frobnicate",
             "frobnicate",
-            "list, encode, decode, reduce, schedule, simulate, topology, select, vectors, check-codec, conform, judge, bench, study, sweep, model, report, new, doctor, completion, validate, calibrate",
+            "list, encode, decode, reduce, schedule, simulate, topology, select, vectors, check-codec, conform, judge, bench, kernels, study, sweep, model, report, new, doctor, completion, validate, calibrate",
         ],
         ["LIST codecs", "LIST", "list, encode"],
         ["''", "''", "list, encode"],

@@ -26,7 +26,7 @@ def test_no_arguments(tmp_path):
     refused("", tmp_path, "arlab --help")
 
 
-@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"", "doctor", "validate", "model validate"}))
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"", "doctor", "kernels list", "kernels clear", "validate", "model validate"}))
 def test_a_command_without_arguments_says_what_is_missing(tmp_path, command):
     refused(command, tmp_path)
 

@@ -8,7 +8,10 @@
 #include <array>
 #include <cstdlib>
 
+#include "kernels/compile/ahead.h"
+#include "kernels/conformance/conform.h"
 #include "kernels/runtime/communicator.h"
+#include "reference/collectives/algorithm.h"
 #include "tests/kernels/fake_libcuda.h"
 #include "tests/tensors/temporary_directory.h"
 
@@ -134,6 +137,40 @@ TEST_F(KernelsOnDemand, OfSeveralCallsAreLoadedTogether) {
   EXPECT_TRUE(
       team.value().front().run(requests.front(), tensor.data(), tensor.data(), nullptr).ok());
   EXPECT_EQ(fake().calls["cuModuleLoadData"], kLoads);
+}
+
+/// Of all algorithms, as conform makes them.
+std::vector<CollectiveRequest> calls_of(const AheadRequest& ahead, std::size_t ranks) {
+  std::vector<CollectiveRequest> calls;
+  for (const std::string& algorithm : ahead.algorithms) {
+    for (const std::string& codec : ahead.codecs) {
+      for (const std::size_t length : lengths_up_to((std::size_t{1} << 20) + 1)) {
+        const std::size_t slots = has_slots(find_algorithm(algorithm).collective) ? ranks : 1;
+        calls.push_back({algorithm, codec, DType::bf16, length * slots});
+      }
+    }
+  }
+  return calls;
+}
+
+TEST_F(KernelsOnDemand, CompiledAheadAreAllThatCallsTake) {
+  AheadRequest request{.codecs = {"bf16", "qr-q8", "nf4-g64", "int8-gtensor", "int4-g32-sr"},
+                       .dtypes = {DType::bf16},
+                       .ranks = {2, 3},
+                       .architectures = {"sm_90"}};
+  for (const Algorithm& known : all_algorithms()) request.algorithms.push_back(known.name);
+  const Result<CompiledAhead> made = compile_kernels_ahead(request, {});
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  const KernelCache& cache = *KernelCache::of_process().value();
+  const std::size_t compiled = cache.list().value().size();
+  EXPECT_GE(compiled, made.value().kernels);
+  for (const std::size_t ranks : {std::size_t{2}, std::size_t{3}}) {
+    const std::vector<int> devices(ranks, 0);
+    Result<std::vector<Communicator>> team = Communicator::in_process(devices);
+    ASSERT_TRUE(team.ok()) << team.status().message();
+    ASSERT_TRUE(team.value().front().prepare(calls_of(request, ranks), {}).ok());
+    EXPECT_EQ(cache.list().value().size(), compiled);
+  }
 }
 
 }  // namespace

@@ -82,6 +82,10 @@ def test_plain_codecs_keep_every_bit(dtype):
         (lambda: arlab.decode(np.zeros(4, np.uint8), "fp16", np.int16, 2), "dtype int16: allowed are"),
         (lambda: arlab.decode(np.zeros(4, np.uint8), "fp16", ">f2", 2), "dtype >f2, in another byte order"),
         (lambda: arlab.wire_bytes("qr-q4", "fp64", 2), "dtype 'fp64': allowed are fp16, bf16, fp32"),
+        (lambda: arlab.Group([0, 1], kernel_folder="kernels"), "kernel_folder: platform host: its kernels are in the program"),
+        (lambda: arlab.Group([0, 1], platform="cuda", kernel_folder="/none"), "kernel_folder: platform cuda: the kernels in /none are not used"),
+        (lambda: arlab.Communicator.from_environment(0, kernel_folder="kernels"), "kernel_folder: platform host"),
+        (lambda: arlab.Communicator.from_gather(list, 0, 2, 0, kernel_folder="kernels"), "kernel_folder: platform host"),
         (lambda: arlab.devices("rocm") if "rocm" not in arlab.platforms() else arlab.devices("tpu"), "not in this build"),
     ],
 )

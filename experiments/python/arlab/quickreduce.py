@@ -84,7 +84,7 @@ class QuickReduce:
             if not (isinstance(seconds, numbers.Real) and 0 < seconds <= _MAX_SECONDS):
                 raise ArgumentError(f"{name} {_said(seconds)}: allowed are seconds above 0, up to {_MAX_SECONDS}")
         built = runtime.platforms()
-        self.platform = next(name for name in ("cuda", "rocm", "host") if name in built) if platform is None else platform
+        self.platform = runtime.usual_platform() if platform is None else platform
         if self.platform not in list(built):
             raise ArgumentError(f"platform {_said(platform)}: allowed are {', '.join(built)}")
         self.device = self._usual_device(rank) if device is None else device
@@ -420,7 +420,7 @@ def main(ranks: int) -> None:
                 pipe.send(call)
             return [pipe.recv() for pipe in pipes]
     else:
-        on_gpu = "host" not in runtime.platforms()[-1:]
+        on_gpu = runtime.usual_platform() != "host"
         ray.init(num_gpus=ranks if on_gpu else 0, num_cpus=ranks, log_to_driver=False)
         actors = [ray.remote(num_gpus=int(on_gpu))(Demo).remote(ranks, rank) for rank in range(ranks)]
 

@@ -36,6 +36,11 @@ def platforms() -> list[str]:
     return _arlab.platforms()
 
 
+def usual_platform() -> str:
+    """The platform of programs that name none: that of this machine's GPUs, else "host"."""
+    return _arlab.usual_platform()
+
+
 def devices(platform: str = "host") -> int:
     """How many devices a platform has here."""
     return _arlab.devices(platform)
@@ -127,6 +132,11 @@ def _table(table: str | os.PathLike[str] | None) -> _arlab.CallTable:
     return _arlab.CallTable.read(text) if text.endswith(".toml") else _arlab.CallTable.of_words(text)
 
 
+def _look_in(kernel_folder: str | os.PathLike[str] | None, platform: str) -> None:
+    if kernel_folder is not None:
+        _arlab.add_kernel_folder(platform, os.fspath(kernel_folder))
+
+
 def _explained(rank: _Rank, platform: str, method: _Method, tensor: Any, calls: _Calls) -> str:
     memory = memory_of(tensor, "the tensor")
     named = method.algorithm is not None or method.codec is not None or method.options
@@ -174,6 +184,7 @@ class Communicator:
         timeout_s: float = 10,
         bootstrap_timeout_s: float = 60,
         table: str | os.PathLike[str] | None = None,
+        kernel_folder: str | os.PathLike[str] | None = None,
     ) -> "Communicator":
         """As torchrun and similar launchers say: RANK, WORLD_SIZE, and MASTER_PORT, which names the socket at which the
         ranks meet; or Open MPI's mpirun. It is in the folder ARLAB_BOOTSTRAP_DIR, of mode 700 [/tmp/arlab-UID]. `device` [LOCAL_RANK, else
@@ -184,9 +195,11 @@ class Communicator:
         fit]. `timeout_s`: how long a rank waits for another inside a collective before the team is given up;
         `bootstrap_timeout_s`: before there is one. `table`: what calls take that name no algorithm and no codec: a .toml as
         `arlab select --table` writes it, or for all-reduces words such as "16K-1M:one_shot/bf16,1M-:two_shot/qr-q4" [the
-        file ARLAB_TABLE and the words ARLAB_ALL_REDUCE]. All ranks have the same.
+        file ARLAB_TABLE and the words ARLAB_ALL_REDUCE]. All ranks have the same. `kernel_folder`: compiled kernels, of
+        `arlab kernels build --out`, where this process looks from now on before it compiles any; only of platform "cuda" [the
+        folders of ARLAB_KERNEL_FOLDER].
 
-        Raises ValueError for a table that cannot be read, and Error, on all ranks, when one does not come or cannot take part; the message names it.
+        Raises ValueError for a table that cannot be read, Error for a folder that others may write, and Error, on all ranks, when one does not come or cannot take part; the message names it.
         """
         if device is None:
             variables = ("LOCAL_RANK", "RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
@@ -196,6 +209,7 @@ class Communicator:
                 raise Error(f"{name}={text!r}: allowed is an integer from 0 on")
             device = int(text) % max(devices(platform), 1)
         calls = _table(table)
+        _look_in(kernel_folder, platform)
         made = _arlab.from_environment(platform, device, blocks, sms, slot_bytes, timeout_s, bootstrap_timeout_s)
         return cls(made, platform, calls)
 
@@ -213,9 +227,11 @@ class Communicator:
         slot_bytes: int = 0,
         timeout_s: float = 10,
         table: str | os.PathLike[str] | None = None,
+        kernel_folder: str | os.PathLike[str] | None = None,
     ) -> "Communicator":
         """With an all-gather that is there already: `gather` turns the bytes of this rank into those of all ranks."""
         calls = _table(table)
+        _look_in(kernel_folder, platform)
         made = _arlab.from_gather(platform, device, blocks, sms, slot_bytes, timeout_s, rank, world_size, gather)
         return cls(made, platform, calls)
 
@@ -346,8 +362,10 @@ class Group:
         slot_bytes: int = 0,
         timeout_s: float = 10,
         table: str | os.PathLike[str] | None = None,
+        kernel_folder: str | os.PathLike[str] | None = None,
     ):
         self._calls = _Calls(_table(table))
+        _look_in(kernel_folder, platform)
         try:
             numbers = [operator.index(device) for device in devices]
         except TypeError:

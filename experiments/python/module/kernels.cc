@@ -164,8 +164,18 @@ std::vector<std::string> platforms() {
   return names;
 }
 
+std::string name_of_usual_platform() { return std::string(usual_platform().name()); }
+
 std::string compiler(const std::string& platform) {
   return value_of(value_of(find_platform(platform))->compiler());
+}
+
+void add_kernel_folder(const std::string& platform, const std::string& folder) {
+  const Status added = value_of(find_platform(platform))->add_kernel_folder(folder);
+  if (!added.ok()) {
+    require(
+        Status::error(fmt::format("kernel_folder: platform {}: {}", platform, added.message())));
+  }
 }
 
 // ---------------------------------------------------------------- communicators
@@ -433,7 +443,9 @@ void define_kernels(nb::module_& module) {
              nb::arg("lengths"), nb::arg("runs"), nb::arg("seed"), nb::arg("in_place"),
              nb::arg("codec"), nb::arg("claim"));
   module.def("platforms", platforms);
+  module.def("usual_platform", name_of_usual_platform);
   module.def("compiler", compiler);
+  module.def("add_kernel_folder", add_kernel_folder);
   module.def("kernel_codecs", codecs);
   module.def("encode", encode);
   module.def("decode", decode);

@@ -41,7 +41,7 @@ class Options:
     sum           how sums are made, an arlab.Sum or its text
     table         what calls take for which no codec and no algorithm is named; as arlab.Communicator has it
     timeout_s     how long a rank waits for another, inside a collective and until it comes [the process group's timeout]
-    blocks, sms, slot_bytes    as arlab.Communicator has them
+    blocks, sms, slot_bytes, kernel_folder    as arlab.Communicator has them
     """
 
     codec: str | None = None
@@ -53,13 +53,14 @@ class Options:
     blocks: int = 0
     sms: int = 0
     slot_bytes: int = 0
+    kernel_folder: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         for name in (self.codec, self.gather_codec):
             takes(name, None)
 
     def of_communicator(self) -> dict[str, Any]:
-        names = ("table", "blocks", "sms", "slot_bytes")
+        names = ("table", "blocks", "sms", "slot_bytes", "kernel_folder")
         return {each.name: value for each in fields(self) if each.name in names and (value := getattr(self, each.name))}
 
 

@@ -1,0 +1,151 @@
+// Compiled kernels: what the cache has, and those of GPUs that are not here.
+
+#include <algorithm>
+#include <set>
+
+#include "experiments/lab/conform.h"
+#include "experiments/lab/model_run.h"
+#include "experiments/lab/questions.h"
+#include "kernels/compile/cache.h"
+#include "reference/codecs/registry.h"
+#include "reference/collectives/algorithm.h"
+
+namespace arlab::lab {
+namespace {
+
+template <class T>
+T value_of(kernels::Result<T> result) {
+  if (!result.ok()) fail("{}", result.status().message());
+  return std::move(result).value();
+}
+
+// ---------------------------------------------------------------- the cache
+
+struct NothingAsked {};
+std::vector<BoundField> fields(NothingAsked&) { return {}; }
+
+Result list_kernels(const NothingAsked&) {
+  const kernels::KernelCache& cache = *value_of(kernels::KernelCache::of_process());
+  Result report{"arlab.kernels.list/1", {}, "kernels"};
+  report.rows.columns = words_in("kernel architecture compiler bytes unused_s file");
+  report.shown = words_in("kernel architecture compiler bytes unused_s");
+  std::uint64_t bytes = 0;
+  for (const kernels::CachedKernel& kernel : value_of(cache.list())) {
+    report.rows.rows.push_back({kernel.kernel, kernel.architecture, kernel.compiler, kernel.bytes,
+                                kernel.seconds_unused, kernel.file.string()});
+    bytes += kernel.bytes;
+  }
+  report.figures = {{"folder", cache.folder().string()},
+                    {"compiled_kernels", report.rows.rows.size()},
+                    {"compiled_bytes", bytes}};
+  return report;
+}
+
+Result clear_kernels(const NothingAsked&) {
+  kernels::KernelCache& cache = *value_of(kernels::KernelCache::of_process());
+  Result report{"arlab.kernels.clear/1"};
+  report.figures = {{"folder", cache.folder().string()},
+                    {"removed", value_of(cache.clear()), "compiled kernels"}};
+  return report;
+}
+
+// ---------------------------------------------------------------- kernels of GPUs that are not here
+
+struct BuildRequest {
+  std::vector<std::string> codecs;
+  std::vector<std::string> dtypes = {"bf16"};
+  std::vector<std::string> ranks = {"2", "3", "4", "5", "6", "7", "8"};
+  std::vector<std::string> architectures;
+  std::vector<std::string> algorithms;
+  std::optional<std::uint32_t> jobs;
+  std::string out;
+
+  /// Named ones must have kernels, and take a dtype that is named.
+  std::vector<std::string> codecs_on(const kernels::Platform& on,
+                                     const std::vector<DType>& types) const {
+    std::vector<std::string> named = codecs;
+    const bool all = named == std::vector<std::string>{"all"};
+    if (all) named = listed_codecs();
+    const auto takes_one = [&](const std::string& name) {
+      return std::ranges::any_of(types, [&](DType type) { return find_codec(name)->takes(type); });
+    };
+    std::vector<std::string> chosen;
+    for (const std::string& name : named) {
+      const std::string codec = find_codec(name)->name();
+      if (on.has_codec(codec) && takes_one(codec)) {
+        chosen.push_back(codec);
+      } else if (!all) {
+        fail("codec {} {}", name,
+             on.has_codec(codec) ? "takes none of these --dtype" : "has no kernels");
+      }
+    }
+    return chosen;
+  }
+
+  kernels::AheadRequest request(const kernels::Platform& on) const {
+    kernels::AheadRequest request{.folder = out, .jobs = jobs.value_or(0)};
+    const std::set<std::string> once(architectures.begin(), architectures.end());
+    request.architectures = {once.begin(), once.end()};
+    for (const std::string& dtype : dtypes) request.dtypes.push_back(parse_dtype(dtype));
+    for (const std::string& count : ranks) {
+      const Rank world_size = parse_ranks(count);
+      if (world_size < 2 || world_size > 8) fail("--ranks {}: allowed are 2 to 8", count);
+      request.ranks.push_back(static_cast<int>(world_size));
+    }
+    request.codecs = codecs_on(on, request.dtypes);
+    for (const std::string& name : algorithms)
+      request.algorithms.push_back(find_algorithm(name).name);
+    if (algorithms.empty()) {
+      for (const Algorithm& known : all_algorithms()) request.algorithms.push_back(known.name);
+    }
+    return request;
+  }
+
+  Result answer() const {
+    for (const std::string& architecture : architectures) {
+      if (!architecture.starts_with("gfx")) continue;
+      fail("--arch {}: kernels of AMD GPUs are built with the program (-DARLAB_ROCM=ON)",
+           architecture);
+    }
+    const kernels::Platform& on = *value_of(kernels::find_platform("cuda"));
+    const kernels::CompiledAhead made = value_of(on.compile_ahead(request(on), compile_progress()));
+    Result report{"arlab.kernels.build/1"};
+    report.figures = {{"folder", made.folder.string()},
+                      {"kernels", made.kernels, "of all architectures"},
+                      {"compiled", made.compiled, "the others were there"}};
+    return report;
+  }
+};
+
+std::vector<BoundField> fields(BuildRequest& r) {
+  return {
+      field("codec", &r.codecs, "Codecs, separated by commas; or all").required(),
+      field("dtype", &r.dtypes, "bf16, fp16 or fp32, separated by commas", "bf16"),
+      field("ranks", &r.ranks, "World sizes, separated by commas", "2 to 8, each"),
+      field("arch", &r.architectures,
+            "GPU architectures, separated by commas: sm_90 (H100), sm_100 (B200), ...")
+          .required(),
+      field("algorithm", &r.algorithms, "Algorithms, separated by commas", "all that have kernels"),
+      field("jobs", &r.jobs, "Kernels that are compiled at once", "as many as there are cores")
+          .from(1, 1024),
+      field("out", &r.out, "Folder that other machines get, for their --kernel-folder",
+            "the cache")};
+}
+
+}  // namespace
+
+Question kernels_list_question() {
+  return question<NothingAsked>(
+      "kernels list", "The compiled kernels in the cache, the latest used first", list_kernels);
+}
+Question kernels_build_question() {
+  return question<BuildRequest>("kernels build",
+                                "Compile kernels ahead, for GPUs that need not be here",
+                                &BuildRequest::answer);
+}
+Question kernels_clear_question() {
+  return question<NothingAsked>("kernels clear", "Remove all compiled kernels from the cache",
+                                clear_kernels);
+}
+
+}  // namespace arlab::lab

@@ -343,19 +343,37 @@ struct LogFmt : LogFmtParameters {
     const LogValues values(range);
     const Places places = places_of(format, values);
     Codes8 codes;
-#pragma unroll 1
+    std::uint32_t unsure = 0;
+#pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      const float element = element_at(x, i);
-      const float place = places.of(element);
+      const float place = places.of(x.value[i]);
       const float rounded = Places::rounded(place);
       const std::uint32_t nearest = float_bits(rounded) & 0xFFFF;
-      std::uint32_t code = nearest < format.sign_bit() ? nearest : format.sign_bit() - 1;
-      if (code != 0 && element < 0) code |= format.sign_bit();
+      const std::uint32_t code = nearest < format.sign_bit() ? nearest : format.sign_bit() - 1;
       // For 0 the distance is a NaN.
       const bool is_sure = places.exist && !(Places::distance(place, rounded) > places.sure);
-      codes.set(i, is_sure ? code : format.quantize(element, values));
+      if (is_sure) codes.set(i, signed_code(format, code, x.value[i]));
+      unsure |= (is_sure ? 0u : 1u) << i;
+    }
+#pragma unroll 1
+    for (std::size_t i = 0; unsure >> i != 0; ++i) {
+      if ((unsure >> i & 1) == 0) continue;
+      codes.set(i, quantize_unsure(format, places, element_at(x, i), values));
     }
     return codes;
+  }
+  ARLAB_DEVICE static std::uint32_t signed_code(LogCodes format, std::uint32_t code, float x) {
+    return code != 0 && x < 0 ? code | format.sign_bit() : code;
+  }
+  /// A place that is known by less than a quarter of a step says between which two values the element is: these decide.
+  ARLAB_DEVICE static std::uint32_t quantize_unsure(LogCodes format, const Places& places, float x,
+                                                    const LogValues& values) {
+    const std::uint32_t below = float_bits(Places::rounded(places.of(x) - 0.5f)) & 0xFFFF;
+    const bool is_between = below >= 1 && below + 1 < format.sign_bit();
+    if (!places.exist || !(places.sure > 0.25f) || !is_between) return format.quantize(x, values);
+    const float magnitude = magnitude_of(x);
+    const bool is_below = magnitude - values[below] < values[below + 1] - magnitude;
+    return signed_code(format, is_below ? below : below + 1, x);
   }
   ARLAB_DEVICE_RARE static Pack8<Element> decode_rare(unsigned bits, Encoded e) {
     const LogValues values(e.range);

@@ -624,10 +624,17 @@ std::string PreparedCall::explanation() const {
     kernels += two_pass.measures(kernel) ? 2 : 1;
     has_two_codecs = has_two_codecs || kernel.codec == CodecRole::inner;
   }
-  return fmt::format("program in {}; {} kernels",
-                     has_two_codecs ? "kernels of one codec each"
-                                    : "two passes: the codec measures what it encodes",
-                     kernels);
+  if (has_two_codecs)
+    return fmt::format("program in kernels of one codec each; {} kernels", kernels);
+  const std::size_t group = two_pass_block(two_pass.codecs.front());
+  const bool has_unusual_groups = group != 0 && group != kWholeMessage && kTile % group != 0;
+  return fmt::format(
+      "program in two passes: the codec measures what it encodes{}; {} kernels",
+      has_unusual_groups
+          ? fmt::format(", in groups of {} elements, which do not divide a tile of {}", group,
+                        kTile)
+          : "",
+      kernels);
 }
 
 namespace {

@@ -122,9 +122,10 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
   ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position) const {
     if constexpr (kHasPackedArithmetic<Element> && TunedFormat<Format>) {
       const Pack8<Element> x = pairs(e);
-      if (!any_non_finite(x)) return x;
+      return any_non_finite(x) ? from_floats<Element>(values(e)) : x;
+    } else {
+      return from_floats<Element>(decode_scaled<Format>(*this, e));
     }
-    return from_floats<Element>(values(e));
   }
   /// For sums, which are checked in the end.
   ARLAB_DEVICE Pack8<Element> decode_unchecked(const Encoded& e) const

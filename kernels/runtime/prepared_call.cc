@@ -664,7 +664,7 @@ Result<std::vector<WantedKernel>> PreparedCall::kernels() const {
 }
 #else
 Status PreparedCall::load() const {
-  if (std::holds_alternative<Tuned>(kernels_)) return {};  // one kernel, which nothing is behind
+  if (std::holds_alternative<Tuned>(kernels_) && !is_counted_) return {};  // one kernel
   const LoadsKernels loads;
   return launch_all_kinds();
 }

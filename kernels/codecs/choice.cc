@@ -93,15 +93,18 @@ std::optional<CodecChoice> choose(const Codec& codec) {
 
 }  // namespace
 
+Result<CodecChoice> choose_codec(const CodecPtr& codec) {
+  if (const std::optional<CodecChoice> choice = choose(*codec)) return *choice;
+  if (FormatChoice kernels = kernels_on_host(codec)) return CodecChoice(std::move(kernels));
+  return Status::error(fmt::format("codec {} has no kernels", codec->name()));
+}
+
 Result<CodecChoice> choose_codec(const std::string& name) {
   try {
-    const CodecPtr codec = find_codec(name);
-    if (const std::optional<CodecChoice> choice = choose(*codec)) return *choice;
-    if (FormatChoice kernels = kernels_on_host(codec)) return CodecChoice(std::move(kernels));
+    return choose_codec(find_codec(name));
   } catch (const InvalidInput& error) {
     return Status::error(error.what());
   }
-  return Status::error(fmt::format("codec {} has no kernels", name));
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -64,6 +64,7 @@ inline const FormatKernels* format_kernels(const CodecChoice& choice) {
 }
 
 /// The device code of a codec of the reference.
+Result<CodecChoice> choose_codec(const CodecPtr& codec);
 Result<CodecChoice> choose_codec(const std::string& name);
 
 template <class F>

@@ -133,8 +133,8 @@ void require_sum(const CollectiveRequest& request, const Codecs& codecs) {
 }
 
 /// Whether sums of more than two values differ from those in the payload's dtype.
-bool has_fp32_sums(const CollectiveRequest& request) {
-  return request.sum.add == Accumulate::fp32 && request.dtype != DType::fp32;
+bool has_fp32_sums(const Sum& sum, DType dtype) {
+  return sum.add == Accumulate::fp32 && dtype != DType::fp32;
 }
 
 /// One rank does what the schedule has for the other.
@@ -180,10 +180,18 @@ Schedule schedule_of(const CollectiveRequest& request, const Codecs& codecs, int
   return schedule;
 }
 
-bool is_default(const Schedule& schedule) {
-  return schedule == make_schedule(schedule.algorithm, {.world_size = schedule.world_size,
-                                                        .elements = schedule.elements,
-                                                        .alignment = schedule.alignment});
+/// Whether the schedule is what its algorithm writes without options.
+bool is_default(const CollectiveRequest& request, const Schedule& schedule) {
+  if (request.schedule) {
+    return schedule == make_schedule(schedule.algorithm, {.world_size = schedule.world_size,
+                                                          .elements = schedule.elements,
+                                                          .alignment = schedule.alignment});
+  }
+  const std::vector<Field>& options = find_algorithm(request.algorithm).options;
+  return request.root == 0 && std::ranges::all_of(options, [&](const Field& option) {
+           return !request.options.has(option.name) ||
+                  request.options.get(option.name) == option.otherwise;
+         });
 }
 
 KernelCall facts_of(const Schedule& schedule, const Codec& codec, const CollectiveRequest& request,
@@ -205,11 +213,11 @@ KernelCall facts_of(const Schedule& schedule, const Codec& codec, const Collecti
   return facts;
 }
 
-ProgramCall program_call(const CollectiveRequest& request, const Lowered& lowered,
+ProgramCall program_call(const CollectiveRequest& request, DType dtype, const Lowered& lowered,
                          const TeamResources& resources) {
   ProgramCall call{};
   call.seed = request.seed;
-  call.fp32_sums = has_fp32_sums(request);
+  call.fp32_sums = has_fp32_sums(request.sum, dtype);
   call.team = resources.team;
   call.program = lowered.programs[static_cast<std::size_t>(resources.team.rank)];
   call.aligned = true;
@@ -244,76 +252,6 @@ std::size_t longest_chunk(const std::vector<Chunk>& chunks) {
   }
   return longest;
 }
-
-bool is_aligned(const void* input, const void* output) {
-  return reinterpret_cast<std::uintptr_t>(input) % 16 == 0 &&
-         reinterpret_cast<std::uintptr_t>(output) % 16 == 0;
-}
-
-}  // namespace
-
-Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request,
-                                                const Schedule& schedule, const KernelRule& rule,
-                                                const KernelCall& facts, const Tuning& tuning,
-                                                const CodecChoice& choice,
-                                                const TeamResources& resources) {
-  const CodecPtr codec = find_codec(request.codec);
-  Call call{};
-  call.team = resources.team;
-  for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
-    call.chunk[i] = {schedule.chunks[i].begin, schedule.chunks[i].end};
-  }
-  call.chunk_tiles = static_cast<unsigned>(facts.tiles);
-  call.fp32_sums = has_fp32_sums(request) && facts.ranks > 2;  // else all are of two values
-  call.tile_bytes = static_cast<unsigned>(facts.tile_bytes);
-  call.seed = request.seed;
-  ARLAB_ASSIGN_OR_RETURN(
-      const std::size_t per_slot,
-      wires_in_a_slot(*codec, resources,
-                      facts.tile_bytes * static_cast<unsigned>(rule.tiles_of_each),
-                      rule.tiles_of_each == 1 ? "a tile" : "two tiles"));
-  const Cut work = cut(facts.tiles, per_slot, facts.blocks, tuning, facts.tile_bytes);
-  call.tiles_per_slot = work.tiles_per_slot;
-  call.blocks = work.blocks;
-  call.rounds = work.rounds;
-  return Tuned{&rule, launch_of(rule), choice, call};
-}
-
-Result<PreparedCall::OnePass> PreparedCall::one_pass(const CollectiveRequest& request,
-                                                     const Schedule& schedule,
-                                                     const CodecChoice& choice,
-                                                     const Tuning& tuning,
-                                                     const TeamResources& resources) {
-  const CodecPtr codec = find_codec(request.codec);
-  const bool measures = needs_statistics(choice);
-  const unsigned tile_bytes = tile_bytes_of(*codec, request.dtype);
-  ARLAB_ASSIGN_OR_RETURN(const std::size_t wires,
-                         wires_in_a_slot(*codec, resources, tile_bytes, "a tile"));
-  ARLAB_ASSIGN_OR_RETURN(const std::vector<Lowered> programs,
-                         lower(schedule, measures ? Passes::two : Passes::one, wires));
-  OnePass result{choice, {}};
-  for (const Lowered& lowered : programs) {
-    ProgramCall call = program_call(request, lowered, resources);
-    call.tile_bytes = tile_bytes;
-    const Cut work = cut(ceil_divide(longest_chunk(lowered.chunks), kTile),
-                         wires / static_cast<std::size_t>(lowered.wires),
-                         most_blocks_of(resources, tuning.resident_blocks), tuning, tile_bytes);
-    call.blocks = work.blocks;
-    call.tiles_per_slot = work.tiles_per_slot;
-    call.rounds = work.rounds;
-    for (const int phase : lowered.encoding_phases)
-      call.encoding_phases |= std::uint64_t{1} << phase;
-    if (measures && (most_messages(lowered.programs) > kMaxMessages ||
-                     (!lowered.kernels_are_whole && call.rounds > 1))) {
-      return OnePass{choice, {}};
-    }
-    result.calls.push_back(call);
-    result.in_place = result.in_place && lowered.in_place;
-  }
-  return result;
-}
-
-namespace {
 
 /// How a kernel of a codec takes the chunks of a program through slots.
 struct LaunchGeometry {
@@ -380,61 +318,235 @@ Result<std::size_t> groups_at_once(const CodecChoice& choice, const Codec& codec
   return groups_of_message(choice, longest) > fit ? fit * two_pass_block(choice) : longest;
 }
 
-}  // namespace
+bool are_aligned(const Tensors& tensors) {
+  return reinterpret_cast<std::uintptr_t>(tensors.input) % 16 == 0 &&
+         reinterpret_cast<std::uintptr_t>(tensors.output) % 16 == 0;
+}
 
-Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& request,
-                                                     const Schedule& schedule, const Codecs& codecs,
-                                                     std::vector<CodecChoice> choices,
-                                                     const TeamResources& resources) {
-  const std::size_t longest = longest_chunk(schedule.chunks);
-  TwoPass result{std::move(choices), {}, longest};
-  // Messages of many groups are worked through in parts whose measurements fit.
-  for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
-    const CodecChoice& choice = result.codecs[static_cast<unsigned>(role)];
-    if (!needs_statistics(choice)) continue;
-    ARLAB_ASSIGN_OR_RETURN(const std::size_t fit,
-                           groups_at_once(choice, codecs.of(role), longest, resources));
-    result.part_elements = std::min(result.part_elements, fit);
+template <class KernelCall>
+KernelCall on_tensors(KernelCall call, const Tensors& tensors, bool aligned) {
+  call.input = tensors.input;
+  call.output = tensors.output;
+  call.aligned = aligned && are_aligned(tensors);
+  return call;
+}
+
+using RunProgram = std::function<hipError_t(const ProgramCall&, hipStream_t)>;
+Launch program_launch(const ProgramCall& call, RunProgram run) {
+  return [call, run = std::move(run)](const Tensors& tensors, hipStream_t stream) {
+    return run(on_tensors(call, tensors, call.aligned), stream);
+  };
+}
+/// From `tensor` to `tensor`; null: the call's output.
+Launch in_place(void* tensor, Launch launch) {
+  return [tensor, launch = std::move(launch)](const Tensors& tensors, hipStream_t stream) {
+    void* const both = tensor == nullptr ? tensors.output : tensor;
+    return launch({both, both}, stream);
+  };
+}
+
+/// Programs that one kernel runs each: of a codec that encodes tile by tile, or whose messages the kernel measures.
+struct Programs {
+  std::vector<ProgramCall> calls;  ///< none: the kernel cannot measure what the schedule encodes
+  bool in_place = true;
+};
+
+/// A program's kernel of one codec, with what measures the messages that its first phase encodes.
+struct TwoPassKernel {
+  ProgramCall call;
+  CodecRole codec = CodecRole::outer;
+  StatisticsPass statistics_pass = {};
+  std::vector<bool> of_input = {};  ///< what is measured; else of the output
+};
+
+/// The part of each chunk that begins `begin` elements behind its start.
+template <std::size_t kCount>
+void take_part(ElementRange (&chunks)[kCount], std::size_t begin, std::size_t elements) {
+  for (ElementRange& chunk : chunks) {
+    chunk = {std::min(chunk.begin + begin, chunk.end),
+             std::min(chunk.begin + begin + elements, chunk.end)};
   }
-  if (codecs.differ() && result.part_elements < longest) {
-    result.part_elements -= result.part_elements % codecs.alignment();
-    if (result.part_elements == 0) {
-      return Status::error(
-          fmt::format("codecs {} and {} cannot be measured in parts of chunks of {} elements",
-                      codecs.outer().name(), codecs.inner().name(), longest));
+}
+
+/// Puts the launches of a call together.
+class Preparation {
+ public:
+  Preparation(const CollectiveRequest& request, const Schedule& schedule, const Codecs& codecs,
+              std::vector<CodecChoice> choices, const TeamResources& resources)
+      : request_(request), schedule_(schedule), codecs_(codecs), resources_(resources) {
+    result_.codecs = std::move(choices);
+  }
+
+  Result<CallLaunches> launches() {
+    ARLAB_RETURN_IF_ERROR(add_all());
+    return std::move(result_);
+  }
+
+ private:
+  const CodecChoice& choice(CodecRole role) const {
+    return result_.codecs[static_cast<unsigned>(role)];
+  }
+
+  Status add_all() {
+    for (const CodecChoice& each : result_.codecs) {
+      const FormatKernels* format = format_kernels(each);
+      const SumsOfCodes* sums = format == nullptr ? nullptr : format->sums_of_codes();
+      if (sums != nullptr && adds(schedule_.collective)) {
+        return add_sums_of_codes(sums, format->tuning());
+      }
     }
+    const CodecChoice& codec = choice(CodecRole::outer);
+    const bool measures = needs_statistics(codec);
+    // All blocks of a kernel that measures must be on the device at once, as with sentinels.
+    if (codecs_.differ() || (measures && !resources_.team.layout.sentinels)) return add_two_pass();
+    const CodecTraits traits = traits_of(codec, request_.dtype);
+    const KernelCall facts = facts_of(schedule_, codecs_.outer(), request_, traits, resources_);
+    const KernelRule* rule = find_kernel_rule(schedule_.algorithm, facts);
+    if (rule != nullptr && is_default(request_, schedule_)) {
+      return add_tuned(*rule, facts, traits.tuning);
+    }
+    if (!measures) return add_programs(traits.tuning, launch_program, "no kernel of its own");
+    if (const auto tuning = measured_tuning(codec, request_.dtype)) {
+      ARLAB_RETURN_IF_ERROR(
+          add_programs(*tuning, launch_measured_program, "its kernel measures what it encodes"));
+    }
+    return result_.launches.empty() ? add_two_pass() : Status();
   }
-  const std::size_t elements = std::min(longest, result.part_elements);
-  std::vector<LaunchGeometry> geometries;
-  std::size_t most_wires = SIZE_MAX;
-  for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
-    ARLAB_ASSIGN_OR_RETURN(geometries.emplace_back(),
-                           geometry_of(result.codecs[static_cast<unsigned>(role)], codecs.of(role),
-                                       request, elements, resources));
-    most_wires = std::min(most_wires, geometries.back().most_units);
+
+  Status add_tuned(const KernelRule& rule, const KernelCall& facts, const Tuning& tuning) {
+    Call call{};
+    call.team = resources_.team;
+    for (std::size_t i = 0; i < schedule_.chunks.size(); ++i) {
+      call.chunk[i] = {schedule_.chunks[i].begin, schedule_.chunks[i].end};
+    }
+    call.chunk_tiles = static_cast<unsigned>(facts.tiles);
+    // Else all are of two values.
+    call.fp32_sums = has_fp32_sums(request_.sum, request_.dtype) && facts.ranks > 2;
+    call.tile_bytes = static_cast<unsigned>(facts.tile_bytes);
+    call.seed = request_.seed;
+    ARLAB_ASSIGN_OR_RETURN(
+        const std::size_t per_slot,
+        wires_in_a_slot(codecs_.outer(), resources_,
+                        facts.tile_bytes * static_cast<unsigned>(rule.tiles_of_each),
+                        rule.tiles_of_each == 1 ? "a tile" : "two tiles"));
+    const Cut work = cut(facts.tiles, per_slot, facts.blocks, tuning, facts.tile_bytes);
+    call.tiles_per_slot = work.tiles_per_slot;
+    call.blocks = work.blocks;
+    call.rounds = work.rounds;
+    result_.explanation = fmt::format("{}: {} ({})", rule.kernel, rule.when, rule.measured_in);
+    result_.launches.push_back(
+        [call, launch = launch_of(rule), codec = choice(CodecRole::outer), dtype = request_.dtype](
+            const Tensors& tensors, hipStream_t stream) {
+          return launch(on_tensors(call, tensors, true), codec, dtype, stream);
+        });
+    return {};
   }
-  ARLAB_ASSIGN_OR_RETURN(const std::vector<Lowered> programs,
-                         lower(schedule, Passes::two, most_wires));
-  for (const Lowered& lowered : programs) {
-    ProgramCall call = program_call(request, lowered, resources);
+
+  Result<Programs> programs(const Schedule& schedule, const Codec& codec, DType dtype,
+                            const Tuning& tuning, Passes passes) const {
+    LaunchGeometry geometry{.tile_bytes = tile_bytes_of(codec, dtype),
+                            .most_blocks = most_blocks_of(resources_, tuning.resident_blocks),
+                            .tuning = tuning};
+    ARLAB_ASSIGN_OR_RETURN(geometry.most_units,
+                           wires_in_a_slot(codec, resources_, geometry.tile_bytes, "a tile"));
+    ARLAB_ASSIGN_OR_RETURN(const std::vector<Lowered> lowered_parts,
+                           lower(schedule, passes, geometry.most_units));
+    Programs result;
+    for (const Lowered& lowered : lowered_parts) {
+      ProgramCall call = program_call(request_, dtype, lowered, resources_);
+      geometry.units = ceil_divide(longest_chunk(lowered.chunks), kTile);
+      geometry.set(call, lowered.wires);
+      for (const int phase : lowered.encoding_phases)
+        call.encoding_phases |= std::uint64_t{1} << phase;
+      if (passes == Passes::two && (most_messages(lowered.programs) > kMaxMessages ||
+                                    (!lowered.kernels_are_whole && call.rounds > 1))) {
+        return Programs();
+      }
+      result.calls.push_back(call);
+      result.in_place = result.in_place && lowered.in_place;
+    }
+    return result;
+  }
+
+  using LaunchProgram = decltype(&launch_program);
+  Status add_programs(const Tuning& tuning, LaunchProgram launch, const char* why) {
+    const CodecChoice& codec = choice(CodecRole::outer);
+    ARLAB_ASSIGN_OR_RETURN(const Programs made,
+                           programs(schedule_, codecs_.outer(), request_.dtype, tuning,
+                                    needs_statistics(codec) ? Passes::two : Passes::one));
+    if (made.calls.empty()) return {};
+    for (const ProgramCall& call : made.calls) {
+      add(call,
+          [launch, codec, dtype = request_.dtype](const ProgramCall& now, hipStream_t stream) {
+            return launch(now, codec, dtype, stream);
+          });
+    }
+    result_.in_place = made.in_place;
+    const Program& program = made.calls.front().program;
+    result_.explanation = fmt::format("program: {}; {} phases, {} steps on this rank", why,
+                                      program.phases, program.steps());
+    return {};
+  }
+  void add(const ProgramCall& call, RunProgram run) {
+    result_.launches.push_back(program_launch(call, std::move(run)));
+  }
+
+  // ---- programs in kernels of one codec each; where it measures what it encodes, with kernels in between that do
+
+  /// Elements of a chunk that are worked through at a time: messages of many groups in parts whose measurements fit.
+  Result<std::size_t> elements_of_a_part(std::size_t longest) const {
+    std::size_t elements = longest;
+    for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
+      if (!needs_statistics(choice(role))) continue;
+      ARLAB_ASSIGN_OR_RETURN(const std::size_t fit,
+                             groups_at_once(choice(role), codecs_.of(role), longest, resources_));
+      elements = std::min(elements, fit);
+    }
+    if (codecs_.differ() && elements < longest) {
+      elements -= elements % codecs_.alignment();
+      if (elements == 0) {
+        return Status::error(
+            fmt::format("codecs {} and {} cannot be measured in parts of chunks of {} elements",
+                        codecs_.outer().name(), codecs_.inner().name(), longest));
+      }
+    }
+    return elements;
+  }
+
+  Status add_two_pass() {
+    const std::size_t longest = longest_chunk(schedule_.chunks);
+    ARLAB_ASSIGN_OR_RETURN(const std::size_t part, elements_of_a_part(longest));
+    std::vector<LaunchGeometry> geometries;
+    std::size_t most_wires = SIZE_MAX;
+    for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
+      ARLAB_ASSIGN_OR_RETURN(geometries.emplace_back(),
+                             geometry_of(choice(role), codecs_.of(role), request_,
+                                         std::min(longest, part), resources_));
+      most_wires = std::min(most_wires, geometries.back().most_units);
+    }
+    ARLAB_ASSIGN_OR_RETURN(const std::vector<Lowered> programs,
+                           lower(schedule_, Passes::two, most_wires));
+    for (const Lowered& lowered : programs) {
+      ARLAB_ASSIGN_OR_RETURN(const std::vector<TwoPassKernel> kernels,
+                             kernels_of(lowered, geometries, std::min(longest, part)));
+      if (&lowered == &programs.front()) result_.explanation = explained(kernels);
+      const std::size_t elements = longest_chunk(lowered.chunks);
+      for (std::size_t begin = 0; begin < elements; begin += part) {
+        for (const TwoPassKernel& kernel : kernels) add_part(kernel, begin, part);
+      }
+      result_.in_place = result_.in_place && lowered.in_place;
+    }
+    return {};
+  }
+
+  Result<std::vector<TwoPassKernel>> kernels_of(const Lowered& lowered,
+                                                const std::vector<LaunchGeometry>& geometries,
+                                                std::size_t elements) const {
+    ProgramCall call = program_call(request_, request_.dtype, lowered, resources_);
     geometries.front().set(call, lowered.wires);
-    if (!lowered.kernels_are_whole && codecs.differ()) {
-      return Status::error(
-          fmt::format("schedule {} has no kernels with two codecs, {} and {}: what is sent in a "
-                      "step must all be of one, and be read before anything else is encoded",
-                      schedule.algorithm, codecs.outer().name(), codecs.inner().name()));
-    }
-    if (!lowered.kernels_are_whole && call.rounds > 1) {
-      const auto fitting =
-          static_cast<std::size_t>(call.blocks) * static_cast<std::size_t>(call.tiles_per_slot);
-      return Status::error(
-          fmt::format("schedule {} passes wires on beside sums that are measured: with codec {}, "
-                      "chunks of up to {} elements can, not of {}",
-                      schedule.algorithm, request.codec, fitting * kTile, elements));
-    }
-    result.in_place = result.in_place && lowered.in_place;
-    call.statistics = resources.statistics;
-    std::vector<TwoPass::Kernel> kernels;
+    ARLAB_RETURN_IF_ERROR(require_whole(lowered, call, elements));
+    call.statistics = resources_.statistics;
+    std::vector<TwoPassKernel> kernels;
     if (call.program.first_send[0] != 0) {  // what has to be stored before it is measured
       call.last_phase = 0;
       kernels.push_back({call});
@@ -446,87 +558,176 @@ Result<PreparedCall::TwoPass> PreparedCall::two_pass(const CollectiveRequest& re
                                                                : call.program.phases - 1;
       const LaunchGeometry& of_codec = geometries[static_cast<unsigned>(lowered.codecs[i])];
       of_codec.set(call, lowered.wires);
-      TwoPass::Kernel kernel{call, lowered.codecs[i]};
-      kernel.statistics_pass.statistics = resources.statistics;
-      kernel.statistics_pass.groups = call.groups;
-      for (int step = call.program.first_send[call.first_phase];
-           of_codec.needs_statistics && step < call.program.first_step[call.first_phase + 1] &&
-           call.program.step[step].encodes;
-           ++step) {
-        const Operand operand = call.program.operand[call.program.step[step].first_operand];
-        const bool is_input = operand.source() == Operand::input;
-        if (kernel.statistics_pass.messages == kMaxMessages) {
-          return Status::error(
-              fmt::format("schedule {} encodes more than {} chunks at once on rank "
-                          "{}: codec {} measures up to that many",
-                          request.algorithm, kMaxMessages, resources.team.rank,
-                          codecs.of(kernel.codec).name()));
-        }
-        kernel.statistics_pass.message[kernel.statistics_pass.messages++] =
-            call.chunk[is_input ? call.program.step[step].chunk : operand.index()];
-        kernel.of_input.push_back(is_input);
-      }
-      kernels.push_back(std::move(kernel));
+      kernels.push_back({call, lowered.codecs[i]});
+      if (of_codec.needs_statistics) ARLAB_RETURN_IF_ERROR(measure_first_phase(kernels.back()));
     }
-    result.programs.push_back(std::move(kernels));
+    return kernels;
   }
-  return result;
-}
 
-Result<PreparedCall::OfCodes> PreparedCall::of_codes(const CollectiveRequest& request,
-                                                     const Schedule& schedule, const Codecs& codecs,
-                                                     const CodecChoice& choice,
-                                                     const TeamResources& resources) {
-  const SumsOfCodes& kernels = *format_kernels(choice)->sums_of_codes();
-  const SharedIntegers format = kernels.format();
-  const auto ranks = static_cast<std::uint32_t>(resources.team.layout.ranks);
-  if (codecs.differ() || schedule.collective != Collective::all_reduce) {
-    return Status::error(fmt::format(
-        "codec {}: kernels add its codes in all-reduces, and with no other codec in these",
-        request.codec));
-  }
-  if (format.limit(ranks) * static_cast<std::int32_t>(ranks) > format.largest_code()) {
+  Status require_whole(const Lowered& lowered, const ProgramCall& call,
+                       std::size_t elements) const {
+    if (lowered.kernels_are_whole) return {};
+    if (codecs_.differ()) {
+      return Status::error(
+          fmt::format("schedule {} has no kernels with two codecs, {} and {}: what is sent in a "
+                      "step must all be of one, and be read before anything else is encoded",
+                      schedule_.algorithm, codecs_.outer().name(), codecs_.inner().name()));
+    }
+    if (call.rounds == 1) return {};
+    const auto fitting =
+        static_cast<std::size_t>(call.blocks) * static_cast<std::size_t>(call.tiles_per_slot);
     return Status::error(
-        fmt::format("codec {}: sums of {} ranks may be beyond its largest code, {}", request.codec,
+        fmt::format("schedule {} passes wires on beside sums that are measured: with codec {}, "
+                    "chunks of up to {} elements can, not of {}",
+                    schedule_.algorithm, request_.codec, fitting * kTile, elements));
+  }
+
+  Status measure_first_phase(TwoPassKernel& kernel) const {
+    const ProgramCall& call = kernel.call;
+    StatisticsPass& pass = kernel.statistics_pass;
+    pass.statistics = resources_.statistics;
+    pass.groups = call.groups;
+    for (int step = call.program.first_send[call.first_phase];
+         step < call.program.first_step[call.first_phase + 1] && call.program.step[step].encodes;
+         ++step) {
+      if (pass.messages == kMaxMessages) {
+        return Status::error(fmt::format(
+            "schedule {} encodes more than {} chunks at once on rank {}: codec {} measures up to "
+            "that many",
+            request_.algorithm, kMaxMessages, resources_.team.rank,
+            codecs_.of(kernel.codec).name()));
+      }
+      const Operand operand = call.program.operand[call.program.step[step].first_operand];
+      const bool is_input = operand.source() == Operand::input;
+      pass.message[pass.messages++] =
+          call.chunk[is_input ? call.program.step[step].chunk : operand.index()];
+      kernel.of_input.push_back(is_input);
+    }
+    return {};
+  }
+
+  void add_part(TwoPassKernel kernel, std::size_t begin, std::size_t elements) {
+    const CodecChoice& codec = choice(kernel.codec);
+    take_part(kernel.call.chunk, begin, elements);
+    if (needs_statistics(codec)) {
+      take_part(kernel.statistics_pass.message, begin, elements);
+      result_.launches.push_back(
+          [pass = kernel.statistics_pass, of_input = kernel.of_input, codec,
+           dtype = request_.dtype](const Tensors& tensors, hipStream_t stream) {
+            StatisticsPass now = pass;
+            for (std::size_t i = 0; i < of_input.size(); ++i) {
+              now.tensor[i] = of_input[i] ? tensors.input : tensors.output;
+            }
+            return launch_statistics(now, codec, dtype, stream);
+          });
+    }
+    add(kernel.call, [codec, dtype = request_.dtype](const ProgramCall& now, hipStream_t stream) {
+      return launch_program(now, codec, dtype, stream);
+    });
+  }
+
+  std::string explained(const std::vector<TwoPassKernel>& kernels) const {
+    std::size_t launches = kernels.size();
+    bool has_two_codecs = false;
+    for (const TwoPassKernel& kernel : kernels) {
+      if (needs_statistics(choice(kernel.codec))) ++launches;
+      has_two_codecs = has_two_codecs || kernel.codec == CodecRole::inner;
+    }
+    if (has_two_codecs)
+      return fmt::format("program in kernels of one codec each; {} kernels", launches);
+    const std::size_t group = two_pass_block(choice(CodecRole::outer));
+    const bool has_unusual_groups = group != 0 && group != kWholeMessage && kTile % group != 0;
+    return fmt::format(
+        "program in two passes: the codec measures what it encodes{}; {} kernels",
+        has_unusual_groups
+            ? fmt::format(", in groups of {} elements, which do not divide a tile of {}", group,
+                          kTile)
+            : "",
+        launches);
+  }
+
+  // ---- an all-reduce whose sums are sums of codes (codecs/shared_scale.h); all programs work in place
+
+  Status require_sums_of_codes(const SharedIntegers& format) const {
+    const auto ranks = static_cast<std::uint32_t>(resources_.team.layout.ranks);
+    if (codecs_.differ() || schedule_.collective != Collective::all_reduce) {
+      return Status::error(fmt::format(
+          "codec {}: kernels add its codes in all-reduces, and with no other codec in these",
+          request_.codec));
+    }
+    if (format.limit(ranks) * static_cast<std::int32_t>(ranks) <= format.largest_code()) return {};
+    return Status::error(
+        fmt::format("codec {}: sums of {} ranks may be beyond its largest code, {}", request_.codec,
                     ranks, format.largest_code()));
   }
-  const std::optional<Schedule> agreement = agreement_of(schedule, codecs);
-  const std::size_t numbers = agreement ? agreement->elements : 0;
-  const std::size_t most = resources.options.two_pass_groups * sizeof(Statistics) / sizeof(float);
-  if (numbers > most) {
-    return Status::error(fmt::format("{} two-pass groups are too few: codec {} takes {}",
-                                     resources.options.two_pass_groups, request.codec,
-                                     ceil_divide(numbers, sizeof(Statistics) / sizeof(float))));
+
+  /// Of the numbers by which ranks agree on scales, where they do.
+  Result<Programs> programs_of(const std::optional<Schedule>& agreement,
+                               const Tuning& tuning) const {
+    if (!agreement) return Programs();
+    const std::size_t most =
+        resources_.options.two_pass_groups * sizeof(Statistics) / sizeof(float);
+    if (agreement->elements > most) {
+      return Status::error(fmt::format(
+          "{} two-pass groups are too few: codec {} takes {}", resources_.options.two_pass_groups,
+          request_.codec, ceil_divide(agreement->elements, sizeof(Statistics) / sizeof(float))));
+    }
+    return programs(*agreement, *find_codec(name_of(DType::fp32)), DType::fp32, tuning,
+                    Passes::one);
   }
-  OfCodes result{choice,
-                 {},
-                 {},
-                 {},
-                 request.elements,
-                 reinterpret_cast<float*>(resources.statistics),
-                 static_cast<int>(ranks)};
-  ARLAB_ASSIGN_OR_RETURN(OnePass sums, one_pass(request, schedule, choice,
-                                                format_kernels(choice)->tuning(), resources));
-  result.sums = std::move(sums.calls);
-  bool in_place = sums.in_place;
-  if (agreement) {
-    CollectiveRequest of_numbers = request;
-    of_numbers.codec = name_of(DType::fp32);
-    of_numbers.dtype = DType::fp32;
-    ARLAB_ASSIGN_OR_RETURN(OnePass programs, one_pass(of_numbers, *agreement, choice,
-                                                      kernels.tuning_of_agreement(), resources));
-    result.algorithm = agreement->algorithm;
-    result.agreement = std::move(programs.calls);
-    in_place = in_place && programs.in_place;
+
+  Status add_sums_of_codes(const SumsOfCodes* kernels, const Tuning& tuning) {
+    ARLAB_RETURN_IF_ERROR(require_sums_of_codes(kernels->format()));
+    const std::optional<Schedule> agreement = agreement_of(schedule_, codecs_);
+    ARLAB_ASSIGN_OR_RETURN(const Programs agreed,
+                           programs_of(agreement, kernels->tuning_of_agreement()));
+    ARLAB_ASSIGN_OR_RETURN(const Programs sums, programs(schedule_, codecs_.outer(), request_.dtype,
+                                                         tuning, Passes::one));
+    if (!sums.in_place || !agreed.in_place) {
+      return Status::error(fmt::format(
+          "codec {}: its codes are added where the output will be, and schedule {} reads its input "
+          "again after it has stored there",
+          request_.codec, schedule_.algorithm));
+    }
+    auto* const largest = reinterpret_cast<float*>(resources_.statistics);  // of every group
+    const DType dtype = request_.dtype;
+    const std::size_t elements = request_.elements;
+    const int ranks = resources_.team.layout.ranks;
+    const auto add_launch = [&](Launch launch) { result_.launches.push_back(std::move(launch)); };
+    add_launch([=](const Tensors& tensors, hipStream_t stream) {
+      return kernels->measure(dtype, tensors.input, elements, largest, stream);
+    });
+    for (const ProgramCall& call : agreed.calls) {
+      add_launch(in_place(largest, program_launch(call, [=](const auto& now, hipStream_t stream) {
+                            return kernels->agree(now, stream);
+                          })));
+    }
+    add_launch([=](const Tensors& tensors, hipStream_t stream) {
+      return kernels->encode_tensor(dtype, tensors.input, elements, largest, ranks, tensors.output,
+                                    stream);
+    });
+    for (const ProgramCall& call : sums.calls) {
+      add_launch(in_place(nullptr, program_launch(call, [=](const auto& now, hipStream_t stream) {
+                            return kernels->add(now, dtype, stream);
+                          })));
+    }
+    add_launch([=](const Tensors& tensors, hipStream_t stream) {
+      return kernels->decode_tensor(dtype, tensors.output, elements, largest, ranks, stream);
+    });
+    result_.explanation = fmt::format(
+        "programs of codes: ranks agree on scales by {}, then codes are added; {} kernels",
+        agreement ? agreement->algorithm : "", result_.launches.size());
+    return {};
   }
-  if (!in_place) {
-    return Status::error(fmt::format(
-        "codec {}: its codes are added where the output will be, and schedule {} reads its input "
-        "again after it has stored there",
-        request.codec, schedule.algorithm));
-  }
-  return result;
-}
+
+  const CollectiveRequest& request_;
+  const Schedule& schedule_;
+  const Codecs& codecs_;
+  const TeamResources& resources_;
+  CallLaunches result_;
+};
+
+}  // namespace
 
 Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const CollectiveRequest& asked,
                                                                   const TeamResources& of_team) {
@@ -543,43 +744,18 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
     }
     TeamResources resources = of_team;
     resources.team.call = describe(request, schedule);
+    std::vector<CodecChoice> choices;
+    for (const CodecPtr& each : {codec, inner}) {
+      ARLAB_ASSIGN_OR_RETURN(choices.emplace_back(), choose_codec(each));
+    }
+    ARLAB_ASSIGN_OR_RETURN(
+        CallLaunches launches,
+        Preparation(request, schedule, codecs, std::move(choices), resources).launches());
     const auto draws = [](const Codec& each) {  // shared scales need a context but no call number
       return each.info().uses_context && !each.info().shares_scales;
     };
-    std::shared_ptr<PreparedCall> call(
-        new PreparedCall(request.dtype, draws(*codec) || draws(*inner), resources.team.call.hash));
-    const auto keep = [&](auto kernels) -> Result<std::shared_ptr<const PreparedCall>> {
-      if (!kernels.ok()) return kernels.status();
-      call->kernels_ = std::move(kernels.value());
-      return std::shared_ptr<const PreparedCall>(std::move(call));
-    };
-    std::vector<CodecChoice> choices;
-    for (const Codec* each : {codec.get(), inner.get()}) {
-      ARLAB_ASSIGN_OR_RETURN(choices.emplace_back(), choose_codec(each->name()));
-    }
-    const CodecChoice& choice = choices.front();
-    for (const CodecChoice& each : choices) {
-      const FormatKernels* format = format_kernels(each);
-      if (format != nullptr && format->sums_of_codes() != nullptr && adds(schedule.collective)) {
-        return keep(of_codes(request, schedule, codecs, each, resources));
-      }
-    }
-    const bool measures = needs_statistics(choice);
-    // All blocks of a kernel that measures must be on the device at once, as with sentinels.
-    if (!codecs.differ() && (!measures || resources.team.layout.sentinels)) {
-      const CodecTraits traits = traits_of(choice, request.dtype);
-      const KernelCall facts = facts_of(schedule, *codec, request, traits, resources);
-      const KernelRule* rule = find_kernel_rule(schedule.algorithm, facts);
-      if (rule != nullptr && is_default(schedule)) {
-        return keep(tuned(request, schedule, *rule, facts, traits.tuning, choice, resources));
-      }
-      if (!measures) return keep(one_pass(request, schedule, choice, traits.tuning, resources));
-      if (const auto tuning = measured_tuning(choice, request.dtype)) {
-        Result<OnePass> programs = one_pass(request, schedule, choice, *tuning, resources);
-        if (!programs.ok() || !programs.value().calls.empty()) return keep(std::move(programs));
-      }
-    }
-    return keep(two_pass(request, schedule, codecs, std::move(choices), resources));
+    return std::shared_ptr<const PreparedCall>(new PreparedCall(
+        std::move(launches), draws(*codec) || draws(*inner), resources.team.call.hash));
   } catch (const RaisedByCaller&) {
     throw;
   } catch (const InvalidInput& error) {
@@ -588,10 +764,7 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
 }
 
 std::string PreparedCall::failure() const {
-  std::span<const CodecChoice> codecs;
-  if (const auto* programs = std::get_if<OnePass>(&kernels_)) codecs = {&programs->codec, 1};
-  if (const auto* two_pass = std::get_if<TwoPass>(&kernels_)) codecs = two_pass->codecs;
-  for (const CodecChoice& codec : codecs) {
+  for (const CodecChoice& codec : launches_.codecs) {
     const FormatKernels* kernels = format_kernels(codec);
     if (std::string failure = kernels == nullptr ? "" : kernels->failure(); !failure.empty()) {
       return failure;
@@ -599,56 +772,6 @@ std::string PreparedCall::failure() const {
   }
   return {};
 }
-
-std::string PreparedCall::explanation() const {
-  if (const auto* tuned = std::get_if<Tuned>(&kernels_)) {
-    return fmt::format("{}: {} ({})", tuned->rule->kernel, tuned->rule->when,
-                       tuned->rule->measured_in);
-  }
-  if (const auto* programs = std::get_if<OnePass>(&kernels_)) {
-    return fmt::format("program: {}; {} phases, {} steps on this rank",
-                       needs_statistics(programs->codec) ? "its kernel measures what it encodes"
-                                                         : "no kernel of its own",
-                       programs->calls.front().program.phases,
-                       programs->calls.front().program.steps());
-  }
-  if (const auto* of_codes = std::get_if<OfCodes>(&kernels_)) {
-    return fmt::format(
-        "programs of codes: ranks agree on scales by {}, then codes are added; {} kernels",
-        of_codes->algorithm, 3 + of_codes->agreement.size() + of_codes->sums.size());
-  }
-  const auto& two_pass = std::get<TwoPass>(kernels_);
-  std::size_t kernels = 0;
-  bool has_two_codecs = false;
-  for (const TwoPass::Kernel& kernel : two_pass.programs.front()) {
-    kernels += two_pass.measures(kernel) ? 2 : 1;
-    has_two_codecs = has_two_codecs || kernel.codec == CodecRole::inner;
-  }
-  if (has_two_codecs)
-    return fmt::format("program in kernels of one codec each; {} kernels", kernels);
-  const std::size_t group = two_pass_block(two_pass.codecs.front());
-  const bool has_unusual_groups = group != 0 && group != kWholeMessage && kTile % group != 0;
-  return fmt::format(
-      "program in two passes: the codec measures what it encodes{}; {} kernels",
-      has_unusual_groups
-          ? fmt::format(", in groups of {} elements, which do not divide a tile of {}", group,
-                        kTile)
-          : "",
-      kernels);
-}
-
-namespace {
-
-/// The part of each chunk that begins `begin` elements behind its start.
-void take_part(const ElementRange* chunks, std::size_t count, std::size_t begin,
-               std::size_t elements, ElementRange* parts) {
-  for (std::size_t i = 0; i < count; ++i) {
-    parts[i] = {std::min(chunks[i].begin + begin, chunks[i].end),
-                std::min(chunks[i].begin + begin + elements, chunks[i].end)};
-  }
-}
-
-}  // namespace
 
 Status PreparedCall::launch_all_kinds() const {
   char tensors[2] = {};
@@ -664,89 +787,20 @@ Result<std::vector<WantedKernel>> PreparedCall::kernels() const {
 }
 #else
 Status PreparedCall::load() const {
-  if (std::holds_alternative<Tuned>(kernels_) && !is_counted_) return {};  // one kernel
+  if (launches_.launches.size() == 1 && !is_counted_) return {};
   const LoadsKernels loads;
   return launch_all_kinds();
 }
 #endif
 
-Status PreparedCall::launch_of_codes(const OfCodes& of, const void* input, void* output,
-                                     hipStream_t stream) const {
-  const SumsOfCodes& kernels = *format_kernels(of.codec)->sums_of_codes();
-  ARLAB_RETURN_IF_ERROR(started(kernels.measure(dtype_, input, of.elements, of.largest, stream)));
-  for (ProgramCall call : of.agreement) {
-    call.input = call.output = of.largest;
-    ARLAB_RETURN_IF_ERROR(started(kernels.agree(call, stream)));
-  }
-  ARLAB_RETURN_IF_ERROR(started(
-      kernels.encode_tensor(dtype_, input, of.elements, of.largest, of.ranks, output, stream)));
-  for (ProgramCall call : of.sums) {
-    call.input = call.output = output;
-    call.aligned = call.aligned && is_aligned(output, output);
-    ARLAB_RETURN_IF_ERROR(started(kernels.add(call, dtype_, stream)));
-  }
-  return started(kernels.decode_tensor(dtype_, output, of.elements, of.largest, of.ranks, stream));
-}
-
 Status PreparedCall::launch(const void* input, void* output, hipStream_t stream) const {
-  const auto* programs = std::get_if<OnePass>(&kernels_);
-  const auto* two_pass = std::get_if<TwoPass>(&kernels_);
-  const bool in_place =
-      (programs == nullptr || programs->in_place) && (two_pass == nullptr || two_pass->in_place);
-  if (input == output && !in_place) {
+  if (input == output && !launches_.in_place) {
     return Status::error(
         "this schedule reads its input again after it has stored there: the output must be another "
         "tensor");
   }
-  if (const auto* of_codes = std::get_if<OfCodes>(&kernels_)) {
-    return launch_of_codes(*of_codes, input, output, stream);
-  }
-  if (const auto* tuned = std::get_if<Tuned>(&kernels_)) {
-    Call call = tuned->call;
-    call.input = input;
-    call.output = output;
-    call.aligned = is_aligned(input, output);
-    return started(tuned->launch(call, tuned->codec, dtype_, stream));
-  }
-  if (programs != nullptr) {
-    for (ProgramCall call : programs->calls) {
-      call.input = input;
-      call.output = output;
-      call.aligned = call.aligned && is_aligned(input, output);
-      const auto launch =
-          needs_statistics(programs->codec) ? launch_measured_program : launch_program;
-      ARLAB_RETURN_IF_ERROR(started(launch(call, programs->codec, dtype_, stream)));
-    }
-    return {};
-  }
-  for (const std::vector<TwoPass::Kernel>& program : two_pass->programs) {
-    std::size_t longest = 0;
-    for (const ElementRange& chunk : program.front().call.chunk) {
-      longest = std::max(longest, chunk.size());
-    }
-    for (std::size_t begin = 0; begin < longest; begin += two_pass->part_elements) {
-      for (const TwoPass::Kernel& kernel : program) {
-        ProgramCall call = kernel.call;
-        call.input = input;
-        call.output = output;
-        take_part(kernel.call.chunk, kMaxChunks, begin, two_pass->part_elements, call.chunk);
-        Status status;
-        const CodecChoice& codec = two_pass->codecs[static_cast<unsigned>(kernel.codec)];
-        if (needs_statistics(codec)) {
-          StatisticsPass statistics_pass = kernel.statistics_pass;
-          take_part(kernel.statistics_pass.message, kMaxMessages, begin, two_pass->part_elements,
-                    statistics_pass.message);
-          for (std::size_t i = 0; i < kernel.of_input.size(); ++i) {
-            statistics_pass.tensor[i] = kernel.of_input[i] ? input : output;
-          }
-          status = started(launch_statistics(statistics_pass, codec, dtype_, stream));
-        } else {
-          call.aligned = call.aligned && is_aligned(input, output);
-        }
-        if (status.ok()) status = started(launch_program(call, codec, dtype_, stream));
-        if (!status.ok()) return status;
-      }
-    }
+  for (const Launch& launch : launches_.launches) {
+    ARLAB_RETURN_IF_ERROR(started(launch({input, output}, stream)));
   }
   return {};
 }

@@ -1,9 +1,10 @@
 // A collective that has been checked, cut and given its kernels: once for all calls like it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include "kernels/runtime/collective_request.h"
@@ -27,14 +28,29 @@ struct TeamResources {
   Statistics* statistics = nullptr;  ///< options.two_pass_groups of them
 };
 
+/// Tensors of a call.
+struct Tensors {
+  const void* input;
+  void* output;
+};
+/// Starts a kernel of a call.
+using Launch = std::function<hipError_t(const Tensors& tensors, hipStream_t stream)>;
+
+/// What a call launches, one after the other.
+struct CallLaunches {
+  std::vector<Launch> launches;
+  std::vector<CodecChoice> codecs;  ///< by role; their kernels are used by the launches
+  std::string explanation;          ///< the kernel that was chosen, and why, in a line
+  bool in_place = true;             ///< the output may be the input
+};
+
 class PreparedCall {
  public:
   /// The error says what is wrong with the request, or what has no kernels.
   static Result<std::shared_ptr<const PreparedCall>> prepare(const CollectiveRequest& request,
                                                              const TeamResources& resources);
 
-  /// The kernel that was chosen, and why, in a line.
-  std::string explanation() const;
+  const std::string& explanation() const { return launches_.explanation; }
 
   /// Whether a codec has random numbers, so that the call is to be counted (launch_count_call()).
   bool is_counted() const { return is_counted_; }
@@ -58,71 +74,15 @@ class PreparedCall {
   Status launch(const void* input, void* output, hipStream_t stream) const;
 
  private:
-  /// A kernel that was written for an algorithm.
-  struct Tuned {
-    const KernelRule* rule;
-    LaunchCollective launch;
-    CodecChoice codec;
-    Call call;
-  };
-  /// Programs that one kernel runs each: of a codec that encodes tile by tile, or whose messages the kernel measures.
-  struct OnePass {
-    CodecChoice codec;
-    std::vector<ProgramCall> calls;
-    bool in_place = true;  ///< the output may be the input
-  };
-  /// Programs in kernels of one codec each; where it measures what it encodes, with kernels in
-  /// between that do.
-  struct TwoPass {
-    struct Kernel {
-      ProgramCall call;
-      CodecRole codec = CodecRole::outer;
-      StatisticsPass statistics_pass = {};  ///< of what its first phase encodes
-      std::vector<bool> of_input = {};      ///< what is measured; else of the output
-    };
-    std::vector<CodecChoice> codecs;            ///< by role
-    std::vector<std::vector<Kernel>> programs;  ///< kernels of each
-    std::size_t part_elements;                  ///< of a chunk that are worked through at a time
-    bool in_place = true;
+  PreparedCall(CallLaunches launches, bool is_counted, std::uint64_t hash)
+      : launches_(std::move(launches)), is_counted_(is_counted), hash_(hash) {}
 
-    bool measures(const Kernel& kernel) const {
-      return needs_statistics(codecs[static_cast<unsigned>(kernel.codec)]);
-    }
-  };
-
-  /// An all-reduce whose sums are sums of codes (codecs/shared_scale.h). All programs work in place.
-  struct OfCodes {
-    CodecChoice codec;
-    std::string algorithm;               ///< by which ranks agree on scales
-    std::vector<ProgramCall> agreement;  ///< programs of it
-    std::vector<ProgramCall> sums;       ///< programs of the all-reduce
-    std::size_t elements;
-    float* largest;  ///< of every group
-    int ranks;
-  };
-
-  PreparedCall(DType dtype, bool is_counted, std::uint64_t hash)
-      : dtype_(dtype), is_counted_(is_counted), hash_(hash) {}
-
-  static Result<Tuned> tuned(const CollectiveRequest&, const Schedule&, const KernelRule&,
-                             const KernelCall&, const Tuning&, const CodecChoice&,
-                             const TeamResources&);
-  /// Without calls: these kernels cannot measure what the schedule encodes.
-  static Result<OnePass> one_pass(const CollectiveRequest&, const Schedule&, const CodecChoice&,
-                                  const Tuning&, const TeamResources&);
-  static Result<TwoPass> two_pass(const CollectiveRequest&, const Schedule&, const Codecs&,
-                                  std::vector<CodecChoice>, const TeamResources&);
-
-  static Result<OfCodes> of_codes(const CollectiveRequest&, const Schedule&, const Codecs&,
-                                  const CodecChoice&, const TeamResources&);
   /// As launch() and launch_count_call(), of no tensors: for what a launch does to kernels besides.
   Status launch_all_kinds() const;
-  Status launch_of_codes(const OfCodes&, const void* input, void* output, hipStream_t stream) const;
 
-  DType dtype_;
+  CallLaunches launches_;
   bool is_counted_;
   std::uint64_t hash_;
-  std::variant<Tuned, OnePass, TwoPass, OfCodes> kernels_;
 };
 
 }  // namespace ARLAB_PLATFORM

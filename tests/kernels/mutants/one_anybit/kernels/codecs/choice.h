@@ -25,7 +25,8 @@ inline const FormatKernels* format_kernels(const CodecChoice& choice) {
   return choice.kernels.get();
 }
 
-inline Result<CodecChoice> choose_codec(const std::string& name) {
+inline Result<CodecChoice> choose_codec(const CodecPtr& codec) {
+  const std::string& name = codec->name();
   if (name == "int8-g128-sr") return CodecChoice();
   if (name == "int4-g32-stoch") return CodecChoice{nullptr, {}, true};
   if (const auto codebook = Codebook<64>::parse(name)) return CodecChoice{nullptr, codebook};

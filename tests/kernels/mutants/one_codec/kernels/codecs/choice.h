@@ -19,7 +19,8 @@ enum class CodecChoice { plain, q4, groups, message };
 inline const FormatKernels* format_kernels(CodecChoice) { return nullptr; }
 inline bool needs_statistics(CodecChoice choice) { return choice >= CodecChoice::groups; }
 
-inline Result<CodecChoice> choose_codec(const std::string& name) {
+inline Result<CodecChoice> choose_codec(const CodecPtr& codec) {
+  const std::string& name = codec->name();
   if (name == "fp16") return CodecChoice::plain;
   if (name == "qr-q4") return CodecChoice::q4;
   return name == "int8-gtensor" ? CodecChoice::message : CodecChoice::groups;

@@ -127,7 +127,8 @@ std::vector<BoundField> fields(BuildRequest& r) {
       field("dtype", &r.dtypes, "bf16, fp16 or fp32, separated by commas", "bf16"),
       field("ranks", &r.ranks, "World sizes, separated by commas", "2 to 8, each"),
       field("arch", &r.architectures,
-            "GPU architectures, separated by commas: sm_90 (H100), sm_100 (B200), gfx942 (MI300), ...")
+            "GPU architectures, separated by commas: sm_90 (H100), sm_100 (B200), gfx942 (MI300), "
+            "...")
           .required(),
       field("algorithm", &r.algorithms, "Algorithms, separated by commas", "all that have kernels"),
       field("jobs", &r.jobs, "Kernels that are compiled at once", "as many as there are cores")

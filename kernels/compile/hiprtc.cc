@@ -12,7 +12,7 @@
 #include "kernels/compile/compiler.h"
 #include "kernels/compile/runtime_compiler.h"
 #include "kernels/platform/shared_library.h"
-#include "reference/error.h"
+#include "reference/tensors/file.h"
 
 namespace arlab::kernels {
 namespace {
@@ -100,8 +100,9 @@ class Hiprtc final : public Compiler {
         architectures_.empty() ||
         std::find(architectures_.begin(), architectures_.end(), base) != architectures_.end();
     if (is_known && compiles(architecture)) return {};
-    return Status::error(fmt::format("architecture {}: {} ({}) does not compile for it, newer ones may",
-                                     printable(architecture), version(), file()));
+    return Status::error(
+        fmt::format("architecture {}: {} ({}) does not compile for it, newer ones may",
+                    printable(architecture), version(), file()));
   }
 
   Result<CodeObject> compile(const Unit& unit) const override {

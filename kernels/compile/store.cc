@@ -50,9 +50,15 @@ Result<const Compiler*> KernelStore::compiler() { return hiprtc(); }
 
 // All is inlined, as hipcc has it: a call passes its arguments by way of scratch memory.
 const std::vector<std::string>& KernelStore::options() {
-  static const auto& options = *new std::vector<std::string>{
-      "-std=c++20", "-O3", "-ffp-contract=off", "-mllvm", "-amdgpu-early-inline-all=true", "-mllvm",
-      "-amdgpu-function-calls=false", "-DARLAB_PLATFORM=rocm", "-DARLAB_COMPILES_ON_DEMAND"};
+  static const auto& options = *new std::vector<std::string>{"-std=c++20",
+                                                             "-O3",
+                                                             "-ffp-contract=off",
+                                                             "-mllvm",
+                                                             "-amdgpu-early-inline-all=true",
+                                                             "-mllvm",
+                                                             "-amdgpu-function-calls=false",
+                                                             "-DARLAB_PLATFORM=rocm",
+                                                             "-DARLAB_COMPILES_ON_DEMAND"};
   return options;
 }
 #else

@@ -98,14 +98,6 @@ inline constexpr bool kHasSentinels = true;
 inline constexpr std::size_t kSharedBytes = 227 << 10;  // of a multiprocessor of sm_90
 #endif
 
-/// Whether kernels know formats of microscaling as constants: where that is measured to be faster, and where these kernels are
-/// tested.
-#if defined(__HIP_PLATFORM_AMD__)
-inline constexpr bool kFixesFormats = false;
-#else
-inline constexpr bool kFixesFormats = true;
-#endif
-
 /// How often a word is looked at before whatever else ends a wait is.
 #if defined(__HIP_PLATFORM_HOST__)
 inline constexpr int kPollsInARow = 1;  // others run when this one gives way

@@ -19,7 +19,8 @@ Result<CompiledAhead> Platform::compile_ahead(const AheadRequest&, const Compile
 }
 
 Status Platform::add_kernel_folder(const std::filesystem::path&) const {
-  return Status::error("its kernels are in the program; a folder of compiled ones is for cuda and rocm");
+  return Status::error(
+      "its kernels are in the program; a folder of compiled ones is for cuda and rocm");
 }
 
 std::vector<int> Platform::devices_of_group(int ranks) const {
@@ -34,7 +35,8 @@ const std::vector<const Platform*>& built_platforms() {
 #ifdef ARLAB_HAS_HOST
       &host::device_platform(),
 #endif
-      &cuda::device_platform(), &rocm::device_platform(),
+      &cuda::device_platform(),
+      &rocm::device_platform(),
   };
   return platforms;
 }

@@ -45,10 +45,6 @@ class PreparedCall {
 #if defined(ARLAB_KERNELS_ON_DEMAND)
   /// Those of launch() and of launch_count_call(). All must be loaded before any of them waits for other ranks.
   Result<std::vector<WantedKernel>> kernels() const;
-#else
-  /// Loads the kernels of launch() and of launch_count_call() onto the current device. Kernels that follow others in a call must
-  /// be there before these wait for other ranks.
-  Status load() const;
 #endif
 
   /// The same on all ranks that make the same call.
@@ -115,8 +111,6 @@ class PreparedCall {
 
   static Result<OfCodes> of_codes(const CollectiveRequest&, const Schedule&, const Codecs&,
                                   const CodecChoice&, const TeamResources&);
-  /// As launch() and launch_count_call(), of no tensors: for what a launch does to kernels besides.
-  Status launch_all_kinds() const;
   Status launch_of_codes(const OfCodes&, const void* input, void* output, hipStream_t stream) const;
 
   DType dtype_;

@@ -31,7 +31,11 @@ class CompiledForAmd : public testing::Test {
   const Compiler* compiler_ = nullptr;
 };
 
-bool is_code(const char* bytes) { return std::string_view(bytes, 4) == "\x7F" "ELF"; }
+bool is_code(const char* bytes) {
+  return std::string_view(bytes, 4) ==
+         "\x7F"
+         "ELF";
+}
 
 // A codec of each family, and forms that differ most.
 const Sample kSamples[] = {{"bf16", DType::bf16, "one_shot_lamport/2"},
@@ -56,8 +60,8 @@ TEST_F(CompiledForAmd, ASampleOfKernels) {
   std::mutex mutex;
   parallel_for(std::size(kSamples), 0, [&](unsigned, std::size_t i) {
     const WantedKernel kernel = kernel_of(kSamples[i]);
-    const Result<CodeObject> code =
-        compiler_->compile({kernel.name, kernel.unit, embedded_headers(), kArchitecture, KernelStore::options()});
+    const Result<CodeObject> code = compiler_->compile(
+        {kernel.name, kernel.unit, embedded_headers(), kArchitecture, KernelStore::options()});
     const std::scoped_lock lock(mutex);
     EXPECT_TRUE(code.ok()) << kernel.name << ": " << (code.ok() ? "" : code.status().message());
     if (code.ok()) EXPECT_TRUE(is_code(code.value().bytes.data())) << kernel.name;

@@ -13,7 +13,8 @@
 namespace {
 
 constexpr int kDevices = 3;
-constexpr std::array<const char*, kDevices> kArchitectures = {"gfx90a:sramecc+:xnack-", "gfx908", ""};
+constexpr std::array<const char*, kDevices> kArchitectures = {"gfx90a:sramecc+:xnack-", "gfx908",
+                                                              ""};
 
 FakeHip fake;
 hipStream_t captured = nullptr;
@@ -95,9 +96,9 @@ FAKE(hipModuleLoadData, (hipModule_t * module, const void* image),
      (fake.image = static_cast<const char*>(image), fake.make(module)))
 FAKE(hipModuleGetFunction, (hipFunction_t * function, hipModule_t, const char*),
      fake.make(function))
-hipError_t hipModuleLaunchKernel(hipFunction_t, unsigned x, unsigned y, unsigned z, unsigned threads,
-                                 unsigned, unsigned, unsigned shared_bytes, hipStream_t,
-                                 void** parameters, void** extra) {
+hipError_t hipModuleLaunchKernel(hipFunction_t, unsigned x, unsigned y, unsigned z,
+                                 unsigned threads, unsigned, unsigned, unsigned shared_bytes,
+                                 hipStream_t, void** parameters, void** extra) {
   fake.blocks = {x, y, z};
   fake.threads = threads;
   fake.shared_bytes = shared_bytes;

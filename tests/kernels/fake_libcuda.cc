@@ -183,7 +183,7 @@ Error cuModuleLoadData(Module* module, const void* image) {
 Error cuModuleUnload(Module) { return in_context("cuModuleUnload"); }
 Error cuModuleGetFunction(Function* function, Module, const char* name) {
   return std::string(name).ends_with("kernel") ? make("cuModuleGetFunction", function)
-                                       : static_cast<Error>(500);
+                                               : static_cast<Error>(500);
 }
 Error cuFuncGetAttribute(int* value, FunctionAttribute attribute, Function) {
   *value = 100 + static_cast<int>(attribute);

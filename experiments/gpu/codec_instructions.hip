@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/codecs/choice.h"
+#include "kernels/codecs/device_codecs.h"
 #include "kernels/collectives/batch.h"
 
 /// Kernels of NVIDIA GPUs are compiled with all that is known of a codec.

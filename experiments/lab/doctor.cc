@@ -87,7 +87,8 @@ void look_at_machine(Findings& findings) {
 }
 
 /// What compiles a platform's kernels when they are called for.
-void look_at_compiler(Findings& findings, const kernels::Platform& platform, bool needed) {
+void look_at_compiler(Findings& findings, const kernels::Platform& platform, bool needed,
+                      const std::string& remedy) {
   const auto compiler = platform.compiler();
   if (compiler.ok() && compiler.value().empty()) return;
   findings.add(fmt::format("compiler of platform {}", platform.name()),
@@ -95,10 +96,11 @@ void look_at_compiler(Findings& findings, const kernels::Platform& platform, boo
                : needed      ? "missing"
                              : "not installed",
                one_line(compiler.ok() ? compiler.value() : compiler.status().message()),
-               compiler.ok() ? "" : "pip install nvidia-cuda-nvrtc");
+               compiler.ok() ? "" : remedy);
 }
 
-/// A kind of GPUs: whether the machine has them, and whether this program can use them.
+/// A kind of GPUs: whether the machine has them, and whether this program can use them. The remedy brings a compiler of their
+/// kernels, or the platform itself.
 void look_at_platform(Findings& findings, const std::string& name, const std::string& gpus,
                       const std::vector<std::string>& device_files, const std::string& remedy) {
   const bool present = std::any_of(device_files.begin(), device_files.end(), [](const auto& file) {
@@ -107,14 +109,10 @@ void look_at_platform(Findings& findings, const std::string& name, const std::st
   });
   const auto platform = kernels::find_platform(name);
   if (!platform.ok()) {
-    findings.add("platform " + name, present ? "missing" : "not built",
-                 present
-                     ? fmt::format("this machine has {}, this program no kernels for them", gpus)
-                     : fmt::format("kernels for {}; this machine shows none", gpus),
-                 remedy);
+    findings.add("platform " + name, "not built", "kernels for " + gpus, remedy);
     return;
   }
-  look_at_compiler(findings, *platform.value(), present);
+  look_at_compiler(findings, *platform.value(), present, remedy);
   const auto devices = platform.value()->devices();
   if (!devices.ok()) {
     findings.add("platform " + name, present ? "broken" : "no devices",
@@ -168,7 +166,7 @@ void look_at_tools(Findings& findings) {
   findings.add_program("CMake", "cmake --version", "to build arlab", apt + "cmake");
   findings.add_program("Ninja", "ninja --version", "to build arlab", apt + "ninja-build");
   findings.add_program("clang for AMD GPUs", "clang++-19 --version",
-                       "to build kernels for AMD GPUs", "./test.sh, or ROCm");
+                       "to inspect kernels for AMD GPUs in tests", "./test.sh");
 }
 
 struct DoctorRequest {};
@@ -181,9 +179,9 @@ Result answer(const DoctorRequest& /*request*/) {
                    "./quickstart.sh; of the Python package: pip install . "
                    "-C cmake.define.ARLAB_HOST_PLATFORM=ON");
   look_at_platform(findings, "cuda", "NVIDIA GPUs", {"/dev/nvidiactl", "/dev/dxg"},
-                   "a build of arlab");
+                   "pip install nvidia-cuda-nvrtc");
   look_at_platform(findings, "rocm", "AMD GPUs", {"/dev/kfd"},
-                   "cmake --preset release -DARLAB_ROCM=ON, with ROCm");
+                   "ROCm, or apt-get install libamdhip64-5");
   look_at_tools(findings);
   look_at_python(findings);
   return {"arlab.doctor/1",

@@ -1,6 +1,7 @@
 // Compiled kernels: what the cache has, and those of GPUs that are not here.
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "experiments/lab/conform.h"
@@ -82,10 +83,10 @@ struct BuildRequest {
     return chosen;
   }
 
-  kernels::AheadRequest request(const kernels::Platform& on) const {
+  kernels::AheadRequest request(const kernels::Platform& on,
+                                const std::set<std::string>& for_gpus) const {
     kernels::AheadRequest request{.folder = out, .jobs = jobs.value_or(0)};
-    const std::set<std::string> once(architectures.begin(), architectures.end());
-    request.architectures = {once.begin(), once.end()};
+    request.architectures = {for_gpus.begin(), for_gpus.end()};
     for (const std::string& dtype : dtypes) request.dtypes.push_back(parse_dtype(dtype));
     for (const std::string& count : ranks) {
       const Rank world_size = parse_ranks(count);
@@ -102,13 +103,16 @@ struct BuildRequest {
   }
 
   Result answer() const {
-    for (const std::string& architecture : architectures) {
-      if (!architecture.starts_with("gfx")) continue;
-      fail("--arch {}: kernels of AMD GPUs are built with the program (-DARLAB_ROCM=ON)",
-           architecture);
+    std::map<std::string_view, std::set<std::string>> on_platform;  // each once
+    for (const std::string& name : architectures) {
+      on_platform[name.starts_with("gfx") ? "rocm" : "cuda"].insert(name);
     }
-    const kernels::Platform& on = *value_of(kernels::find_platform("cuda"));
-    const kernels::CompiledAhead made = value_of(on.compile_ahead(request(on), compile_progress()));
+    kernels::CompiledAhead made;
+    for (const auto& [platform, for_gpus] : on_platform) {
+      const kernels::Platform& on = *value_of(kernels::find_platform(platform));
+      const auto part = value_of(on.compile_ahead(request(on, for_gpus), compile_progress()));
+      made = {part.folder, made.kernels + part.kernels, made.compiled + part.compiled};
+    }
     Result report{"arlab.kernels.build/1"};
     report.figures = {{"folder", made.folder.string()},
                       {"kernels", made.kernels, "of all architectures"},
@@ -123,7 +127,8 @@ std::vector<BoundField> fields(BuildRequest& r) {
       field("dtype", &r.dtypes, "bf16, fp16 or fp32, separated by commas", "bf16"),
       field("ranks", &r.ranks, "World sizes, separated by commas", "2 to 8, each"),
       field("arch", &r.architectures,
-            "GPU architectures, separated by commas: sm_90 (H100), sm_100 (B200), ...")
+            "GPU architectures, separated by commas: sm_90 (H100), sm_100 (B200), gfx942 (MI300), "
+            "...")
           .required(),
       field("algorithm", &r.algorithms, "Algorithms, separated by commas", "all that have kernels"),
       field("jobs", &r.jobs, "Kernels that are compiled at once", "as many as there are cores")

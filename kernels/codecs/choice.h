@@ -3,7 +3,6 @@
 
 #include <concepts>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <variant>
 
@@ -67,6 +66,9 @@ inline const FormatKernels* format_kernels(const CodecChoice& choice) {
 Result<CodecChoice> choose_codec(const CodecPtr& codec);
 Result<CodecChoice> choose_codec(const std::string& name);
 
+// Device codecs whose parameters are arguments: what the host reads off types, and what kernels of emulated GPUs have but for
+// those of platform/host/instances.h. Of real GPUs, kernels have constants (compile/codec_text.h).
+
 template <class F>
 void with_choice(PlainChoice, DType dtype, F&& f) {
   if (dtype == DType::fp16) f(Plain<Fp16>(), Fp16());
@@ -97,48 +99,20 @@ void with_choice(QuickReduceChoice choice, DType dtype, F&& f) {
   }
 }
 
-/// Any-bit formats whose kernels know everything about them, as on GPUs with kernels on demand. Each costs seconds of compiling per
-/// collective and dtype; of other formats, kernels know the kind.
-using FixedAnyBits = std::tuple<FixedAnyBit<8, 7>, FixedAnyBit<5, 7>, FixedAnyBit<4, 5>,
-                                FixedAnyBit<2, 5, Spikes::exact>>;
-
 template <class Element, class Format>
 using AnyBitOfAnyRounding = StochasticAnyBit<Element, Format, Rounding::argument>;
 
-/// Calls f with the format's kernel if it has parameters like these.
-template <class Format, class F>
-bool with_fixed_anybit(const AnyBitParameters& parameters, DType dtype, F&& f) {
-  if (!Format::is(parameters)) return false;
-  if (dtype == DType::fp16) f(AnyBit<Fp16, Format>(), Fp16());
-  if (dtype == DType::bf16) f(AnyBit<Bf16, Format>(), Bf16());
-  return true;
-}
 template <AnyBitKind kKind, class F>
 void with_anybit_of(const AnyBitParameters& parameters, DType dtype, F&& f) {
   using Format = AnyBitOf<kKind>;
   if (dtype == DType::fp16) f(AnyBitOfAnyRounding<Fp16, Format>(parameters), Fp16());
   if (dtype == DType::bf16) f(AnyBitOfAnyRounding<Bf16, Format>(parameters), Bf16());
 }
-/// One that rounds stochastically, whose kernels know its kind and its width, as on GPUs with kernels on demand.
-template <class F>
-bool with_fixed_stochastic_anybit(const AnyBitParameters& parameters, DType dtype, F&& f) {
-  using Format = AnyBitOf<AnyBitKind::plain, 4>;
-  if (!parameters.stochastic || parameters.bits != 4 || kind_of(parameters) != AnyBitKind::plain)
-    return false;
-  if (dtype == DType::fp16) f(StochasticAnyBit<Fp16, Format>(parameters), Fp16());
-  if (dtype == DType::bf16) f(StochasticAnyBit<Bf16, Format>(parameters), Bf16());
-  return true;
-}
 template <class F>
 void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
   if (dtype == DType::fp32) {
     return f(AnyBitOfAnyRounding<Fp32, AnyBitParameters>(parameters), Fp32());
   }
-  if (with_fixed_stochastic_anybit(parameters, dtype, f)) return;
-  const bool is_fixed = [&]<class... Formats>(std::type_identity<std::tuple<Formats...>>) {
-    return (with_fixed_anybit<Formats>(parameters, dtype, f) || ...);
-  }(std::type_identity<FixedAnyBits>());
-  if (is_fixed) return;
   switch (kind_of(parameters)) {
     case AnyBitKind::plain:
       return with_anybit_of<AnyBitKind::plain>(parameters, dtype, f);
@@ -170,38 +144,8 @@ void with_choice(const Fp8Blocks<kGroup>& format, DType dtype, F&& f) {
   if (dtype == DType::fp32) with(Fp32());
 }
 
-template <class Element>
-using ScaledMx = Scaled<Mx, Element>;
-
-/// Microscaling of 16-bit elements: a kernel per element format, but on AMD, where nothing is measured.
-using FixedMinifloats = std::tuple<FixedMinifloat<4, 3>, FixedMinifloat<5, 2>, FixedMinifloat<2, 3>,
-                                   FixedMinifloat<3, 2>, FixedMinifloat<2, 1>>;
-template <class Fixed, class F>
-void with_fixed_mx(const Mx& format, DType dtype, F&& f) {
-  if (format.element().exponent_bits != Fixed::element().exponent_bits ||
-      format.element().mantissa_bits != Fixed::element().mantissa_bits)
-    return;
-  const MxOf<Fixed> fixed = {{}, format.rule};
-  if (dtype == DType::fp16) f(Scaled<MxOf<Fixed>, Fp16>(fixed), Fp16());
-  if (dtype == DType::bf16) f(Scaled<MxOf<Fixed>, Bf16>(fixed), Bf16());
-}
-template <class F>
-void with_choice(const Mx& format, DType dtype, F&& f) {
-  if constexpr (kFixesFormats) {
-    if (dtype == DType::fp32) return f(ScaledMx<Fp32>(format), Fp32());
-    [&]<class... Fixed>(std::type_identity<std::tuple<Fixed...>>) {
-      (with_fixed_mx<Fixed>(format, dtype, f), ...);
-    }(std::type_identity<FixedMinifloats>());
-  } else {
-    with_parameters<ScaledMx>(format, dtype, f);
-  }
-}
-/// Codebooks: of 16 levels in groups of 64, kernels know the width, as on GPUs with kernels on demand.
 template <std::size_t kGroup, class F>
 void with_choice(const Codebook<kGroup>& format, DType dtype, F&& f) {
-  if (kGroup == 64 && format.bits() == 4) {
-    return with_choice(CodebookInMemory<64, 4>(Codebook<64>{format.levels}), dtype, f);
-  }
   with_choice(CodebookInMemory<kGroup, 0>(format), dtype, f);
 }
 template <class F>
@@ -213,17 +157,15 @@ void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {
 template <class F>
 void with_choice(const FormatChoice&, DType, F&&) {}
 
-/// Calls f with the device codec and with the dtype's arithmetic, to launch a kernel. The codec
-/// must take the dtype, and not have kernels of its own (FormatKernels, or those of two_pass.h).
+/// Calls f with the device codec and with the dtype's arithmetic. The codec must take the dtype, and not have kernels of its own
+/// (FormatKernels, or those of two_pass.h).
 template <class F>
-hipError_t with_codec(const CodecChoice& choice, DType dtype, F&& f) {
-  if (format_kernels(choice) != nullptr) return hipErrorInvalidValue;
+void with_codec(const CodecChoice& choice, DType dtype, F&& f) {
   std::visit(
       [&]<class Parameters>(const Parameters& chosen) {
         if constexpr (!NeedsStatistics<Parameters>) with_choice(chosen, dtype, f);
       },
       choice);
-  return hipGetLastError();
 }
 
 /// Calls f with the device codec of one that needs statistics, and with the dtype's arithmetic; of others, not.
@@ -263,14 +205,6 @@ bool with_message_scale(const CodecChoice& choice, DType dtype, F&& f) {
   if (integers->format.symmetric)
     return of_kind(std::integral_constant<AnyBitKind, AnyBitKind::symmetric>());
   return of_kind(std::integral_constant<AnyBitKind, AnyBitKind::plain>());
-}
-
-/// With the device code of a codec that has one, or with that of its scale of the message.
-template <class F>
-hipError_t with_codec_or_message_scale(const CodecChoice& choice, DType dtype, F&& f) {
-  if (!needs_statistics(choice)) return with_codec(choice, dtype, f);
-  (void)with_message_scale(choice, dtype, f);
-  return hipGetLastError();
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -3,14 +3,8 @@
 
 #include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/scaled.h"
+#include "kernels/runtime/start.h"
 #include "reference/codecs/scaled_codec.h"
-
-#if defined(ARLAB_KERNELS_ON_DEMAND)
-#include "kernels/compile/launches_of_codec.h"
-#else
-#include "kernels/codecs/codec_kernels_of.h"
-#include "kernels/schedule/program_kernel.h"
-#endif
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

@@ -20,7 +20,7 @@ struct LogFmtParameters : LogCodes {
 
 template <class Element>
 struct LogFmt : LogFmtParameters {
-  static constexpr bool kWholeTiles = kHasPairs<Element> && kFixesFormats;
+  static constexpr bool kWholeTiles = kHasPairs<Element>;
   static constexpr Tuning kTuning =
       kWholeTiles
           ? Tuning{.resident_blocks = kFastBlocks, .tuned = true, .batch = (kFastBatch + 1) / 2}

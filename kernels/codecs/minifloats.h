@@ -125,9 +125,14 @@ ARLAB_DEVICE Codes8 minifloat_codes(const Minifloat& f, const Float8& x) {
   return codes;
 }
 
-/// Exact; a NaN for a NaN. Of formats of six and eight bits.
+/// Exact; a NaN for a NaN.
 ARLAB_DEVICE Float8 minifloat_values(const Minifloat& f, const Codes8& codes) {
   Float8 x;
+  if (f.mantissa_bits == 1) {
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] = float_of_e2m1(codes[i]);
+    return x;
+  }
   const auto four = [&](std::uint32_t word, std::size_t first) ARLAB_INLINED_LAMBDA {
     if (is_six_bits(f)) word = (word & 0x1F1F1F1Fu) | (word & 0x20202020u) << 2;
 #pragma unroll

@@ -32,18 +32,18 @@ ARLAB_DEVICE float magnitude_of(float value) { return __builtin_fabsf(value); }
 struct Fp16 : Fp16Arithmetic {
   static constexpr std::size_t kWords = 4;  // of eight elements
   ARLAB_DEVICE static float to_float(std::uint32_t bits) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
     return static_cast<float>(__builtin_bit_cast(_Float16, static_cast<std::uint16_t>(bits)));
-#elif defined(__HIP_PLATFORM_NVIDIA__)
+#elif !defined(__HIP_PLATFORM_HOST__)
     return float_of_half(static_cast<std::uint16_t>(bits));
 #else
     return half_to_float(static_cast<std::uint16_t>(bits));
 #endif
   }
   ARLAB_DEVICE static std::uint32_t from_float(float value) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
     const std::uint32_t bits = __builtin_bit_cast(std::uint16_t, static_cast<_Float16>(value));
-#elif defined(__HIP_PLATFORM_NVIDIA__)
+#elif !defined(__HIP_PLATFORM_HOST__)
     const std::uint32_t bits = half_of_float(value);
 #else
     const std::uint32_t bits = half_from_float(value);

@@ -34,12 +34,5 @@ std::size_t codes_of_message(const CodecChoice& codec, std::size_t elements);
 hipError_t launch_statistics(const StatisticsPass& pass, const CodecChoice& codec, DType dtype,
                              hipStream_t stream);
 
-/// As codec_kernels.h.
-hipError_t encode_in_two_passes(const CodecChoice& codec, DType dtype, const void* payload,
-                                std::size_t elements, std::uint8_t* wire, Statistics* statistics,
-                                hipStream_t stream);
-hipError_t decode_two_pass(const CodecChoice& codec, DType dtype, const std::uint8_t* wire,
-                           std::size_t elements, void* payload, bool add, hipStream_t stream);
-
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

@@ -4,7 +4,6 @@
 
 #include "kernels/codecs/choice.h"
 #include "kernels/collectives/call.h"
-#include "kernels/platform/launch.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

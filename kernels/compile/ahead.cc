@@ -1,7 +1,6 @@
 #include "kernels/compile/ahead.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
@@ -106,11 +105,8 @@ KernelSet kernels_of(const AheadRequest& request) {
 Status require_known(std::span<const std::string> architectures) {
   const Result<const Compiler*> compiler = KernelStore::compiler();
   if (!compiler.ok()) return {};
-  const std::vector<std::string> known = compiler.value()->architectures();
   for (const std::string& architecture : architectures) {
-    if (std::ranges::find(known, architecture) != known.end()) continue;
-    return Status::error(fmt::format("architecture {}: {} compiles for {}", printable(architecture),
-                                     compiler.value()->version(), fmt::join(known, ", ")));
+    ARLAB_RETURN_IF_ERROR(compiler.value()->require_compiles(architecture));
   }
   return {};
 }

@@ -114,10 +114,6 @@ CodecText text(const NvFp4Blocks& p, DType) {
 
 }  // namespace
 
-std::string_view element_text(DType dtype) {
-  return dtype == DType::fp16 ? "Fp16" : dtype == DType::bf16 ? "Bf16" : "Fp32";
-}
-
 CodecText text_of(const CodecChoice& codec, DType dtype) {
   return std::visit([&](const auto& chosen) { return text(chosen, dtype); }, codec);
 }

@@ -7,9 +7,6 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// What units call the arithmetic of a dtype.
-std::string_view element_text(DType dtype);
-
 /// Of a codec that needs no statistics, and of one that does in the kernels of two_pass.h.
 CodecText text_of(const CodecChoice& codec, DType dtype);
 

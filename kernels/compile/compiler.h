@@ -47,6 +47,8 @@ class Compiler {
   /// The library that was loaded.
   virtual std::string file() const = 0;
   virtual std::vector<std::string> architectures() const = 0;
+  /// The error names the architecture, and says what would compile for it.
+  virtual Status require_compiles(const std::string& architecture) const = 0;
 
   /// An error is one line: the compiler's first one, with its file and line.
   virtual Result<CodeObject> compile(const Unit& unit) const = 0;

@@ -12,6 +12,7 @@
 #include "kernels/compile/compiler.h"
 #include "kernels/compile/runtime_compiler.h"
 #include "kernels/platform/shared_library.h"
+#include "reference/tensors/file.h"
 
 namespace arlab::kernels {
 namespace {
@@ -92,6 +93,18 @@ class Hiprtc final : public Compiler {
   std::string file() const override { return library_.path(); }
   std::vector<std::string> architectures() const override { return architectures_; }
 
+  /// Asked of the code object manager, then tried once in another process.
+  Status require_compiles(const std::string& architecture) const override {
+    const std::string base = architecture.substr(0, architecture.find(':'));  // without features
+    const bool is_known =
+        architectures_.empty() ||
+        std::find(architectures_.begin(), architectures_.end(), base) != architectures_.end();
+    if (is_known && compiles(architecture)) return {};
+    return Status::error(
+        fmt::format("architecture {}: {} ({}) does not compile for it, newer ones may",
+                    printable(architecture), version(), file()));
+  }
+
   Result<CodeObject> compile(const Unit& unit) const override {
     ARLAB_RETURN_IF_ERROR(require_compiles(unit.architecture));
     Result<CodeObject> compiled = compiler_.compile(unit, {option_of(unit.architecture)});
@@ -102,17 +115,6 @@ class Hiprtc final : public Compiler {
  private:
   static std::string option_of(const std::string& architecture) {
     return "--offload-arch=" + architecture;
-  }
-
-  /// Asked of the code object manager, then tried once in another process.
-  Status require_compiles(const std::string& architecture) const {
-    const std::string base = architecture.substr(0, architecture.find(':'));  // without features
-    const bool is_known =
-        architectures_.empty() ||
-        std::find(architectures_.begin(), architectures_.end(), base) != architectures_.end();
-    if (is_known && compiles(architecture)) return {};
-    return Status::error(fmt::format("{} ({}) compiles no code for {}: a newer ROCm does",
-                                     version(), file(), architecture));
   }
 
   bool compiles(const std::string& architecture) const {

@@ -1,7 +1,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <link.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -79,6 +81,12 @@ class Nvrtc final : public Compiler {
     std::vector<std::string> names;
     for (const int number : numbers) names.push_back(fmt::format("sm_{}", number));
     return names;
+  }
+  Status require_compiles(const std::string& architecture) const override {
+    const std::vector<std::string> known = architectures();
+    if (std::ranges::find(known, architecture) != known.end()) return {};
+    return Status::error(fmt::format("architecture {}: {} compiles for {}", printable(architecture),
+                                     version(), fmt::join(known, ", ")));
   }
 
   Result<CodeObject> compile(const Unit& unit) const override {

@@ -41,6 +41,35 @@ KernelStore& KernelStore::of_process() {
   return store;
 }
 
+#if defined(__HIP_PLATFORM_AMD__)
+namespace {
+std::string driver_text() { return "any driver"; }
+}  // namespace
+
+Result<const Compiler*> KernelStore::compiler() { return hiprtc(); }
+
+// All is inlined, as hipcc has it: a call passes its arguments by way of scratch memory.
+const std::vector<std::string>& KernelStore::options() {
+  static const auto& options = *new std::vector<std::string>{"-std=c++20",
+                                                             "-O3",
+                                                             "-ffp-contract=off",
+                                                             "-mllvm",
+                                                             "-amdgpu-early-inline-all=true",
+                                                             "-mllvm",
+                                                             "-amdgpu-function-calls=false",
+                                                             "-DARLAB_PLATFORM=rocm",
+                                                             "-DARLAB_COMPILES_ON_DEMAND"};
+  return options;
+}
+#else
+namespace {
+std::string driver_text() {
+  const int driver = arlab_driver::driver_version();
+  if (driver == 0) return "any driver";
+  return fmt::format("a driver of CUDA {}.{}", driver / 1000, driver % 1000 / 10);
+}
+}  // namespace
+
 Result<const Compiler*> KernelStore::compiler() { return nvrtc(arlab_driver::driver_version()); }
 
 // -fmad=false: nothing may be fused. -default-device: constexpr functions are for kernels, too.
@@ -50,15 +79,13 @@ const std::vector<std::string>& KernelStore::options() {
       "-diag-suppress=2810", "-DARLAB_PLATFORM=cuda", "-DARLAB_COMPILES_ON_DEMAND"};
   return options;
 }
+#endif
 
 std::string KernelStore::compiler_text() {
   const Result<const Compiler*> found = compiler();
   if (!found.ok()) return found.status().message();
-  const int driver = arlab_driver::driver_version();
-  return fmt::format(
-      "kernels are compiled by {} ({}), for {}", found.value()->version(), found.value()->file(),
-      driver == 0 ? "any driver"
-                  : fmt::format("a driver of CUDA {}.{}", driver / 1000, driver % 1000 / 10));
+  return fmt::format("kernels are compiled by {} ({}), for {}", found.value()->version(),
+                     found.value()->file(), driver_text());
 }
 
 KernelKey KernelStore::key_of(const WantedKernel& kernel, const std::string& architecture) {

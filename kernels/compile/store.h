@@ -89,13 +89,6 @@ class NotesKernels {
   std::vector<WantedKernel> kernels_;
 };
 
-/// A kernel that is launched, but for its codec.
-struct Kernel {
-  const KernelForm& form;
-  std::string_view element = {};
-  int number = 0;
-};
-
 /// Functions that launches of one codec have found, so that the next ones need no text.
 class LoadedKernels {
  public:
@@ -135,8 +128,7 @@ template <class... Arguments>
 hipError_t start(const Kernel& kernel, dim3 blocks, hipStream_t stream,
                  const Arguments&... arguments) {
   static LoadedKernels loaded;
-  return start(
-      kernel, loaded, [] { return CodecText(); }, blocks, stream, arguments...);
+  return start(kernel, loaded, [] { return CodecText(); }, blocks, stream, arguments...);
 }
 
 }  // namespace ARLAB_PLATFORM

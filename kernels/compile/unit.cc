@@ -2,6 +2,10 @@
 
 namespace arlab::kernels {
 
+std::string_view element_text(DType dtype) {
+  return dtype == DType::fp16 ? "Fp16" : dtype == DType::bf16 ? "Bf16" : "Fp32";
+}
+
 std::string unit_text(const KernelForm& form, const CodecText& codec, std::string_view element,
                       int number) {
   std::string text;

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "reference/dtype.h"
+
 namespace arlab::kernels {
 
 /// What units call their kernel.
@@ -14,7 +16,8 @@ inline constexpr const char* kKernelName = "arlab_kernel";
 struct CodecText {
   std::string type;   ///< Element is the dtype's arithmetic
   std::string value;  ///< its initializer; empty: the codec is the kernel's last argument
-  bool has_table = false;  ///< which threads index: the codec stands in memory, and not in registers
+  bool has_table =
+      false;  ///< which threads index: the codec stands in memory, and not in registers
 };
 
 /// A kernel, whatever its codec and dtype.
@@ -27,6 +30,16 @@ struct KernelForm {
   std::string_view blocks = {};
   /// It calls pdl_wait() first, and may be started while the kernel before it still runs.
   bool overlaps_previous = false;
+};
+
+/// What units call the arithmetic of a dtype.
+std::string_view element_text(DType dtype);
+
+/// A kernel that is launched, but for its codec.
+struct Kernel {
+  const KernelForm& form;
+  std::string_view element = {};
+  int number = 0;
 };
 
 /// `element`: what stands for the dtype, Fp16, Bf16 or Fp32; empty where kernels have none, as the codec's type. `number`: what

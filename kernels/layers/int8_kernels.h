@@ -23,9 +23,9 @@ struct Int8Rule {
 
 /// sum + the products of four bytes each, as numbers with sign.
 ARLAB_DEVICE std::int32_t dot_of_bytes(std::uint32_t a, std::uint32_t b, std::int32_t sum) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   return __builtin_amdgcn_sdot4(static_cast<int>(a), static_cast<int>(b), sum, false);
-#elif defined(__HIP_PLATFORM_NVIDIA__)
+#elif !defined(__HIP_PLATFORM_HOST__)
   return __dp4a(static_cast<int>(a), static_cast<int>(b), sum);
 #else
   for (int i = 0; i < 4; ++i) {

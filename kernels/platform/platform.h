@@ -3,9 +3,11 @@
 // the product of bytes in layers/int8_kernels.h, and the sizes of work in runtime/between.hip.
 //
 //   host   __HIP_PLATFORM_HOST__     g++ or clang++, with host/hip/hip_runtime.h
-//   cuda   __HIP_PLATFORM_NVIDIA__   NVRTC, on demand, with cuda/device.h; the host's code g++ or clang++, with
-//                                    cuda/driver/hip/hip_runtime.h
-//   rocm   __HIP_PLATFORM_AMD__      clang -x hip, with ROCm's own headers
+//   cuda   __HIP_PLATFORM_NVIDIA__   NVRTC (__CUDACC__), with cuda/device.h
+//   rocm   __HIP_PLATFORM_AMD__      hipRTC, or clang -x hip (__HIP__), with device_hip.h
+//
+// The host's code of cuda and rocm is compiled by g++ or clang++, with driver/hip/hip_runtime.h of the platform: these parse
+// device code for its types and constants, with device_declarations.h, and run none of it.
 //
 // Numbers: compiled with -ffp-contract=off (NVRTC: -fmad=false), plain float arithmetic rounds once
 // per operation on all three, division included, and keeps subnormals. Half2 operations below round
@@ -22,10 +24,9 @@
 #include "kernels/platform/cuda/device.h"
 #elif defined(__HIP__)
 #include "kernels/platform/device_hip.h"
-#elif defined(__HIP_PLATFORM_NVIDIA__)
-#include "kernels/platform/cuda/driver/device_declarations.h"
-#endif
-#if defined(__HIP_PLATFORM_HOST__)
+#elif !defined(__HIP_PLATFORM_HOST__)
+#include "kernels/platform/device_declarations.h"
+#else
 #include "reference/formats/fp8.h"
 #include "reference/formats/half.h"
 #endif
@@ -48,7 +49,7 @@
 
 /// Between a lambda's parameters and its body. What clang leaves as a call, it passes by way of
 /// scratch memory.
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
 #define ARLAB_INLINED_LAMBDA __attribute__((always_inline))
 #else
 #define ARLAB_INLINED_LAMBDA
@@ -97,14 +98,6 @@ inline constexpr bool kHasSentinels = true;
 inline constexpr std::size_t kSharedBytes = 227 << 10;  // of a multiprocessor of sm_90
 #endif
 
-/// Whether kernels know formats of microscaling as constants: where that is measured to be faster, and where these kernels are
-/// tested.
-#if defined(__HIP_PLATFORM_AMD__)
-inline constexpr bool kFixesFormats = false;
-#else
-inline constexpr bool kFixesFormats = true;
-#endif
-
 /// How often a word is looked at before whatever else ends a wait is.
 #if defined(__HIP_PLATFORM_HOST__)
 inline constexpr int kPollsInARow = 1;  // others run when this one gives way
@@ -112,7 +105,7 @@ inline constexpr int kPollsInARow = 1;  // others run when this one gives way
 inline constexpr int kPollsInARow = 32;
 #endif
 
-#if !defined(__HIP_PLATFORM_NVIDIA__)
+#if defined(__HIP__) || defined(__HIP_PLATFORM_HOST__)
 /// The first act of a kernel that launch_pdl() starts: until the kernel before it on the stream has ended.
 ARLAB_DEVICE void pdl_wait() {}
 /// To be called once the kernel waits for no other rank any more: the next one may take the place
@@ -135,7 +128,7 @@ ARLAB_DEVICE void touch_parameter([[maybe_unused]] const Parameter& parameter) {
 /// threadIdx.x, which compilers do not know to be below kThreads.
 ARLAB_DEVICE unsigned thread_index() {
   const unsigned index = threadIdx.x;
-#if defined(__CUDA_ARCH__) || defined(__HIP_PLATFORM_AMD__)
+#if defined(__CUDA_ARCH__) || defined(__HIP__)
   __builtin_assume(index < kThreads);
 #endif
   return index;
@@ -147,7 +140,7 @@ ARLAB_DEVICE unsigned thread_index() {
 /// difference between global and (slower) flat instructions.
 template <class T>
 ARLAB_DEVICE T* global_pointer(T* pointer) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   // By way of an integer: casts between address spaces and back cancel out.
   return (T*)(__attribute__((address_space(1))) T*)reinterpret_cast<std::uintptr_t>(pointer);
 #else
@@ -159,13 +152,13 @@ struct alignas(16) Uint4 {
   std::uint32_t word[4];
 };
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
 using NativeWords4 = std::uint32_t __attribute__((ext_vector_type(4)));
 #endif
 
 /// `address` must be a multiple of 16.
 ARLAB_DEVICE Uint4 load_128(const void* address) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   return __builtin_bit_cast(Uint4, *static_cast<const NativeWords4*>(address));
 #else
 #if defined(__HIP_PLATFORM_HOST__)
@@ -175,7 +168,7 @@ ARLAB_DEVICE Uint4 load_128(const void* address) {
 #endif
 }
 ARLAB_DEVICE void store_128(void* address, Uint4 words) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   *static_cast<NativeWords4*>(address) = __builtin_bit_cast(NativeWords4, words);
 #else
 #if defined(__HIP_PLATFORM_HOST__)
@@ -187,20 +180,20 @@ ARLAB_DEVICE void store_128(void* address, Uint4 words) {
 
 /// The same, of data that is used once: it takes less room in caches.
 ARLAB_DEVICE Uint4 load_128_once(const void* address) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   return __builtin_bit_cast(Uint4,
                             __builtin_nontemporal_load(static_cast<const NativeWords4*>(address)));
-#elif defined(__HIP_PLATFORM_NVIDIA__)
+#elif !defined(__HIP_PLATFORM_HOST__)
   return __builtin_bit_cast(Uint4, __ldcs(static_cast<const uint4*>(address)));
 #else
   return load_128(address);
 #endif
 }
 ARLAB_DEVICE void store_128_once(void* address, Uint4 words) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   __builtin_nontemporal_store(__builtin_bit_cast(NativeWords4, words),
                               static_cast<NativeWords4*>(address));
-#elif defined(__HIP_PLATFORM_NVIDIA__)
+#elif !defined(__HIP_PLATFORM_HOST__)
   __stcs(static_cast<uint4*>(address), __builtin_bit_cast(uint4, words));
 #else
   store_128(address, words);
@@ -283,7 +276,7 @@ ARLAB_DEVICE void cp_async_wait() {
 // ---------------------------------------------------------------- two 16-bit values in a word
 // Pairs of fp16 are words whose low half is the first element.
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
 using NativeHalf2 = _Float16 __attribute__((ext_vector_type(2)));
 using NativeShort2 = short __attribute__((ext_vector_type(2)));
 using NativeUshort2 = unsigned short __attribute__((ext_vector_type(2)));
@@ -304,7 +297,7 @@ std::uint32_t for_both(std::uint32_t a, std::uint32_t b, Operation operation) {
 }
 #endif
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
 ARLAB_DEVICE std::uint32_t add_half2(std::uint32_t a, std::uint32_t b) {
   return ARLAB_AMD_PAIR(NativeHalf2, a, +, b);
 }
@@ -326,11 +319,11 @@ inline std::uint32_t multiply_half2(std::uint32_t a, std::uint32_t b) {
 
 /// The larger, or smaller, as signed or unsigned 16-bit integers.
 ARLAB_DEVICE std::uint32_t max_s16x2(std::uint32_t a, [[maybe_unused]] std::uint32_t b) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   return ARLAB_AMD_SELECT(NativeShort2, __builtin_elementwise_max, a, b);
 #elif defined(__CUDA_ARCH__)
   return __vmaxs2(a, b);
-#elif defined(__HIP_PLATFORM_NVIDIA__)
+#elif !defined(__HIP_PLATFORM_HOST__)
   return a;  // for the host's compiler: parsed, never run
 #else
   return for_both(a, b, [](std::uint16_t x, std::uint16_t y) {
@@ -339,11 +332,11 @@ ARLAB_DEVICE std::uint32_t max_s16x2(std::uint32_t a, [[maybe_unused]] std::uint
 #endif
 }
 ARLAB_DEVICE std::uint32_t min_s16x2(std::uint32_t a, [[maybe_unused]] std::uint32_t b) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   return ARLAB_AMD_SELECT(NativeShort2, __builtin_elementwise_min, a, b);
 #elif defined(__CUDA_ARCH__)
   return __vmins2(a, b);
-#elif defined(__HIP_PLATFORM_NVIDIA__)
+#elif !defined(__HIP_PLATFORM_HOST__)
   return a;
 #else
   return for_both(a, b, [](std::uint16_t x, std::uint16_t y) {
@@ -352,11 +345,11 @@ ARLAB_DEVICE std::uint32_t min_s16x2(std::uint32_t a, [[maybe_unused]] std::uint
 #endif
 }
 ARLAB_DEVICE std::uint32_t max_u16x2(std::uint32_t a, [[maybe_unused]] std::uint32_t b) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   return ARLAB_AMD_SELECT(NativeUshort2, __builtin_elementwise_max, a, b);
 #elif defined(__CUDA_ARCH__)
   return __vmaxu2(a, b);
-#elif defined(__HIP_PLATFORM_NVIDIA__)
+#elif !defined(__HIP_PLATFORM_HOST__)
   return a;
 #else
   return for_both(a, b, [](std::uint16_t x, std::uint16_t y) { return x > y ? x : y; });
@@ -411,7 +404,7 @@ ARLAB_DEVICE std::uint32_t even_bytes_adjacent(std::uint32_t word) {
 ARLAB_DEVICE std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
 #if defined(__CUDA_ARCH__)
   return __byte_perm(a, b, selector);
-#elif defined(__HIP_PLATFORM_AMD__)
+#elif defined(__HIP__)
   return __builtin_amdgcn_perm(b, a,
                                (selector & 0xF) | (selector & 0xF0) << 4 | (selector & 0xF00) << 8 |
                                    (selector & 0xF000) << 12);
@@ -428,14 +421,14 @@ ARLAB_DEVICE std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::
 
 /// x inside -65504 .. 65504, which leaves out infinities only. Any result for a NaN.
 ARLAB_DEVICE std::uint32_t clamp_finite_half2(std::uint32_t x) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   const NativeHalf2 most = __builtin_bit_cast(NativeHalf2, 0x7BFF7BFFu);
   const NativeHalf2 least = __builtin_bit_cast(NativeHalf2, 0xFBFFFBFFu);
   return __builtin_bit_cast(
       std::uint32_t,
       __builtin_elementwise_min(
           __builtin_elementwise_max(__builtin_bit_cast(NativeHalf2, x), least), most));
-#elif defined(__HIP_PLATFORM_NVIDIA__)
+#elif !defined(__HIP_PLATFORM_HOST__)
   return min_number_half2(max_number_half2(x, 0xFBFFFBFFu), 0x7BFF7BFFu);
 #else
   return for_both(x, x, [](std::uint16_t h, std::uint16_t) {
@@ -449,7 +442,7 @@ ARLAB_DEVICE std::uint32_t clamp_finite_half2(std::uint32_t x) {
 /// fp32 reciprocal within 1 ulp, which GPUs have an instruction for, rounds to the same fp16 (a
 /// test tries all).
 ARLAB_DEVICE std::uint32_t reciprocal_half2(std::uint32_t pair) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   const NativeHalf2 x = __builtin_bit_cast(NativeHalf2, pair);
   const NativeHalf2 reciprocals = {
       static_cast<_Float16>(__builtin_amdgcn_rcpf(static_cast<float>(x[0]))),
@@ -464,7 +457,7 @@ ARLAB_DEVICE std::uint32_t reciprocal_half2(std::uint32_t pair) {
     return result;
   };
   return clamp_finite_half2(half2_of_floats(reciprocal(pair & 0xFFFF), reciprocal(pair >> 16)));
-#elif defined(__HIP_PLATFORM_NVIDIA__)
+#elif !defined(__HIP_PLATFORM_HOST__)
   return pair;
 #else
   return clamp_finite_half2(for_both(pair, pair, [](std::uint16_t x, std::uint16_t) {
@@ -544,7 +537,7 @@ ARLAB_DEVICE float fused_multiply_add(float a, float b, float c) {
 
 /// 1 / x within 1 ulp; infinity for 0. Any result where it, or x, is subnormal.
 ARLAB_DEVICE float approximate_reciprocal(float x) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   return __builtin_amdgcn_rcpf(x);
 #elif defined(__CUDA_ARCH__)
   float result;
@@ -557,7 +550,7 @@ ARLAB_DEVICE float approximate_reciprocal(float x) {
 
 /// log2(x) of a positive normal number to 2^-20 of it or of 1; below every number for 0 and subnormal ones.
 ARLAB_DEVICE float approximate_log2(float x) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   return __builtin_amdgcn_logf(x);
 #elif defined(__CUDA_ARCH__)
   float result;
@@ -570,7 +563,7 @@ ARLAB_DEVICE float approximate_log2(float x) {
 
 /// 2^x, where that is a normal number, to 2^-22 of it.
 ARLAB_DEVICE float approximate_exp2(float x) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   return __builtin_amdgcn_exp2f(x);
 #elif defined(__CUDA_ARCH__)
   float result;
@@ -607,7 +600,7 @@ ARLAB_DEVICE float multiply_saturated(float a, float b) {
   float result;
   asm("mul.rn.sat.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
   return result;
-#elif defined(__HIP_PLATFORM_AMD__)
+#elif defined(__HIP__)
   return __builtin_amdgcn_fmed3f(a * b, 0.0f, 1.0f);  // a NaN is the least
 #else
   const float product = a * b;
@@ -619,7 +612,7 @@ ARLAB_DEVICE float multiply_saturated(float a, float b) {
 // NaN where one of them is (of fp16 only with kMinimumsKeepNans); of zeros with both signs it is
 // any. equal_*: 0xFFFF where both are equal. *_of_floats: RN; any NaN for a NaN.
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
 inline constexpr bool kMinimumsKeepNans = false;
 ARLAB_DEVICE std::uint32_t min_half2(std::uint32_t a, std::uint32_t b) {
   return ARLAB_AMD_SELECT(NativeHalf2, __builtin_elementwise_min, a, b);
@@ -635,7 +628,7 @@ ARLAB_DEVICE std::uint32_t half2_of_floats(float low, float high) {
   const NativeHalf2 pair = {static_cast<_Float16>(low), static_cast<_Float16>(high)};
   return __builtin_bit_cast(std::uint32_t, pair);
 }
-#elif defined(__HIP_PLATFORM_NVIDIA__)
+#elif !defined(__HIP_PLATFORM_HOST__)
 inline constexpr bool kMinimumsKeepNans = true;
 #else
 inline constexpr bool kMinimumsKeepNans = true;
@@ -665,13 +658,13 @@ inline std::uint32_t half2_of_floats(float low, float high) {
 // rounding gives the bits of the definition, an fp32 operation that is rounded once more: 24 bits are
 // more than twice 8 and 2, and what is subnormal is exact in fp32 (a test on the GPU tries all pairs).
 // Any NaN for a NaN.
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
 inline constexpr bool kHasBfloat2Arithmetic = false;
 #else
 inline constexpr bool kHasBfloat2Arithmetic = true;
 #endif
 
-#if !defined(__HIP_PLATFORM_NVIDIA__)
+#if defined(__HIP__) || defined(__HIP_PLATFORM_HOST__)
 /// operation(x, y) of the values of both halves: 16 bits.
 template <class Operation>
 ARLAB_DEVICE std::uint32_t for_both_bfloats(std::uint32_t a, std::uint32_t b, Operation operation) {
@@ -787,7 +780,7 @@ ARLAB_DEVICE bool any_non_finite_halves(const std::uint32_t (&word)[4]) {
 template <int Mask, int Width>
 ARLAB_DEVICE std::uint32_t shuffle_xor(std::uint32_t value) {
   static_assert(Width >= 2 && Width <= 32 && Mask < Width);
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   constexpr int kControl = Mask == 1   ? 0xB1   // quad_perm 1 0 3 2
                            : Mask == 2 ? 0x4E   // quad_perm 2 3 0 1
                            : Mask == 3 ? 0x1B   // quad_perm 3 2 1 0
@@ -809,7 +802,7 @@ ARLAB_DEVICE float shuffle_xor(float value, int mask, int width) {
 
 /// Whether it is so for one lane of the wave.
 ARLAB_DEVICE bool any_of_wave(bool value) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   return __any(value);
 #elif defined(__CUDA_ARCH__)
   return __any_sync(0xFFFFFFFFu, value);
@@ -843,7 +836,7 @@ ARLAB_DEVICE void store_relaxed(Flag* flag, std::type_identity_t<Flag> value) {
 /// flag with load_acquire.
 template <class Flag>
 ARLAB_DEVICE void store_release(Flag* flag, std::type_identity_t<Flag> value) {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   // Not one release store: clang 19 to 22 leave out the s_waitcnt between the write-back of the L2
   // cache and the store when they know of no access in flight (llvm-project #178316). The ISA test
   // guards it.
@@ -876,14 +869,14 @@ ARLAB_DEVICE void after_polling([[maybe_unused]] const Flag* flag) {
 /// To be called by every thread that stored to a peer, before the block barrier ahead of the flag:
 /// on AMD that barrier does not wait for the stores of the block's other waves.
 ARLAB_DEVICE void finish_stores() {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
 #endif
 }
 
 /// Gives way while a flag is polled.
 ARLAB_DEVICE void pause() {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   __builtin_amdgcn_s_sleep(1);
 #elif defined(__CUDA_ARCH__)
   __nanosleep(20);
@@ -894,7 +887,7 @@ ARLAB_DEVICE void pause() {
 
 /// Nanoseconds of a clock that runs steadily; only differences mean something.
 ARLAB_DEVICE std::uint64_t clock_nanoseconds() {
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIP__)
   return __builtin_amdgcn_s_memrealtime() * 10;  // 100 MHz on CDNA 2 and 3
 #elif defined(__CUDA_ARCH__)
   std::uint64_t now;

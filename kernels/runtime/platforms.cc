@@ -10,18 +10,17 @@ const Platform& device_platform();
 namespace cuda {
 const Platform& device_platform();
 }
-#ifdef ARLAB_HAS_ROCM
 namespace rocm {
 const Platform& device_platform();
 }
-#endif
 
 Result<CompiledAhead> Platform::compile_ahead(const AheadRequest&, const CompileProgress&) const {
   return Status::error("its kernels are in the program, and are not compiled on demand");
 }
 
 Status Platform::add_kernel_folder(const std::filesystem::path&) const {
-  return Status::error("its kernels are in the program; a folder of compiled ones is for cuda");
+  return Status::error(
+      "its kernels are in the program; a folder of compiled ones is for cuda and rocm");
 }
 
 std::vector<int> Platform::devices_of_group(int ranks) const {
@@ -37,9 +36,7 @@ const std::vector<const Platform*>& built_platforms() {
       &host::device_platform(),
 #endif
       &cuda::device_platform(),
-#ifdef ARLAB_HAS_ROCM
       &rocm::device_platform(),
-#endif
   };
   return platforms;
 }

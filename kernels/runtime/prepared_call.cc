@@ -773,23 +773,13 @@ std::string PreparedCall::failure() const {
   return {};
 }
 
-Status PreparedCall::launch_all_kinds() const {
-  char tensors[2] = {};
-  ARLAB_RETURN_IF_ERROR(launch(&tensors[0], &tensors[1], nullptr));
-  return is_counted_ ? started(launch_count_call(nullptr, nullptr)) : Status();
-}
-
 #if defined(ARLAB_KERNELS_ON_DEMAND)
 Result<std::vector<WantedKernel>> PreparedCall::kernels() const {
   const NotesKernels notes;
-  ARLAB_RETURN_IF_ERROR(launch_all_kinds());
+  char tensors[2] = {};
+  ARLAB_RETURN_IF_ERROR(launch(&tensors[0], &tensors[1], nullptr));
+  if (is_counted_) ARLAB_RETURN_IF_ERROR(started(launch_count_call(nullptr, nullptr)));
   return notes.kernels();
-}
-#else
-Status PreparedCall::load() const {
-  if (launches_.launches.size() == 1 && !is_counted_) return {};
-  const LoadsKernels loads;
-  return launch_all_kinds();
 }
 #endif
 

@@ -61,10 +61,6 @@ class PreparedCall {
 #if defined(ARLAB_KERNELS_ON_DEMAND)
   /// Those of launch() and of launch_count_call(). All must be loaded before any of them waits for other ranks.
   Result<std::vector<WantedKernel>> kernels() const;
-#else
-  /// Loads the kernels of launch() and of launch_count_call() onto the current device. Kernels that follow others in a call must
-  /// be there before these wait for other ranks.
-  Status load() const;
 #endif
 
   /// The same on all ranks that make the same call.
@@ -76,9 +72,6 @@ class PreparedCall {
  private:
   PreparedCall(CallLaunches launches, bool is_counted, std::uint64_t hash)
       : launches_(std::move(launches)), is_counted_(is_counted), hash_(hash) {}
-
-  /// As launch() and launch_count_call(), of no tensors: for what a launch does to kernels besides.
-  Status launch_all_kinds() const;
 
   CallLaunches launches_;
   bool is_counted_;

@@ -27,24 +27,23 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
     traits.programs_only = !traits.is_tuned;
     return traits;
   }
-  (void)with_codec(
-      codec, dtype,
-      [&]<class Codec, class Element>([[maybe_unused]] const Codec& codec_of, Element) {
-        static_assert(DeviceCodec<Codec, Element>);
-        traits.tuning = Codec::kTuning;
-        if constexpr (kWorksInLamportSlots<Codec, Element>) {
-          traits.lamport_blocks = kLamportBlocks<Codec>;
-          traits.most_sentinel_tile_bytes = kSentinelTileBytes<Codec>;
-        }
-        traits.pads_tiles = Codec::kTuning.pads_tiles;
-        traits.is_tuned = Codec::kTuning.tuned;
-        // Where widths and groups are arguments, tuned kernels have room for groups from a certain size on.
-        if constexpr (requires { codec_of.has_long_groups(); }) {
-          traits.is_tuned = codec_of.has_long_groups();
-        }
-        traits.one_shot_sentinel = kOneShotWorksWithSentinels<Codec, Element>;
-        traits.two_shot_sentinel = kTwoShotWorksWithSentinels<Codec, Element>;
-      });
+  with_codec(codec, dtype,
+             [&]<class Codec, class Element>([[maybe_unused]] const Codec& codec_of, Element) {
+               static_assert(DeviceCodec<Codec, Element>);
+               traits.tuning = Codec::kTuning;
+               if constexpr (kWorksInLamportSlots<Codec, Element>) {
+                 traits.lamport_blocks = kLamportBlocks<Codec>;
+                 traits.most_sentinel_tile_bytes = kSentinelTileBytes<Codec>;
+               }
+               traits.pads_tiles = Codec::kTuning.pads_tiles;
+               traits.is_tuned = Codec::kTuning.tuned;
+               // Where widths and groups are arguments, tuned kernels have room for groups from a certain size on.
+               if constexpr (requires { codec_of.has_long_groups(); }) {
+                 traits.is_tuned = codec_of.has_long_groups();
+               }
+               traits.one_shot_sentinel = kOneShotWorksWithSentinels<Codec, Element>;
+               traits.two_shot_sentinel = kTwoShotWorksWithSentinels<Codec, Element>;
+             });
   return traits;
 }
 

@@ -14,9 +14,6 @@ inline namespace ARLAB_PLATFORM {
 /// first_phase that encode.
 hipError_t launch_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
                           hipStream_t stream);
-/// Of the latter only.
-hipError_t launch_two_pass_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
-                                   hipStream_t stream);
 
 /// The same with a codec that has a scale of the message (codecs/message_scale.h), which this
 /// kernel measures itself.

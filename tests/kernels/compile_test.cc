@@ -8,81 +8,14 @@
 #include <regex>
 #include <sstream>
 
-#include "kernels/codecs/codec_kernels.h"
-#include "kernels/codecs/shared_scale_kernels.h"
-#include "kernels/collectives/launch.h"
 #include "kernels/compile/sources.h"
 #include "kernels/compile/store.h"
-#include "kernels/layers/int8_layers.h"
-#include "kernels/runtime/between.h"
-#include "kernels/runtime/select.h"
-#include "kernels/schedule/run.h"
 #include "reference/codecs/registry.h"
 #include "reference/parallel.h"
+#include "tests/kernels/all_kernels.h"
 
 namespace arlab::kernels {
 namespace {
-
-void launch_codec_alone(const CodecChoice& codec, DType dtype) {
-  constexpr std::size_t kLong = std::size_t{1} << 30;  // long messages are measured in parts
-  (void)launch_encode(codec, dtype, nullptr, kLong, nullptr, {}, nullptr, nullptr);
-  (void)launch_decode(codec, dtype, nullptr, kLong, nullptr, nullptr);
-  (void)launch_decode_add(codec, dtype, nullptr, kLong, nullptr, nullptr);
-}
-
-void launch_collectives(const CodecChoice& codec, DType dtype) {
-  const CodecTraits traits = traits_of(codec, dtype);
-  if (traits.programs_only) return;
-  Call call{};
-  call.team.layout.ranks = 2;
-  if (!traits.has_message_scale) {
-    for (const auto launch : {launch_one_shot, launch_two_shot, launch_ring, launch_all_to_all}) {
-      (void)launch(call, codec, dtype, nullptr);
-    }
-  }
-  if (!traits.is_tuned || size_of(dtype) != 2) return;
-  (void)launch_two_shot_lamport(call, codec, dtype, nullptr);
-  if (!traits.has_message_scale) (void)launch_one_shot_lamport(call, codec, dtype, nullptr);
-  if (traits.one_shot_sentinel) (void)launch_one_shot_sentinel(call, codec, dtype, nullptr);
-  for (call.team.layout.ranks = 2; traits.two_shot_sentinel && call.team.layout.ranks <= 4;
-       ++call.team.layout.ranks) {
-    (void)launch_two_shot_sentinel(call, codec, dtype, nullptr);
-  }
-}
-
-void launch_programs(const CodecChoice& codec, DType dtype) {
-  const ProgramCall call{};
-  (void)launch_program(call, codec, dtype, nullptr);
-  if (measured_tuning(codec, dtype)) (void)launch_measured_program(call, codec, dtype, nullptr);
-  const FormatKernels* const format = format_kernels(codec);
-  if (format == nullptr || format->sums_of_codes() == nullptr) return;
-  const SumsOfCodes& sums = *format->sums_of_codes();
-  (void)sums.measure(dtype, nullptr, 64, nullptr, nullptr);
-  (void)sums.agree(call, nullptr);
-  (void)sums.encode_tensor(dtype, nullptr, 64, nullptr, 2, nullptr, nullptr);
-  (void)sums.add(call, dtype, nullptr);
-  (void)sums.decode_tensor(dtype, nullptr, 64, nullptr, 2, nullptr);
-}
-
-/// Kernels without a codec.
-void launch_others(DType dtype) {
-  (void)launch_count_call(nullptr, nullptr);
-  (void)launch_quantize_int8(dtype, nullptr, 1, 1, {}, nullptr, {}, nullptr);
-  (void)launch_linear_int8({}, 1, {}, 1, 1, dtype, nullptr, nullptr);
-  (void)launch_matrix_product(nullptr, nullptr, nullptr, 64, nullptr);
-  (void)launch_overwrite(nullptr, 1, 0, 1, nullptr);
-}
-
-/// All kernels that there are with a codec and a dtype.
-std::vector<WantedKernel> kernels_of(const std::string& name, DType dtype) {
-  const CodecChoice codec = choose_codec(name).value();
-  const NotesKernels notes;
-  launch_codec_alone(codec, dtype);
-  launch_collectives(codec, dtype);
-  launch_programs(codec, dtype);
-  if (name == name_of(dtype)) launch_others(dtype);
-  return notes.kernels();
-}
 
 /// ./test.sh has put the one of the golden table into the project's environment, if it can be had.
 const Compiler* compiler() {
@@ -108,12 +41,6 @@ std::string registers_in(const std::string& log) {
   }
   return fmt::format("{} {} {}", used[1].str(), spilled[1].str(), spilled[2].str());
 }
-
-struct Sample {
-  std::string codec;
-  DType dtype;
-  std::string kernel;  ///< the first word of its name
-};
 
 // One codec of each family in the kernels that matter most for it, and every form with some codec.
 const Sample kSamples[] = {{"bf16", DType::bf16, "one_shot_lamport/2"},
@@ -160,13 +87,6 @@ const Sample kSamples[] = {{"bf16", DType::bf16, "one_shot_lamport/2"},
                            {"shared-int8-g32", DType::bf16, "encode_codes"},
                            {"shared-int8-g32", DType::bf16, "decode_codes"},
                            {"shared-int8-g32", DType::bf16, "program"}};
-
-WantedKernel kernel_of(const Sample& sample) {
-  for (const WantedKernel& kernel : kernels_of(sample.codec, sample.dtype)) {
-    if (kernel.name.substr(0, kernel.name.find(' ')) == sample.kernel) return kernel;
-  }
-  throw std::runtime_error(fmt::format("{} has no kernel {}", sample.codec, sample.kernel));
-}
 
 /// The golden table: the compiler that it is of, and a line for each sample.
 constexpr const char* kGolden = "tests/kernels/registers_sm_90.txt";

@@ -248,24 +248,6 @@ TEST(Conformance, SumsOfCodes) {
   EXPECT_EQ(refusal(request), "codec shared-int8-g512 has no kernels");
 }
 
-/// A kernel that is launched while others wait must not have to be loaded first: of calls with several kernels, and of one that
-/// is counted.
-TEST(Conformance, KernelsAreLoadedBeforeOthersWait) {
-  emulator::configure({.loads_lazily = true});
-  ConformanceRequest request{
-      .codecs = {"int4-g32-stoch", "shared-int8-g32", "int8-g3000", "int4-g24", "qr-q4"},
-      .algorithms = {"two_shot"},
-      .ranks = {2},
-      .lengths = {3001},
-      .group = kSmallGroup};
-  expect_conformance(request);
-  request.algorithms = {"hierarchical"};
-  request.options.set("inner_codec", "int4-g24");
-  request.codecs = {"qr-q4"};
-  request.ranks = {4};
-  expect_conformance(request);
-}
-
 TEST(Conformance, DoesNotDependOnTheScheduleOfLanes) {
   for (const std::uint64_t seed : {1, 2, 3}) {
     emulator::configure(

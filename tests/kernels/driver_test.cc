@@ -1,5 +1,4 @@
 // HIP's functions on NVIDIA's driver, of which a fake stands in the place (fake_libcuda.cc).
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,14 +16,9 @@ namespace {
 
 /// The fake that this process uses from its first call on.
 FakeDriver& fake() {
-  static FakeDriver* const driver = [] {
-    setenv("ARLAB_LIBCUDA", FAKE_LIBCUDA, 1);
-    int count = 0;
-    (void)hipGetDeviceCount(&count);
-    void* const library = dlopen(FAKE_LIBCUDA, RTLD_NOW);
-    return reinterpret_cast<FakeDriver* (*)()>(dlsym(library, "fake_driver"))();
-  }();
-  return *driver;
+  setenv("ARLAB_LIBCUDA", FAKE_LIBCUDA, 1);
+  static FakeDriver& driver = fake_in<FakeDriver>(FAKE_LIBCUDA);
+  return driver;
 }
 
 class CudaDriver : public testing::Test {

@@ -19,12 +19,8 @@ FakeDriver fake;
 thread_local Context current = nullptr;
 thread_local CaptureMode capture_mode = kCaptureGlobal;
 
-Error said(const char* name) {
-  ++fake.calls[name];
-  const auto failure = fake.failures.find(name);
-  return failure == fake.failures.end() ? kSuccess : static_cast<Error>(failure->second);
-}
-/// Handles are numbers of devices and others, from 1 on.
+Error said(const char* name) { return static_cast<Error>(fake.said(name)); }
+/// Contexts are numbers of devices, from 1 on.
 template <class Handle>
 Handle handle_of(std::size_t number) {
   return reinterpret_cast<Handle>(number);
@@ -38,7 +34,7 @@ Error in_context(const char* name) {
 }
 template <class Handle>
 Error make(const char* name, Handle* handle) {
-  *handle = handle_of<Handle>(++fake.handles);
+  fake.make(handle);
   return in_context(name);
 }
 void* at(Address address) { return reinterpret_cast<void*>(address); }
@@ -187,7 +183,7 @@ Error cuModuleLoadData(Module* module, const void* image) {
 Error cuModuleUnload(Module) { return in_context("cuModuleUnload"); }
 Error cuModuleGetFunction(Function* function, Module, const char* name) {
   return std::string(name).ends_with("kernel") ? make("cuModuleGetFunction", function)
-                                       : static_cast<Error>(500);
+                                               : static_cast<Error>(500);
 }
 Error cuFuncGetAttribute(int* value, FunctionAttribute attribute, Function) {
   *value = 100 + static_cast<int>(attribute);

@@ -1,8 +1,7 @@
-// When kernels are compiled and loaded, with a compiler and a driver of tests in the places of NVIDIA's (fake_compiler.cc,
-// fake_libcuda.cc).
+// When kernels are compiled and loaded, with a compiler and a driver of tests in the places of NVIDIA's or AMD's (fake_compiler.cc,
+// fake_libcuda.cc, fake_libamdhip64.cc).
 #include "kernels/compile/store.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -12,26 +11,35 @@
 #include "kernels/conformance/conform.h"
 #include "kernels/runtime/communicator.h"
 #include "reference/collectives/algorithm.h"
-#include "tests/kernels/fake_libcuda.h"
+#include "tests/kernels/fake_driver.h"
 #include "tests/tensors/temporary_directory.h"
 
 namespace arlab::kernels {
 namespace {
 
+#if defined(__HIP_PLATFORM_AMD__)
+constexpr bool kIsAmd = true;
+constexpr const char* kArchitecture = "gfx90a";
+constexpr const char* kLoad = "hipModuleLoadData";
+constexpr const char* kLaunch = "hipModuleLaunchKernel";
+#else
+constexpr bool kIsAmd = false;
+constexpr const char* kArchitecture = "sm_90";
+constexpr const char* kLoad = "cuModuleLoadData";
+constexpr const char* kLaunch = "cuLaunchKernelEx";
+#endif
+
 /// The fakes that this process uses from its first call on; nothing is in the cache.
-FakeDriver& fake() {
-  static FakeDriver* const driver = [] {
+FakeCalls& fake() {
+  static FakeCalls& driver = [&]() -> FakeCalls& {
     static const TemporaryDirectory cache;
-    setenv("ARLAB_LIBCUDA", FAKE_LIBCUDA, 1);
-    setenv("ARLAB_NVRTC", FAKE_COMPILER_FILE, 1);
+    setenv(kIsAmd ? "ARLAB_LIBAMDHIP64" : "ARLAB_LIBCUDA", FAKE_DRIVER, 1);
+    setenv(kIsAmd ? "ARLAB_HIPRTC" : "ARLAB_NVRTC", FAKE_COMPILER_FILE, 1);
     setenv("FAKE_COMPILER_VERSION", "12080", 1);
     setenv("ARLAB_KERNEL_CACHE", (cache / "kernels").c_str(), 1);
-    int count = 0;
-    (void)hipGetDeviceCount(&count);
-    void* const library = dlopen(FAKE_LIBCUDA, RTLD_NOW);
-    return reinterpret_cast<FakeDriver* (*)()>(dlsym(library, "fake_driver"))();
+    return fake_in<FakeCalls>(FAKE_DRIVER);
   }();
-  return *driver;
+  return driver;
 }
 
 class KernelsOnDemand : public testing::Test {
@@ -54,17 +62,17 @@ TEST_F(KernelsOnDemand, AreLoadedOnceOntoEachDevice) {
   EXPECT_FALSE(store.has(kernels, 0));
   ASSERT_TRUE(store.load(kernels, kDevices, progress).ok());
   EXPECT_EQ(compiled, 4);  // the devices have architectures of their own
-  EXPECT_EQ(fake().calls["cuModuleLoadData"], 4);
-  EXPECT_EQ(fake().calls["cuFuncLoad"], 4);
+  EXPECT_EQ(fake().calls[kLoad], 4);
+  if (!kIsAmd) EXPECT_EQ(fake().calls["cuFuncLoad"], 4);
   EXPECT_TRUE(store.has(kernels, 0) && store.has(kernels, 1));
   ASSERT_TRUE(store.load(kernels, kDevices, progress).ok());
   EXPECT_EQ(compiled, 4);
-  EXPECT_EQ(fake().calls["cuModuleLoadData"], 4);
+  EXPECT_EQ(fake().calls[kLoad], 4);
 }
 
 TEST_F(KernelsOnDemand, SayWhichOfThemFailed) {
   KernelStore& store = KernelStore::of_process();
-  fake().failures["cuModuleLoadData"] = 2;
+  fake().failures[kLoad] = 2;
   const Status unloaded = store.load(std::vector<WantedKernel>{{"a kernel", "text"}}, kDevices);
   ASSERT_FALSE(unloaded.ok());
   EXPECT_TRUE(unloaded.message().starts_with("kernel a kernel cannot be loaded: "))
@@ -83,7 +91,7 @@ TEST_F(KernelsOnDemand, AreNotedInPlaceOfALaunch) {
   }
   EXPECT_EQ(notes.kernels().size(), 2);
   EXPECT_EQ(notes.kernels().front().name, "two_shot_sentinel/2 Bf16 Plain<Element>");
-  EXPECT_EQ(fake().calls["cuLaunchKernelEx"], 0);
+  EXPECT_EQ(fake().calls[kLaunch], 0);
 }
 
 /// A call of both ranks, on streams that are captured.
@@ -110,14 +118,14 @@ TEST_F(KernelsOnDemand, OfACaptureAreLoadedAheadOfIt) {
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.message().find("Communicator.prepare(...)"), std::string::npos);
   EXPECT_EQ(refused.message().find('\n'), std::string::npos);
-  EXPECT_EQ(fake().calls["cuModuleLoadData"], 0);
+  EXPECT_EQ(fake().calls[kLoad], 0);
 
   ASSERT_TRUE(team.value().front().prepare(request).ok());
-  EXPECT_EQ(fake().calls["cuModuleLoadData"], 2);  // for the other rank, too
+  EXPECT_EQ(fake().calls[kLoad], 2);  // for the other rank, too
   const Status taken = captured(team.value(), request);
   EXPECT_TRUE(taken.ok()) << taken.message();
-  EXPECT_EQ(fake().calls["cuModuleLoadData"], 2);
-  EXPECT_EQ(fake().calls["cuLaunchKernelEx"], 2);
+  EXPECT_EQ(fake().calls[kLoad], 2);
+  EXPECT_EQ(fake().calls[kLaunch], 2);
 }
 
 TEST_F(KernelsOnDemand, OfSeveralCallsAreLoadedTogether) {
@@ -132,11 +140,11 @@ TEST_F(KernelsOnDemand, OfSeveralCallsAreLoadedTogether) {
   const Status status = team.value().front().prepare(requests, {});
   ASSERT_TRUE(status.ok()) << status.message();
   constexpr int kLoads = 2 * 3;  // qr-q8 in Lamport slots and with sentinels, int4-g32 with these
-  EXPECT_EQ(fake().calls["cuModuleLoadData"], kLoads);
+  EXPECT_EQ(fake().calls[kLoad], kLoads);
   std::vector<std::uint16_t> tensor(1000);
   EXPECT_TRUE(
       team.value().front().run(requests.front(), tensor.data(), tensor.data(), nullptr).ok());
-  EXPECT_EQ(fake().calls["cuModuleLoadData"], kLoads);
+  EXPECT_EQ(fake().calls[kLoad], kLoads);
 }
 
 /// Of all algorithms, as conform makes them.
@@ -157,7 +165,7 @@ TEST_F(KernelsOnDemand, CompiledAheadAreAllThatCallsTake) {
   AheadRequest request{.codecs = {"bf16", "qr-q8", "nf4-g64", "int8-gtensor", "int4-g32-sr"},
                        .dtypes = {DType::bf16},
                        .ranks = {2, 3},
-                       .architectures = {"sm_90"}};
+                       .architectures = {kArchitecture}};
   for (const Algorithm& known : all_algorithms()) request.algorithms.push_back(known.name);
   const Result<CompiledAhead> made = compile_kernels_ahead(request, {});
   ASSERT_TRUE(made.ok()) << made.status().message();

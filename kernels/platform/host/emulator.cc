@@ -8,7 +8,6 @@
 #include <deque>
 #include <memory>
 #include <new>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -132,7 +131,6 @@ struct Machine {
   std::size_t resident_lanes = 0;
   std::size_t most_resident_lanes = 0;
   std::string report;
-  std::set<std::pair<int, const void*>> loaded;  // kernels, by device
 };
 
 /// Never destroyed: another thread may drive it while the program ends.
@@ -702,10 +700,6 @@ void configure(const Settings& settings) {
   m.resident_lanes = 0;
   m.most_resident_lanes = 0;
   m.report.clear();
-  m.loaded.clear();
-}
-bool load(int device, const void* kernel) {
-  return machine().loaded.emplace(device, kernel).second;
 }
 const Settings& settings() { return machine().settings; }
 

@@ -40,9 +40,6 @@ struct Settings {
   /// ahead of it.
   int most_rounds_still = 0;
   std::size_t most_lanes = SIZE_MAX;  ///< at a time, of all devices; more find no memory
-  /// A kernel is loaded onto a device when it is launched there first, or by hipFuncGetAttributes(): a launch of one that is
-  /// not waits for all that runs on the device.
-  bool loads_lazily = false;
   /// How many lanes' stacks have a page that faults below them; see fiber.h.
   std::size_t guarded_stacks = 8192;
 };

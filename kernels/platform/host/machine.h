@@ -56,9 +56,6 @@ bool is_idle(int device, std::uint64_t after = UINT64_MAX);
 /// The number of the device's last launch so far.
 std::uint64_t last_launch(int device);
 
-/// Whether the kernel was not loaded onto the device; now it is.
-bool load(int device, const void* kernel);
-
 /// The host sees what the device's ended kernels wrote: for ThreadSanitizer.
 void see_ended_kernels(int device);
 

@@ -140,10 +140,8 @@ hipError_t on_device_of(hipStream_t stream, Call call) {
 
 }  // namespace
 
-void enqueue(const void* kernel, std::function<void()> body, dim3 grid, dim3 block,
-             hipStream_t stream) {
+void enqueue(std::function<void()> body, dim3 grid, dim3 block, hipStream_t stream) {
   const hipError_t error = on_device_of(stream, [&](Stream& s) {
-    if (load(s.device, kernel) && settings().loads_lazily) settle(s.device);
     KernelNode node{std::move(body), grid, block};
     if (s.capture != nullptr) {
       s.capture->captured.push_back(
@@ -243,9 +241,7 @@ hipError_t hipMemcpy(void* to, const void* from, std::size_t bytes, hipMemcpyKin
 hipError_t hipMemcpyAsync(void* to, const void* from, std::size_t bytes, hipMemcpyKind,
                           hipStream_t stream) {
   if (bytes == 0) return hipSuccess;
-  enqueue(
-      reinterpret_cast<const void*>(&hipMemcpyAsync), [=] { std::memcpy(to, from, bytes); },
-      dim3(1), dim3(1), stream);
+  enqueue([=] { std::memcpy(to, from, bytes); }, dim3(1), dim3(1), stream);
   return hipGetLastError();
 }
 
@@ -385,12 +381,6 @@ hipError_t hipGraphDestroy(hipGraph_t graph) {
   return hipSuccess;
 }
 
-hipError_t hipFuncGetAttributes(hipFuncAttributes*, const void* kernel) {
-  return in_turn([&] {
-    if (load(current_device, kernel) && settings().loads_lazily) settle(current_device);
-    return hipSuccess;
-  });
-}
 hipError_t hipGetLastError() { return std::exchange(last_error, hipSuccess); }
 
 namespace {

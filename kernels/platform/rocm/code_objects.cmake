@@ -1,12 +1,11 @@
-# Code objects for AMD GPUs, where no ROCm is installed: clang 19, and headers and device libraries of
+# Code objects for AMD GPUs, which tests inspect: clang 19, and headers and device libraries of
 # the distribution (libamdhip64-dev, rocm-device-libs; in Debian 13 rocm-device-libs-17).
 #
-# Sets ARLAB_ROCM_TOOLS to the folder of LLVM's tools when they can be built, and defines
-#   arlab_code_object(OUTPUT SOURCE ARCHITECTURE [OPTIONS...])
+# Sets ARLAB_ROCM_TOOLS to the folder of LLVM's tools when they can be built, ARLAB_COMPILE_CODE_OBJECT to what compiles them, and
+# defines
+#   arlab_code_object(OUTPUT SOURCE ARCHITECTURE)
 
 set(ARLAB_ROCM_TOOLS "")
-# As hipcc has it: everything is inlined. A call passes its arguments by way of scratch memory.
-set(ARLAB_AMDGPU_FLAGS -mllvm -amdgpu-early-inline-all=true -mllvm -amdgpu-function-calls=false)
 find_program(ARLAB_HIP_CLANG clang++-19)
 find_program(ARLAB_LLVM_READELF llvm-readelf-19)
 find_program(ARLAB_LLD ld.lld-19)
@@ -40,15 +39,17 @@ if(NOT EXISTS ${ARLAB_ROCM_BITCODE}/oclc_isa_version_942.bc)
     COMMAND_ERROR_IS_FATAL ANY)
 endif()
 
+# -fuse-cuid=none: the same bytes at every build. Everything is inlined, as hipcc has it: a call passes its arguments by way of
+# scratch memory.
+set(ARLAB_COMPILE_CODE_OBJECT ${ARLAB_HIP_CLANG} -x hip --cuda-device-only --no-gpu-bundle-output -fno-gpu-rdc -fuse-cuid=none
+  --rocm-path=/usr --rocm-device-lib-path=${ARLAB_ROCM_DEVICE_LIBRARIES} -std=c++20 -O3 -mllvm -amdgpu-early-inline-all=true
+  -mllvm -amdgpu-function-calls=false -ffp-contract=off -Wall -Wextra ${ARLAB_WARNING_AS_ERROR} -DARLAB_PLATFORM=rocm
+  -I${PROJECT_SOURCE_DIR} -c)
+set(ARLAB_COMPILE_CODE_OBJECT ${ARLAB_COMPILE_CODE_OBJECT} PARENT_SCOPE)
+
 function(arlab_code_object output source architecture)
-  # -fuse-cuid=none: the same bytes at every build.
   add_custom_command(OUTPUT ${output}
-    COMMAND ${ARLAB_HIP_CLANG} -x hip --offload-arch=${architecture} --cuda-device-only
-      --no-gpu-bundle-output -fno-gpu-rdc -fuse-cuid=none --rocm-path=/usr
-      --rocm-device-lib-path=${ARLAB_ROCM_DEVICE_LIBRARIES} -std=c++20 -O3 ${ARLAB_AMDGPU_FLAGS} -ffp-contract=off
-      -Wall -Wextra ${ARLAB_WARNING_AS_ERROR}
-      -DARLAB_PLATFORM=rocm ${ARGN} -I${PROJECT_SOURCE_DIR} -MD -MT ${output} -MF ${output}.d
-      -c ${source} -o ${output}
+    COMMAND ${ARLAB_COMPILE_CODE_OBJECT} --offload-arch=${architecture} -MD -MT ${output} -MF ${output}.d ${source} -o ${output}
     DEPENDS ${source} DEPFILE ${output}.d VERBATIM
     COMMENT "${architecture} ${source}")
 endfunction()

@@ -15,6 +15,7 @@ enum class ExponentRule { floor, ceil, even, rceil };
 
 /// An element format that is known when the program runs.
 struct AnyMinifloat {
+  static constexpr unsigned kMostBits = 8;
   Minifloat format = {};
   constexpr Minifloat element() const { return format; }
 };

@@ -110,23 +110,18 @@ hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t* executable, hipGraph_t g
 hipError_t hipGraphLaunch(hipGraphExec_t executable, hipStream_t stream);
 hipError_t hipGraphExecDestroy(hipGraphExec_t executable);
 hipError_t hipGraphDestroy(hipGraph_t graph);
-struct hipFuncAttributes {};
-hipError_t hipFuncGetAttributes(hipFuncAttributes* attributes, const void* kernel);
 hipError_t hipGetLastError();
 const char* hipGetErrorString(hipError_t error);
 
 namespace arlab::emulator {
 
-void enqueue(const void* kernel, std::function<void()> body, dim3 grid, dim3 block,
-             hipStream_t stream);
+void enqueue(std::function<void()> body, dim3 grid, dim3 block, hipStream_t stream);
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, hipStream_t stream,
             Arguments&&... arguments) {
   std::tuple<std::decay_t<Parameters>...> copies(std::forward<Arguments>(arguments)...);
-  enqueue(
-      reinterpret_cast<const void*>(kernel), [kernel, copies] { std::apply(kernel, copies); }, grid,
-      block, stream);
+  enqueue([kernel, copies] { std::apply(kernel, copies); }, grid, block, stream);
 }
 
 }  // namespace arlab::emulator

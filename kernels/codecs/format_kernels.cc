@@ -1,8 +1,9 @@
+#include "kernels/codecs/format_kernels.h"
+
 #include <mutex>
 #include <utility>
 #include <vector>
 
-#include "kernels/codecs/format_kernels.h"
 #include "kernels/codecs/kernels_of_format.h"
 
 #if defined(__HIP_PLATFORM_HOST__)

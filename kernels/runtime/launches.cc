@@ -1,4 +1,4 @@
-// Launches of all kernels on platforms with a driver: each names its form, spells the codec, and starts what the store has.
+// Launches of all kernels: each names its form and its codec (start.h finds the kernel).
 #include <algorithm>
 
 #include "kernels/codecs/codec_kernels.h"
@@ -6,25 +6,16 @@
 #include "kernels/codecs/shared_scale.h"
 #include "kernels/codecs/shared_scale_kernels.h"
 #include "kernels/collectives/launch.h"
-#include "kernels/compile/codec_text.h"
-#include "kernels/compile/store.h"
 #include "kernels/layers/int8_layers.h"
 #include "kernels/runtime/between.h"
 #include "kernels/runtime/between_kernels.h"
 #include "kernels/runtime/select.h"
+#include "kernels/runtime/start.h"
 #include "kernels/schedule/run.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
-
-/// Starts a kernel of a codec that is no format of its own.
-template <class... Arguments>
-hipError_t start_of_codec(const Kernel& kernel, const CodecChoice& codec, DType dtype, dim3 blocks,
-                          hipStream_t stream, const Arguments&... arguments) {
-  return start(
-      kernel, *codec.loaded, [&] { return text_of(codec, dtype); }, blocks, stream, arguments...);
-}
 
 template <class Call>
 dim3 blocks_of(const Call& call) {
@@ -33,12 +24,11 @@ dim3 blocks_of(const Call& call) {
 /// Starts a collective's kernel, whose codec may have a scale of the message.
 hipError_t start_collective(const KernelForm& form, const Call& call, const CodecChoice& codec,
                             DType dtype, hipStream_t stream, int number = 0) {
-  return start(
-      {form, element_text(dtype), number}, *codec.loaded,
-      [&] {
-        return needs_statistics(codec) ? text_of_message_scale(codec) : text_of(codec, dtype);
-      },
-      blocks_of(call), stream, call);
+  const Kernel kernel = {form, element_text(dtype), number};
+  if (needs_statistics(codec)) {
+    return start_of_message_scale(kernel, codec, dtype, blocks_of(call), stream, call);
+  }
+  return start_of_codec(kernel, codec, dtype, blocks_of(call), stream, call);
 }
 
 }  // namespace
@@ -92,9 +82,8 @@ hipError_t launch_program(const ProgramCall& call, const CodecChoice& codec, DTy
 
 hipError_t launch_measured_program(const ProgramCall& call, const CodecChoice& codec, DType dtype,
                                    hipStream_t stream) {
-  return start(
-      {forms::kMeasuredProgram, element_text(dtype)}, *codec.loaded,
-      [&] { return text_of_message_scale(codec); }, blocks_of(call), stream, call);
+  return start_of_message_scale({forms::kMeasuredProgram, element_text(dtype)}, codec, dtype,
+                                blocks_of(call), stream, call);
 }
 
 std::optional<Tuning> measured_tuning(const CodecChoice& codec, DType dtype) {

@@ -1,15 +1,29 @@
-// Launches of a device codec that the host knows as a type: those of formats (kernels_of_format.h). What it holds is the kernel's
-// last argument.
+// Starts kernels of the store (runtime/start.h). What a codec that the host knows as a type holds is its kernel's last argument.
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "kernels/compile/codec_text.h"
 #include "kernels/compile/store.h"
 #include "kernels/schedule/program_call.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
+
+template <class... Arguments>
+hipError_t start_of_codec(const Kernel& kernel, const CodecChoice& codec, DType dtype, dim3 blocks,
+                          hipStream_t stream, const Arguments&... arguments) {
+  return start(
+      kernel, *codec.loaded, [&] { return text_of(codec, dtype); }, blocks, stream, arguments...);
+}
+template <class... Arguments>
+hipError_t start_of_message_scale(const Kernel& kernel, const CodecChoice& codec, DType,
+                                  dim3 blocks, hipStream_t stream, const Arguments&... arguments) {
+  return start(
+      kernel, *codec.loaded, [&] { return text_of_message_scale(codec); }, blocks, stream,
+      arguments...);
+}
 
 /// The type's name, as C++ spells it.
 template <class T>
@@ -25,11 +39,8 @@ void start_of_type(const KernelForm& form, const Codec& codec, Element, dim3 blo
   static LoadedKernels loaded;
   static const std::string element = type_text<Element>();
   (void)start(
-      {form, element}, loaded,
-      [] {
-        return CodecText{type_text<Codec>(), ""};
-      },
-      blocks, stream, arguments..., codec);  // callers ask for the last error
+      {form, element}, loaded, [] { return CodecText{type_text<Codec>(), ""}; }, blocks, stream,
+      arguments..., codec);  // callers ask for the last error
 }
 
 inline dim3 blocks_for(std::size_t elements) {

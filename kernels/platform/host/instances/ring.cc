@@ -1,0 +1,16 @@
+#include "kernels/collectives/ring.h"
+
+#include "kernels/platform/host/instances/instance.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+void ring_instance(const HostLaunch& launch) {
+  with_instance(*launch.codec, launch.dtype,
+                [&]<class Codec, class Element>(const Codec& codec, Element) {
+                  run(launch, ring<Codec, Element>, codec);
+                });
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

@@ -1,0 +1,25 @@
+// Instead of kernels/codecs/choice.cc: the codecs that probes have instances of.
+#include "kernels/codecs/choice.h"
+#include "kernels/codecs/shared_scale_kernels.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+Result<CodecChoice> choose_codec(const CodecPtr& codec) {
+  const std::string& name = codec->name();
+  if (name == "fp16") return CodecChoice(PlainChoice());
+  if (name == "qr-q4") return CodecChoice(QuickReduceChoice::q4);
+  AnyBitParameters p = {.bits = 8, .group = {7}};
+  if (name == "int8-gtensor") return CodecChoice(TwoPassAnyBitParameters{p, kWholeMessage});
+  if (name == "int8-g3000") return CodecChoice(TwoPassAnyBitParameters{p, 3000});
+  p.spikes = Spikes::exact;
+  if (name == "int8-g128-sr") return CodecChoice(p);
+  p = {.bits = 4, .group = {5}, .stochastic = true};
+  if (name == "int4-g32-stoch") return CodecChoice(p);
+  if (const auto codebook = Codebook<64>::parse(name)) return CodecChoice(*codebook);
+  if (FormatChoice kernels = shared_scale_kernels(name)) return CodecChoice(kernels);
+  return Status::error(name);
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

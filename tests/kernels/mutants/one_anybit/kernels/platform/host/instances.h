@@ -1,0 +1,29 @@
+// Instead of kernels/platform/host/instances.h: int8-g128-sr, codebooks in groups of 64 and int4-g32-stoch on fp16, and nothing else.
+#pragma once
+
+#include "kernels/codecs/choice.h"
+
+namespace arlab::kernels {
+inline namespace ARLAB_PLATFORM {
+
+template <class F>
+void with_instance(const CodecChoice& codec, DType, F&& f) {
+  using Codes = CodebookInMemory<64, 0>;
+  if (const auto* codebook = std::get_if<Codebook<64>>(&codec)) {
+    return f(Scaled<Codes, Fp16>(Codes(*codebook)), Fp16());
+  }
+  const auto& p = std::get<AnyBitParameters>(codec);
+  if (p.stochastic) return f(StochasticAnyBit<Fp16, AnyBitOf<AnyBitKind::plain, 4>>(p), Fp16());
+  f(AnyBit<Fp16, FixedAnyBit<8, 7, Spikes::exact>>(), Fp16());
+}
+template <class F>
+void with_instance_of_message_scale(const CodecChoice&, DType, F&&) {}
+template <class F>
+void with_two_pass_instance(const CodecChoice&, DType, F&&) {}
+template <class F>
+void with_any_instance(const CodecChoice& codec, DType dtype, F&& f) {
+  with_instance(codec, dtype, f);
+}
+
+}  // namespace ARLAB_PLATFORM
+}  // namespace arlab::kernels

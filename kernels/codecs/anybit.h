@@ -32,6 +32,7 @@ struct AnyBitParameters {
   bool hadamard = false;
   Spikes spikes = Spikes::none;
   float hadamard_scale = 0;  ///< RN(1 / sqrt(group), fp32)
+  bool stochastic = false;   ///< StochasticAnyBit
 
   ARLAB_HOST_DEVICE bool has_spikes() const { return spikes != Spikes::none; }
   ARLAB_HOST_DEVICE bool has_integer_scales() const { return spikes == Spikes::integer_scale; }
@@ -174,7 +175,7 @@ struct FixedAnyBit {
 
   static bool is(const AnyBitParameters& p) {
     return p.bits == bits && p.group.log2 == kLog2Group && !p.symmetric && !p.hadamard &&
-           p.spikes == kSpikes;
+           p.spikes == kSpikes && !p.stochastic;
   }
   ARLAB_HOST_DEVICE static bool has_spikes() { return kMayReserve; }
   ARLAB_HOST_DEVICE static bool has_integer_scales() { return false; }
@@ -325,8 +326,10 @@ struct AnyBit : Format {
   }
 
   // What else there is of formats that are fast with whole tiles.
-  ARLAB_DEVICE_RARE Encoded encode_rare(Pack8<Element> payload, Position at) const {
-    return encode_one_by_one(payload, at);
+  template <class... Random>
+  ARLAB_DEVICE_RARE Encoded encode_rare(Pack8<Element> payload, Position at,
+                                        Random... random) const {
+    return encode_one_by_one(payload, at, random...);
   }
   ARLAB_DEVICE_RARE Pack8<Element> decode_rare(Encoded e, Position at) const {
     return decode_one_by_one(e, at);
@@ -344,7 +347,8 @@ struct AnyBit : Format {
 
   /// As encode(). A group with a NaN or an infinity needs nothing of its own: its scale becomes a
   /// NaN, and so do the products whose low bits are the codes, which are then 0.
-  ARLAB_DEVICE Encoded encode_whole(Pack8<Element> x, Position at) const {
+  template <class... Random>
+  ARLAB_DEVICE Encoded encode_whole(Pack8<Element> x, Position at, const Random&... random) const {
     const unsigned log2_lanes = group_size().log2 - 3;
     Encoded e;
     float mn;
@@ -369,7 +373,8 @@ struct AnyBit : Format {
           // since they exchange values.
           const float largest = max_or_nan(magnitude_of(Element::to_float(range & 0xFFFF)),
                                            magnitude_of(Element::to_float(range >> 16)));
-          if (any_of_wave(!(largest < kMostOfIntegerScales * top()))) return encode_rare(x, at);
+          if (any_of_wave(!(largest < kMostOfIntegerScales * top())))
+            return encode_rare(x, at, random...);
         }
         reserve_spikes_packed(x, range, spike_values, spike_indices);
         range = keep_non_finite<Element>(range, range_of_group<Element, kLog2Lanes>(x, log2_lanes));
@@ -402,8 +407,15 @@ struct AnyBit : Format {
       const std::uint32_t zero = above < 127 ? above : 127;
       e.scales = (static_cast<std::uint32_t>(scale_code) & 0xFF) | zero << 16;
 #pragma unroll
-      for (std::size_t i = 0; i < kPerThread; ++i)
-        code[i] = rounded_quotient(v.value[i], inverse) + zero;
+      for (std::size_t i = 0; i < kPerThread; ++i) {
+        if constexpr (sizeof...(Random) == 0) {
+          code[i] = rounded_quotient(v.value[i], inverse) + zero;
+        } else {
+          const float scale = kIntegerScales.value[scale_code & 0xFF];
+          const float steps = divide_with_reciprocal(v.value[i], scale, inverse);
+          code[i] = stochastic_sum(steps, 0x1.8p23f, random(i)...) + zero;
+        }
+      }
     } else {
       e.scales = is_nan ? Bf16::kNaN : bfloat2_of_floats(quotient, symmetric ? 0.0f : mn);
       // Of what was transformed, a tiny negative number is rounded to -0, which is written as +0.
@@ -418,10 +430,12 @@ struct AnyBit : Format {
         for (std::size_t i = 0; i < kPerThread; ++i) v.value[i] -= zero;
         if (!(farthest * inverse < kLargestCode)) limit_all(v, kLargestCode / inverse);
 #pragma unroll
-        for (std::size_t i = 0; i < kPerThread; ++i) code[i] = code_of(v.value[i], inverse);
+        for (std::size_t i = 0; i < kPerThread; ++i)
+          code[i] = code_of(v.value[i], inverse, random(i)...);
       } else {
 #pragma unroll
-        for (std::size_t i = 0; i < kPerThread; ++i) code[i] = code_of(v.value[i] - zero, inverse);
+        for (std::size_t i = 0; i < kPerThread; ++i)
+          code[i] = code_of(v.value[i] - zero, inverse, random(i)...);
       }
     }
     e.codes = clamped_codes(code, is_nan);
@@ -724,6 +738,10 @@ struct AnyBit : Format {
     }
   }
 
+  ARLAB_DEVICE std::uint32_t code_of(float above, float inverse, std::uint32_t random) const {
+    return stochastic_sum(above * inverse, 0x1.8p23f + arithmetic().bias(), random);
+  }
+
   ARLAB_DEVICE static float float_of_code(std::uint32_t code) {
     return float_of(float_bits(0x1p23f) | code) - 0x1p23f;
   }
@@ -949,12 +967,28 @@ struct AnyBit : Format {
   }
 };
 
-/// The same, rounded stochastically.
-template <class Element>
-struct StochasticAnyBit : AnyBit<Element> {
-  using AnyBit<Element>::AnyBit;
-  ARLAB_DEVICE typename StochasticAnyBit::Encoded encode(const Pack8<Element>& payload, Position at,
-                                                         const EncodeContext& context) const {
+template <class Element, class Format = AnyBitParameters, Rounding kRounding = Rounding::stochastic>
+struct StochasticAnyBit : AnyBit<Element, Format> {
+  using Base = AnyBit<Element, Format>;
+  bool stochastic;
+
+  ARLAB_HOST_DEVICE explicit StochasticAnyBit(const AnyBitParameters& p)
+      : Base(p), stochastic(p.stochastic) {}
+
+  ARLAB_DEVICE typename Base::Encoded encode(const Pack8<Element>& payload, Position at,
+                                             const EncodeContext& context) const {
+    if (kRounding == Rounding::argument && !stochastic) return Base::encode(payload, at);
+    if constexpr (Base::kWholeTiles) {
+      if (at.is_in_whole_tile() && RandomBitsOfEight::is_for(context)) {
+        return this->encode_whole(payload, at, RandomBitsOfEight(context, at.first));
+      }
+    }
+    return encode_rare(payload, at, context);
+  }
+
+ private:
+  ARLAB_DEVICE_RARE typename Base::Encoded encode_rare(Pack8<Element> payload, Position at,
+                                                       EncodeContext context) const {
     return this->encode_one_by_one(payload, at, RandomBits{context, at.first});
   }
 };

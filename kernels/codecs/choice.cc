@@ -41,7 +41,7 @@ std::optional<CodecChoice> choose_anybit(const AnyBitFormat& format) {
     p.group = lane_group(format.group);
     p.hadamard = format.hadamard;
     p.hadamard_scale = scale;
-    if (format.stochastic) return stochastic_anybit_kernels(p);
+    p.stochastic = format.stochastic;
     return p;
   }
   TwoPassAnyBitParameters two_pass{p};
@@ -66,9 +66,10 @@ std::optional<CodecChoice> choose(const Codec& codec) {
   if (const auto format = parse_anybit(name)) return choose_anybit(*format);
   if (const auto format = Mx::parse(name)) return *format;
   if (const auto format = MxInt8::parse(name)) return *format;
-  if (const auto format = Fp8Blocks<128>::parse(name); format && !format->stochastic) {
-    return *format;
-  }
+  if (const auto format = Fp8Blocks<64>::parse(name)) return *format;
+  if (const auto format = Fp8Blocks<128>::parse(name)) return *format;
+  if (const auto format = Fp8Blocks<256>::parse(name)) return *format;
+  if (const auto format = NvFp4Blocks::parse(name)) return FastNvFp4Blocks{*format};
   if (const auto format = Codebook<32>::parse(name)) return *format;
   if (const auto format = Codebook<64>::parse(name)) return *format;
   if (const auto format = Codebook<128>::parse(name)) return *format;

@@ -32,10 +32,10 @@ enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 
 /// Parameters of a codec that there is device code for.
 using CodecParameters =
-    std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8, Fp8Blocks<128>,
-                 Codebook<32>, Codebook<64>, Codebook<128>, LogFmtParameters, FormatChoice,
-                 TwoPassAnyBitParameters, TwoPassHadamardParameters, TwoPassLogFmtParameters,
-                 NvFp4Blocks>;
+    std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8, Fp8Blocks<64>,
+                 Fp8Blocks<128>, Fp8Blocks<256>, FastNvFp4Blocks, Codebook<32>, Codebook<64>,
+                 Codebook<128>, LogFmtParameters, FormatChoice, TwoPassAnyBitParameters,
+                 TwoPassHadamardParameters, TwoPassLogFmtParameters, NvFp4Blocks>;
 #if defined(ARLAB_KERNELS_ON_DEMAND)
 struct CodecChoice : CodecParameters {
   using CodecParameters::variant;
@@ -49,7 +49,8 @@ using CodecChoice = CodecParameters;
 /// Codecs of two_pass.h, whose tiles can be encoded only when others have been measured: with_two_pass() has them, with_codec()
 /// the others.
 template <class Parameters>
-concept NeedsStatistics = std::same_as<Parameters, TwoPassAnyBitParameters> ||
+concept NeedsStatistics =
+    std::same_as<Parameters, TwoPassAnyBitParameters> ||
     std::same_as<Parameters, TwoPassHadamardParameters> ||
     std::same_as<Parameters, TwoPassLogFmtParameters> || std::same_as<Parameters, NvFp4Blocks>;
 inline bool needs_statistics(const CodecChoice& choice) {
@@ -100,6 +101,9 @@ void with_choice(QuickReduceChoice choice, DType dtype, F&& f) {
 using FixedAnyBits = std::tuple<FixedAnyBit<8, 7>, FixedAnyBit<5, 7>, FixedAnyBit<4, 5>,
                                 FixedAnyBit<2, 5, Spikes::exact>>;
 
+template <class Element, class Format>
+using AnyBitOfAnyRounding = StochasticAnyBit<Element, Format, Rounding::argument>;
+
 /// Calls f with the format's kernel if it has parameters like these.
 template <class Format, class F>
 bool with_fixed_anybit(const AnyBitParameters& parameters, DType dtype, F&& f) {
@@ -111,12 +115,25 @@ bool with_fixed_anybit(const AnyBitParameters& parameters, DType dtype, F&& f) {
 template <AnyBitKind kKind, class F>
 void with_anybit_of(const AnyBitParameters& parameters, DType dtype, F&& f) {
   using Format = AnyBitOf<kKind>;
-  if (dtype == DType::fp16) f(AnyBit<Fp16, Format>(parameters), Fp16());
-  if (dtype == DType::bf16) f(AnyBit<Bf16, Format>(parameters), Bf16());
+  if (dtype == DType::fp16) f(AnyBitOfAnyRounding<Fp16, Format>(parameters), Fp16());
+  if (dtype == DType::bf16) f(AnyBitOfAnyRounding<Bf16, Format>(parameters), Bf16());
+}
+/// One that rounds stochastically, whose kernels know its kind and its width, as on GPUs with kernels on demand.
+template <class F>
+bool with_fixed_stochastic_anybit(const AnyBitParameters& parameters, DType dtype, F&& f) {
+  using Format = AnyBitOf<AnyBitKind::plain, 4>;
+  if (!parameters.stochastic || parameters.bits != 4 || kind_of(parameters) != AnyBitKind::plain)
+    return false;
+  if (dtype == DType::fp16) f(StochasticAnyBit<Fp16, Format>(parameters), Fp16());
+  if (dtype == DType::bf16) f(StochasticAnyBit<Bf16, Format>(parameters), Bf16());
+  return true;
 }
 template <class F>
 void with_choice(const AnyBitParameters& parameters, DType dtype, F&& f) {
-  if (dtype == DType::fp32) return f(AnyBit<Fp32>(parameters), Fp32());
+  if (dtype == DType::fp32) {
+    return f(AnyBitOfAnyRounding<Fp32, AnyBitParameters>(parameters), Fp32());
+  }
+  if (with_fixed_stochastic_anybit(parameters, dtype, f)) return;
   const bool is_fixed = [&]<class... Formats>(std::type_identity<std::tuple<Formats...>>) {
     return (with_fixed_anybit<Formats>(parameters, dtype, f) || ...);
   }(std::type_identity<FixedAnyBits>());
@@ -138,6 +155,18 @@ void with_choice(const Format& format, DType dtype, F&& f) {
   if (dtype == DType::fp16) f(Scaled<Format, Fp16>(format), Fp16());
   if (dtype == DType::bf16) f(Scaled<Format, Bf16>(format), Bf16());
   if (dtype == DType::fp32) f(Scaled<Format, Fp32>(format), Fp32());
+}
+
+template <std::size_t kGroup, class F>
+void with_choice(const Fp8Blocks<kGroup>& format, DType dtype, F&& f) {
+  const auto with = [&]<class Element>(Element element) {
+    using Codec =
+        StochasticScaled<Fp8Blocks<kGroup>, Element, kHasPairs<Element>, Rounding::argument>;
+    f(Codec(format), element);
+  };
+  if (dtype == DType::fp16) with(Fp16());
+  if (dtype == DType::bf16) with(Bf16());
+  if (dtype == DType::fp32) with(Fp32());
 }
 
 template <class Element>

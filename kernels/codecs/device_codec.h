@@ -24,6 +24,20 @@ struct Tuning {
   bool pads_tiles = false;
 };
 
+/// Whether a codec rounds stochastically: always, or where an argument says so.
+enum class Rounding { stochastic, argument };
+
+template <class Codec, class Element>
+concept EncodesByItself = requires(const Codec& codec, const Pack8<Element>& x, Position at) {
+  { codec.encode(x, at) } -> std::same_as<typename Codec::Encoded>;
+};
+/// A codec whose bits depend on where a message stands.
+template <class Codec, class Element>
+concept UsesContext = requires(const Codec& codec, const Pack8<Element>& x, Position at,
+                               const EncodeContext& context) {
+  { codec.encode(x, at, context) } -> std::same_as<typename Codec::Encoded>;
+};
+
 /// A codec that encodes a tile of 2048 elements by itself. Thread t of a block has elements 8t to
 /// 8t + 7 (payload.h), and all threads call together: a group of elements is some whole lanes, which
 /// find its scale among themselves.
@@ -40,24 +54,16 @@ concept DeviceCodec = requires(const Codec& codec, const Pack8<Element>& x, Posi
   /// Sums of fp16 that overflow become +-65504.
   { Codec::kClampsFp16Sums } -> std::convertible_to<bool>;
   { codec.wire_bytes(std::size_t{}) } -> std::same_as<std::size_t>;
-  { codec.encode(x, at) } -> std::same_as<typename Codec::Encoded>;
   codec.store(encoded, wire, at);
   { codec.load(wire, at) } -> std::same_as<typename Codec::Encoded>;
   { codec.decode(encoded, at) } -> std::same_as<Pack8<Element>>;
-};
+} && (EncodesByItself<Codec, Element> || UsesContext<Codec, Element>);
 
 /// Fills the tables that the codec has in shared memory, if it has any. All threads call it once, before they encode or decode.
 template <class Codec>
 ARLAB_DEVICE void begin_codec(const Codec& codec) {
   if constexpr (requires { codec.begin(); }) codec.begin();
 }
-
-/// A codec whose bits depend on where a message stands: it encodes with a context, and has no batches.
-template <class Codec, class Element>
-concept UsesContext = requires(const Codec& codec, const Pack8<Element>& x, Position at,
-                               const EncodeContext& context) {
-  { codec.encode(x, at, context) } -> std::same_as<typename Codec::Encoded>;
-};
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

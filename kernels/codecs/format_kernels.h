@@ -17,7 +17,6 @@ inline namespace ARLAB_PLATFORM {
 
 struct ProgramCall;
 class SumsOfCodes;
-struct AnyBitParameters;
 
 /// Launches them; as codec_kernels.h and schedule/run.h say.
 class FormatKernels {
@@ -41,9 +40,6 @@ using FormatChoice = std::shared_ptr<const FormatKernels>;
 
 /// The kernels of the format that has a codec of this name; null when none has.
 FormatChoice find_format_kernels(std::string_view name);
-
-/// The kernels of an any-bit format that rounds stochastically.
-FormatChoice stochastic_anybit_kernels(const AnyBitParameters& parameters);
 
 /// Of emulated GPUs, kernels that have a codec itself encode their tiles; null for one that does not work on tiles, and on
 /// GPUs.

@@ -63,7 +63,7 @@ struct DevicesOf {
   template <class Element>
   using Nearest = Scaled<Format, Element, false>;
   template <class Element>
-  using Stochastic = StochasticScaled<Format, Element>;
+  using Stochastic = StochasticScaled<Format, Element, false>;
 };
 
 /// The kernels of a format's codec of this name that rounds stochastically; null when it is no such codec.

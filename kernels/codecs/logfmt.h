@@ -79,10 +79,7 @@ struct LogFmt : LogFmtParameters {
     }
   }
   ARLAB_DEVICE static Float8 values_of(LogCodes format, const Encoded& e) {
-    return values_of(format, e, LogValues(e.range));
-  }
-  template <class Values>
-  ARLAB_DEVICE static Float8 values_of(LogCodes format, const Encoded& e, const Values& values) {
+    const LogValues values(e.range);
     Float8 x;
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
@@ -307,17 +304,6 @@ struct LogFmt : LogFmtParameters {
         fused_multiply_add(static_cast<float>(format.sign_bit() - 2), values.step, values.lo);
     return values.lo > kLeast && values.lo < kMost && last > kLeast && last < kMost;
   }
-  /// Values as decode_by_approximation() has them where these are sure, else as the specification says.
-  struct NearValues : LogValues {
-    bool are_normal;
-    ARLAB_DEVICE float operator[](std::uint32_t code) const {
-      if (code == 0) return 0;
-      const float value =
-          approximate_exp2(fused_multiply_add(static_cast<float>(code - 1), this->step, this->lo));
-      if (are_normal && !is_near_tie(near_ties(value, value) & 0xFFFF)) return value;
-      return LogValues::operator[](code);
-    }
-  };
   /// In halves, how far the fp32 bits behind a number's last one are from where it is rounded in the other direction.
   ARLAB_DEVICE static std::uint32_t near_ties(float low, float high) {
     constexpr unsigned kBitsBehind = Element::kDType == DType::fp16 ? 13 : 16;
@@ -343,24 +329,65 @@ struct LogFmt : LogFmtParameters {
     const LogValues values(range);
     const Places places = places_of(format, values);
     Codes8 codes;
-#pragma unroll 1
+    std::uint32_t unsure = 0;
+#pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      const float element = element_at(x, i);
-      const float place = places.of(element);
+      const float place = places.of(x.value[i]);
       const float rounded = Places::rounded(place);
       const std::uint32_t nearest = float_bits(rounded) & 0xFFFF;
-      std::uint32_t code = nearest < format.sign_bit() ? nearest : format.sign_bit() - 1;
-      if (code != 0 && element < 0) code |= format.sign_bit();
+      const std::uint32_t code = nearest < format.sign_bit() ? nearest : format.sign_bit() - 1;
       // For 0 the distance is a NaN.
       const bool is_sure = places.exist && !(Places::distance(place, rounded) > places.sure);
-      codes.set(i, is_sure ? code : format.quantize(element, values));
+      if (is_sure) codes.set(i, signed_code(format, code, x.value[i]));
+      unsure |= (is_sure ? 0u : 1u) << i;
+    }
+#pragma unroll 1
+    for (std::size_t i = 0; unsure >> i != 0; ++i) {
+      if ((unsure >> i & 1) == 0) continue;
+      codes.set(i, quantize_unsure(format, places, element_at(x, i), values));
     }
     return codes;
   }
+  ARLAB_DEVICE static std::uint32_t signed_code(LogCodes format, std::uint32_t code, float x) {
+    return code != 0 && x < 0 ? code | format.sign_bit() : code;
+  }
+  /// A place that is known by less than a quarter of a step says between which two values the element is: these decide.
+  ARLAB_DEVICE static std::uint32_t quantize_unsure(LogCodes format, const Places& places, float x,
+                                                    const LogValues& values) {
+    const std::uint32_t below = float_bits(Places::rounded(places.of(x) - 0.5f)) & 0xFFFF;
+    const bool is_between = below >= 1 && below + 1 < format.sign_bit();
+    if (!places.exist || !(places.sure > 0.25f) || !is_between) return format.quantize(x, values);
+    const float magnitude = magnitude_of(x);
+    const bool is_below = magnitude - values[below] < values[below + 1] - magnitude;
+    return signed_code(format, is_below ? below : below + 1, x);
+  }
   ARLAB_DEVICE_RARE static Pack8<Element> decode_rare(unsigned bits, Encoded e) {
+    const LogCodes format{bits};
     const LogValues values(e.range);
-    return from_floats<Element>(
-        values_of({bits}, e, NearValues{values, are_normal({bits}, values)}));
+    const bool is_normal = are_normal(format, values);
+    const bool is_nan = !e.range.is_finite();
+    Float8 x;
+    std::uint32_t unsure = 0;
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) {
+      const std::uint32_t magnitude = e.codes[i] & (format.sign_bit() - 1);
+      const float number = static_cast<float>(magnitude) - 1;
+      const float value = approximate_exp2(fused_multiply_add(number, values.step, values.lo));
+      const bool is_sure =
+          is_nan || magnitude == 0 || (is_normal && !is_near_tie(near_ties(value, value) & 0xFFFF));
+      const float of_magnitude = magnitude == 0 ? 0.0f : value;
+      const float of_code = (e.codes[i] & format.sign_bit()) != 0 ? -of_magnitude : of_magnitude;
+      x.value[i] = is_nan ? float_of(kNanBits) : of_code;
+      unsure |= (is_sure ? 0u : 1u) << i;
+    }
+#pragma unroll 1
+    for (std::size_t i = 0; unsure >> i != 0; ++i) {
+      if ((unsure >> i & 1) == 0) continue;
+      const float value = format.dequantize(e.codes[i], values, largest_finite<Element>());
+#pragma unroll
+      for (std::size_t k = 0; k < kPerThread; ++k) x.value[k] = k == i ? value : x.value[k];
+    }
+    return from_floats<Element>(x);
   }
 
   // For a message that is one whole tile.

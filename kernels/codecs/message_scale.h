@@ -41,12 +41,19 @@ struct AnyBitOfMessage : AnyBit<Element, MeasuredAnyBit<kKind, Bits>> {
   ARLAB_DEVICE void set_range(std::uint32_t range) { this->range = range; }
 };
 
-/// Blocks of NVFP4 with the conversions that GPUs have.
+/// Blocks of NVFP4 with the conversions that GPUs have: of nvfp4-ts<g> and nvfp4-vllm-ts<g>, whose number is given, and of those below.
 struct FastNvFp4Blocks : NvFp4Blocks {
   static constexpr unsigned kBits = 4;
 
   ARLAB_DEVICE ScaledCode quantize(float x, float factor) const {
     return {e2m1_of_float(x * factor), false};
+  }
+  ARLAB_DEVICE Float8 values_of(const Codes8& codes, Scale scale) const {
+    const float whole = whole_scale(value_of_scale(scale));
+    Float8 x = to_floats(bfloats_of_e2m1(codes.even | codes.odd << 4));
+#pragma unroll
+    for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] *= whole;
+    return x;
   }
   ARLAB_DEVICE static float value_of_scale(Scale scale) {
 #if defined(ARLAB_HAS_FP8_CONVERSIONS)
@@ -102,11 +109,8 @@ struct NvFp4OfMessage : Scaled<FastNvFp4Blocks, Element> {
     return {Base::encode(x, at), this->number};
   }
   ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position) const {
-    const float scale =
-        NvFp4Blocks{e.number, this->rounding}.whole_scale(Base::value_of_scale(e.blocks.scale));
-    Float8 x = to_floats(bfloats_of_e2m1(e.blocks.codes.even | e.blocks.codes.odd << 4));
-#pragma unroll
-    for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] *= scale;
+    const Float8 x =
+        FastNvFp4Blocks{{e.number, this->rounding}}.values_of(e.blocks.codes, e.blocks.scale);
     if constexpr (kHasPackedArithmetic<Element>) {
       const Pack8<Element> pairs = pairs_of_floats<Element>(x);
       if (!any_non_finite(pairs)) return pairs;

@@ -62,6 +62,28 @@ ARLAB_DEVICE Pack8<Bf16> bfloats_of_e2m1(std::uint32_t nibbles) {
   return x;
 }
 
+/// minifloat_code(f, x, random) of any finite number up to 2^12, where f's exponents are those of fp32 numbers, but for fewer.
+///
+/// The bits of a number behind its code are the fraction of the way to the next one. Below the smallest normal number, all steps are
+/// alike.
+ARLAB_DEVICE std::uint32_t stochastic_minifloat_code(const Minifloat& f, float x,
+                                                     std::uint32_t random) {
+  const std::uint32_t magnitude = float_bits(x) & 0x7FFFFFFFu;
+  const int behind = 23 - f.mantissa_bits;
+  const std::uint32_t fraction = magnitude << (32 - behind) >> 8;
+  const auto less = static_cast<std::uint32_t>(127 - f.bias) << f.mantissa_bits;
+  const std::uint32_t normal = (magnitude >> behind) - less + (random < fraction ? 1 : 0);
+
+  const auto power = static_cast<std::uint32_t>(127 + f.bias - 1 + f.mantissa_bits) << 23;
+  const float steps = float_of(magnitude) * float_of(power);
+  const std::uint32_t tiny = stochastic_sum(steps, 0x1p23f, random) & 0x7FFFFFu;
+
+  const bool is_normal = magnitude >> 23 > static_cast<std::uint32_t>(127 - f.bias);
+  const std::uint32_t code = is_normal ? normal : tiny;
+  const std::uint32_t sign = float_bits(x) >> 31 << (f.exponent_bits + f.mantissa_bits);
+  return sign | (code < f.max_finite() ? code : f.max_finite());
+}
+
 #if defined(ARLAB_HAS_FP8_CONVERSIONS)
 // There are instructions to and from e4m3fn and e5m2. The six bits of e2m3 and e3m2 are codes of these two formats, too, of
 // values that are smaller by a power of two; what is above them becomes their largest code.

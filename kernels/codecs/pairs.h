@@ -122,6 +122,16 @@ ARLAB_DEVICE float divide_with_reciprocal(float x, float divisor, float reciproc
   return fused_multiply_add(rest, reciprocal, quotient);
 }
 
+/// round_stochastically(x, random) in the low bits, in two's complement, of |x| below 2^22: `behind` is 2^23 or 1.5 * 2^23, and
+/// maybe an integer more. The sum is rounded to the nearest integer, and what that leaves is exact.
+ARLAB_DEVICE std::uint32_t stochastic_sum(float x, float behind, std::uint32_t random) {
+  const float sum = x + behind;
+  const float rest = x - (sum - behind);
+  const bool is_below = rest < 0;
+  const bool up = static_cast<float>(random) < (is_below ? rest + 1 : rest) * 0x1p24f;
+  return float_bits(sum) - (is_below ? 1 : 0) + (up ? 1 : 0);
+}
+
 /// 1 / x, correctly rounded, of a bf16 value x from 2^-100 to 2^100 (a test tries all); a NaN for 0
 /// and for a NaN.
 ARLAB_DEVICE float reciprocal_of_bfloat(float x) {

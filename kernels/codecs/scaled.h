@@ -122,9 +122,10 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
   ARLAB_DEVICE Pack8<Element> decode(const Encoded& e, Position) const {
     if constexpr (kHasPackedArithmetic<Element> && TunedFormat<Format>) {
       const Pack8<Element> x = pairs(e);
-      if (!any_non_finite(x)) return x;
+      return any_non_finite(x) ? from_floats<Element>(values(e)) : x;
+    } else {
+      return from_floats<Element>(decode_scaled<Format>(*this, e));
     }
-    return from_floats<Element>(decode_scaled<Format>(*this, e));
   }
   /// For sums, which are checked in the end.
   ARLAB_DEVICE Pack8<Element> decode_unchecked(const Encoded& e) const
@@ -161,11 +162,10 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
     return e;
   }
 
- private:
-  static constexpr int kLog2Lanes = std::countr_zero(kBlock) - 3;
-
+ protected:
   /// As encode_scaled(), where all elements of the tile are in the message.
-  ARLAB_DEVICE Encoded encode_whole(const Pack8<Element>& payload) const {
+  template <class... Random>
+  ARLAB_DEVICE Encoded encode_whole(const Pack8<Element>& payload, const Random&... random) const {
     // Bits without their sign order as magnitudes do, with infinities and NaNs above all numbers.
     std::uint32_t pairs = 0;
 #pragma unroll
@@ -181,7 +181,18 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
     const auto block = this->scale_of(Element::to_float(largest));
     e.scale = block.scale;
     if (block.factor == 0) return e;
-    if constexpr (kInBf16 && IntegerFormat<Format>) {
+    if constexpr (sizeof...(Random) != 0) {
+#pragma unroll
+      for (std::size_t i = 0; i < kPerThread; ++i) {
+        const float x = Element::to_float(element_bits(payload, i));
+        if constexpr (MinifloatFormat<Format>) {
+          e.codes.set(i,
+                      stochastic_minifloat_code(this->element(), x * block.factor, random(i)...));
+        } else {
+          e.codes.set(i, this->quantize(x, block.factor, random(i)...).bits);
+        }
+      }
+    } else if constexpr (kInBf16 && IntegerFormat<Format>) {
       // A sum whose last bit counts integers: codes are what the format's are in two's complement.
       const float behind = 0x1.8p23f / Format::kIntegersPerUnit;
       const Pack8<Element> x = scaled(payload, float_bits(block.factor) >> 16);
@@ -216,6 +227,9 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
     }
     return e;
   }
+
+ private:
+  static constexpr int kLog2Lanes = std::countr_zero(kBlock) - 3;
 
   /// Scales are powers of two, so that products of bf16 are exact, but for what is far below every code, and values are
   /// bf16 numbers.
@@ -273,6 +287,8 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
 #pragma unroll
       for (std::size_t i = 0; i < kPerThread; ++i) x.value[i] *= scale;
       return x;
+    } else if constexpr (requires { this->values_of(e.codes, e.scale); }) {
+      return this->values_of(e.codes, e.scale);
     } else {
       return decode_scaled<Format>(*this, e);
     }
@@ -302,12 +318,26 @@ struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
 };
 
 /// The same, rounded stochastically.
-template <StochasticFormat Format, class Element>
-struct StochasticScaled : Scaled<Format, Element, false> {
-  static constexpr Tuning kTuning = {};
-  using Scaled<Format, Element, false>::Scaled;
-  ARLAB_DEVICE typename StochasticScaled::Encoded encode(const Pack8<Element>& payload, Position at,
-                                                         const EncodeContext& context) const {
+template <StochasticFormat Format, class Element, bool kIsTuned = kHasPairs<Element>,
+          Rounding kRounding = Rounding::stochastic>
+struct StochasticScaled : Scaled<Format, Element, kIsTuned> {
+  using Base = Scaled<Format, Element, kIsTuned>;
+  using Base::Base;
+
+  ARLAB_DEVICE typename Base::Encoded encode(const Pack8<Element>& payload, Position at,
+                                             const EncodeContext& context) const {
+    if (kRounding == Rounding::argument && !this->stochastic) return Base::encode(payload, at);
+    if constexpr (kIsTuned) {
+      if (at.is_in_whole_tile() && RandomBitsOfEight::is_for(context)) {
+        return this->encode_whole(payload, RandomBitsOfEight(context, at.first));
+      }
+    }
+    return encode_rare(payload, at, context);
+  }
+
+ private:
+  ARLAB_DEVICE_RARE typename Base::Encoded encode_rare(Pack8<Element> payload, Position at,
+                                                       EncodeContext context) const {
     return encode_scaled<Format>(*this, to_floats(payload), at.count(),
                                  RandomBits{context, at.first});
   }

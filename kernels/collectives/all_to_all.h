@@ -25,7 +25,7 @@ ARLAB_DEVICE void all_to_all(const Call& call, const Codec& codec) {
     for (int i = 0; i < ranks; ++i) {  // 1
       const int to = (call.team.rank + i) % ranks;
       for_each_tile(call, call.chunk[to], round, [&](const Tile& tile) {
-        send(codec, tile, tile.load<Element>(call.input), exchange.outgoing(to));
+        send(codec, call, tile, tile.load<Element>(call.input), exchange.outgoing(to));
       });
     }
     if (!exchange.run()) return;

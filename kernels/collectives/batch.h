@@ -16,7 +16,11 @@ struct Batch {
 
   ARLAB_DEVICE static Position at() { return {kTile, thread_index() * kPerThread}; }
   /// Its tiles from `first` on.
-  ARLAB_DEVICE Batch from(int first) const { return {count - first, element_of(first), stride}; }
+  ARLAB_DEVICE Batch from(int first) const { return {count - first, begin_of(first), stride}; }
+  /// Element of the tensor where a tile begins.
+  ARLAB_DEVICE std::size_t begin_of(int tile) const {
+    return begin + static_cast<unsigned>(tile) * stride;
+  }
 
   template <class Element>
   ARLAB_DEVICE const typename Element::Bits* address(const void* tensor, int tile) const {
@@ -33,11 +37,8 @@ struct Batch {
   }
 
  private:
-  ARLAB_DEVICE std::size_t element_of(int tile) const {
-    return begin + static_cast<unsigned>(tile) * stride;
-  }
   ARLAB_DEVICE std::size_t element(int tile) const {
-    return element_of(tile) + thread_index() * kPerThread;
+    return begin_of(tile) + thread_index() * kPerThread;
   }
 };
 
@@ -124,8 +125,10 @@ ARLAB_DEVICE Pack8<Element> decode_for_sum(const Codec& codec,
 // Infinities and NaNs are rare and need care. Where a codec can do without, a batch is first worked
 // on as if there were none, and checked once.
 
-template <class Element, class Codec, int kBatch>
-ARLAB_DEVICE void encode_batch(const Codec& codec, const Pack8<Element> (&x)[kBatch], int count,
+/// begin_of(i), of tile i: as encode_tile() has it.
+template <class Element, class Codec, class AnyCall, class BeginOf, int kBatch>
+ARLAB_DEVICE void encode_batch(const Codec& codec, const AnyCall& call, unsigned step,
+                               BeginOf begin_of, const Pack8<Element> (&x)[kBatch], int count,
                                typename Codec::Encoded (&encoded)[kBatch]) {
   if constexpr (requires { codec.encode_unchecked(x[0]); }) {
     bool non_finite = false;
@@ -143,9 +146,17 @@ ARLAB_DEVICE void encode_batch(const Codec& codec, const Pack8<Element> (&x)[kBa
   } else {
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (i < count) encoded[i] = codec.encode(x[i], Batch::at());
+      if (i < count) encoded[i] = encode_tile(codec, call, step, begin_of(i), x[i], Batch::at());
     }
   }
+}
+template <class Element, class Codec, class AnyCall, int kBatch>
+ARLAB_DEVICE void encode_batch(const Codec& codec, const AnyCall& call, unsigned step,
+                               const Batch& batch, const Pack8<Element> (&x)[kBatch],
+                               typename Codec::Encoded (&encoded)[kBatch]) {
+  encode_batch(
+      codec, call, step, [&](int i) ARLAB_INLINED_LAMBDA { return batch.begin_of(i); }, x,
+      batch.count, encoded);
 }
 
 template <class Element, class Codec, int kBatch>

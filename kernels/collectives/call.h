@@ -7,7 +7,7 @@
 // decode to the same bits.
 #pragma once
 
-#include "kernels/codecs/payload.h"
+#include "kernels/codecs/device_codec.h"
 #include "kernels/transport/flags.h"
 
 namespace arlab::kernels {
@@ -26,6 +26,7 @@ struct Call {
   bool aligned;          ///< input and output are multiples of 16
   bool fp32_sums;        ///< sums.h
   unsigned chunk_tiles;  ///< tiles of the longest chunk
+  std::uint64_t seed;    ///< of random numbers
 };
 
 /// A tile of a chunk. The same for all threads of a block.
@@ -83,6 +84,27 @@ ARLAB_DEVICE void for_each_tile(const Call& call, const ElementRange& chunk, int
   }
 }
 
+/// Encodes a tile that begins at element `begin` of the rank's tensor, and has `step` encodings behind it.
+template <class Element, class Codec, class Call>
+ARLAB_DEVICE typename Codec::Encoded encode_tile(const Codec& codec,
+                                                 [[maybe_unused]] const Call& call,
+                                                 [[maybe_unused]] unsigned step,
+                                                 [[maybe_unused]] std::size_t begin,
+                                                 const Pack8<Element>& x, Position at) {
+  if constexpr (UsesContext<Codec, Element>) {
+    EncodeContext context;
+    context.seed = call.seed;
+    context.call = *global_pointer(call.team.random_calls);
+    context.rank = static_cast<std::uint32_t>(call.team.rank);
+    context.world_size = static_cast<std::uint32_t>(call.team.layout.ranks);
+    context.step = step;
+    context.position = begin;
+    return codec.encode(x, at, context);
+  } else {
+    return codec.encode(x, at);
+  }
+}
+
 /// Copies a wire to another slot, and up to 15 bytes more, which are in slots, too. All threads of
 /// a block call it.
 ARLAB_DEVICE void copy_wire(const std::uint8_t* from, std::uint8_t* to, unsigned bytes) {
@@ -94,10 +116,16 @@ ARLAB_DEVICE void copy_wire(const std::uint8_t* from, std::uint8_t* to, unsigned
 
 // Short forms of what algorithms do with a tile.
 
+template <class Element, class Codec, class Call>
+ARLAB_DEVICE typename Codec::Encoded encode(const Codec& codec, const Call& call, unsigned step,
+                                            const Tile& tile, const Pack8<Element>& x) {
+  return encode_tile(codec, call, step, tile.begin, x, tile.at());
+}
+/// Of the rank's own input.
 template <class Element, class Codec>
-ARLAB_DEVICE void send(const Codec& codec, const Tile& tile, const Pack8<Element>& x,
-                       std::uint8_t* slot) {
-  codec.store(codec.encode(x, tile.at()), slot + tile.slot_offset, tile.at());
+ARLAB_DEVICE void send(const Codec& codec, const Call& call, const Tile& tile,
+                       const Pack8<Element>& x, std::uint8_t* slot) {
+  codec.store(encode(codec, call, 0, tile, x), slot + tile.slot_offset, tile.at());
 }
 template <class Element, class Codec>
 ARLAB_DEVICE Pack8<Element> receive(const Codec& codec, const Tile& tile,

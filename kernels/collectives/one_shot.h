@@ -50,7 +50,7 @@ class OneShot {
           for (int i = 0; i < kBatch; ++i) {
             if (i < batch.count) x[i] = batch.load<Element>(call_.input, i);
           }
-          encode_batch(codec_, x, batch.count, encoded);
+          encode_batch(codec_, call_, 0, batch, x, encoded);
           staging_.put(encoded, batch.count);
           staging_.fill();
           for_each_rank([&](int to) ARLAB_INLINED_LAMBDA {
@@ -59,7 +59,7 @@ class OneShot {
           staging_.next();
         },
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-          const Encoded encoded = codec_.encode(tile.load<Element>(call_.input), tile.at());
+          const Encoded encoded = encode(codec_, call_, 0, tile, tile.load<Element>(call_.input));
           staging_.put(0, encoded, tile.at());
           staging_.fill();
           for_each_rank([&](int to) ARLAB_INLINED_LAMBDA {

@@ -21,7 +21,7 @@ ARLAB_DEVICE void one_shot_of_wires(const Call& call, const Codec& codec) {
   pdl_wait();
   const Pack8<Element> x = tile.load<Element>(call.input);
   exchange.begin();
-  const auto encoded = codec.encode(x, Batch::at());
+  const auto encoded = encode_tile(codec, call, 0, tile.begin, x, Batch::at());
   codec.store(encoded, exchange.wire(rank), Batch::at());
   exchange.send(0, kAllRanks, memory[0].wire[rank]);
   exchange.signal();

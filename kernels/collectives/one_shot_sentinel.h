@@ -154,7 +154,7 @@ class OneShotSentinel {
 #pragma unroll
         for (int j = 0; j < 4; ++j) x[i].word[j] = words.word[j];
       }
-      encode_batch(codec_, x, kTiles, encoded);
+      encode_batch(codec_, call_, 0, batch_of(number), x, encoded);
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
         codec_.store(encoded[i], wire + static_cast<unsigned>(i) * tile_bytes_of<Codec>(call_),
@@ -162,7 +162,7 @@ class OneShotSentinel {
       }
     } else {
       for_each_tile_of(number, [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-        arlab::kernels::send(codec_, tile, tile.load<Element>(call_.input), wire);
+        arlab::kernels::send(codec_, call_, tile, tile.load<Element>(call_.input), wire);
       });
     }
   }

@@ -30,7 +30,7 @@ ARLAB_DEVICE void ring(const Call& call, const Codec& codec) {
 #pragma unroll 1
   for (int round = 0; round < call.rounds; ++round) {
     for_each_tile(call, call.chunk[previous], round, [&](const Tile& tile) {
-      send(codec, tile, tile.load<Element>(call.input), exchange.outgoing(next));
+      send(codec, call, tile, tile.load<Element>(call.input), exchange.outgoing(next));
     });
 #pragma unroll 1
     for (int hop = 1; hop < ranks; ++hop) {
@@ -40,7 +40,7 @@ ARLAB_DEVICE void ring(const Call& call, const Codec& codec) {
         const auto own = tile.load<Element>(call.input);
         const auto sum = add<Element, Codec::kClampsFp16Sums>(
             own, receive<Element>(codec, tile, exchange.incoming(previous)));
-        const auto encoded = codec.encode(sum, tile.at());
+        const auto encoded = encode(codec, call, static_cast<unsigned>(hop), tile, sum);
         codec.store(encoded, exchange.outgoing(next) + tile.slot_offset, tile.at());
         if (chunk == rank) tile.store(call.output, codec.decode(encoded, tile.at()));
       });

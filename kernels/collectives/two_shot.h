@@ -75,14 +75,14 @@ class TwoShot {
             for (int i = 0; i < kBatch; ++i) {
               if (i < batch.count) x[i] = batch.load<Element>(call_.input, i);
             }
-            encode_batch(codec_, x, batch.count, encoded);
+            encode_batch(codec_, call_, 0, batch, x, encoded);
             staging_.put(encoded, batch.count);
             staging_.fill();
             staging_.send(encoded, batch, slot);
             staging_.next();
           },
           [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
-            const Encoded encoded = codec_.encode(tile.load<Element>(call_.input), tile.at());
+            const Encoded encoded = encode(codec_, call_, 0, tile, tile.load<Element>(call_.input));
             staging_.put(0, encoded, tile.at());
             staging_.fill();
             staging_.send(encoded, tile, slot);
@@ -102,7 +102,7 @@ class TwoShot {
           for (int i = 0; i < kBatch; ++i) {
             if (i < batch.count) own[i] = batch.load<Element>(call_.input, i);
           }
-          encode_batch(codec_, own, batch.count, encoded);
+          encode_batch(codec_, call_, 0, batch, own, encoded);
           decode_batch(codec_, encoded, batch.count, own);
         },
         [](const Tile&) {});
@@ -115,7 +115,8 @@ class TwoShot {
 
     ARLAB_DEVICE bool is_of(int from) const { return from == of.call_.team.rank; }
     ARLAB_DEVICE OwnTiles<Element, 1> tile(int i) const {
-      const Encoded encoded = of.codec_.encode(batch.load<Element>(of.call_.input, i), Batch::at());
+      const Encoded encoded = encode_tile(of.codec_, of.call_, 0, batch.begin_of(i),
+                                          batch.load<Element>(of.call_.input, i), Batch::at());
       return {of.call_.team.rank, {of.codec_.decode(encoded, Batch::at())}};
     }
   };
@@ -131,7 +132,7 @@ class TwoShot {
                                 ARLAB_INLINED_LAMBDA { put_tile(sum, tile, of_tile); };
           for_each_sum<SumFrom::zero, Element, kBatch, kMaxRanks, kBatch>(
               codec_, call_, wires, batch.count, keep, own, OwnInput{*this, batch});
-          encode_batch(codec_, sum, batch.count, encoded);
+          encode_batch(codec_, call_, 1, batch, sum, encoded);
           staging_.put(encoded, batch.count);
           decode_batch(codec_, encoded, batch.count, sum);
 #pragma unroll
@@ -147,12 +148,12 @@ class TwoShot {
         [&](const Tile& tile) ARLAB_INLINED_LAMBDA {
           const OwnTiles<Element, 1> decoded = {
               call_.team.rank,
-              {codec_.decode(codec_.encode(tile.load<Element>(call_.input), tile.at()),
+              {codec_.decode(encode(codec_, call_, 0, tile, tile.load<Element>(call_.input)),
                              tile.at())}};
           const Encoded encoded =
-              codec_.encode(sum_tile<SumFrom::zero, Element>(codec_, call_, wires, tile.slot_offset,
-                                                             tile.at(), decoded),
-                            tile.at());
+              encode(codec_, call_, 1, tile,
+                     sum_tile<SumFrom::zero, Element>(codec_, call_, wires, tile.slot_offset,
+                                                      tile.at(), decoded));
           tile.store(call_.output, codec_.decode(encoded, tile.at()));
           staging_.put(0, encoded, tile.at());
           staging_.fill();

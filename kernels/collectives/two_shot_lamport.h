@@ -57,7 +57,8 @@ class TwoShotLamport {
       if (!measuring_.measure(1)) return;
     }
     if (has_own) {
-      const Encoded encoded = measuring_.codec_of(codec_, 0).encode(sum[0], Batch::at());
+      const Encoded encoded =
+          encode_tile(measuring_.codec_of(codec_, 0), call_, 1, own.begin, sum[0], Batch::at());
       codec_.store(encoded, reinterpret_cast<std::uint8_t*>(memory_.sum), Batch::at());
       mine = codec_.decode(encoded, Batch::at());
     }
@@ -122,7 +123,10 @@ class TwoShotLamport {
           encoded[i] = measuring_.codec_of(codec_, first + i).encode(x[i], Batch::at());
         }
       } else {
-        encode_batch(codec_, x, kAtOnce, encoded);
+        const auto begin_of = [&](int i) ARLAB_INLINED_LAMBDA {
+          return tiles.used[i] ? tiles.tile[i].begin : 0;
+        };
+        encode_batch(codec_, call_, 0, begin_of, x, kAtOnce, encoded);
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {

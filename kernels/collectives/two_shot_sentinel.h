@@ -458,7 +458,10 @@ class TwoShotSentinel {
             encoded[i] = measuring_.codec_of(codec_, message).encode(x[i], Batch::at());
           }
         } else {
-          encode_batch(codec_, x, count, encoded);
+          const auto begin_of_part = [&](int i) ARLAB_INLINED_LAMBDA {
+            return begin_of(number, first + static_cast<unsigned>(i));
+          };
+          encode_batch(codec_, call_, 0, begin_of_part, x, count, encoded);
         }
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
@@ -471,7 +474,7 @@ class TwoShotSentinel {
       for (unsigned part = 0; part < kParts; ++part) {
         const Tile tile = tile_of(number, part);
         if (tile.elements == 0) continue;
-        arlab::kernels::send(measuring_.codec_of(codec_, owner(part)), tile,
+        arlab::kernels::send(measuring_.codec_of(codec_, owner(part)), call_, tile,
                              tile.load<Element>(call_.input), wire_of_part(part));
       }
     }
@@ -566,7 +569,10 @@ class TwoShotSentinel {
       Pack8<Element> sum[kAtOnce];
       Encoded encoded[kAtOnce];
       sum_batch<SumFrom::zero, kRanks>(codec_, call_, wires, count, sum);
-      encode_batch(codec_, sum, count, encoded);
+      const auto begin_of_part = [&](int i) ARLAB_INLINED_LAMBDA {
+        return begin_of(number, static_cast<unsigned>(i));
+      };
+      encode_batch(codec_, call_, 1, begin_of_part, sum, count, encoded);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         if (i < count) {
@@ -584,9 +590,9 @@ class TwoShotSentinel {
         const Tile tile = tile_of(number, part);
         if (tile.elements == 0) continue;
         const Encoded encoded =
-            codec_.encode(sum_tile<SumFrom::zero, Element, kRanks>(
-                              codec_, call_, wires, part * tile_bytes_of<Codec>(call_), tile.at()),
-                          tile.at());
+            encode(codec_, call_, 1, tile,
+                   sum_tile<SumFrom::zero, Element, kRanks>(
+                       codec_, call_, wires, part * tile_bytes_of<Codec>(call_), tile.at()));
         codec_.store(encoded, bytes(own_sums() + part), tile.at());
         tile.store(call_.output, codec_.decode(encoded, tile.at()));
       }

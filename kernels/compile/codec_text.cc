@@ -12,12 +12,15 @@ namespace {
 
 std::string number(float value) { return fmt::format("{:a}f", value); }
 template <class Enum>
-requires std::is_enum_v<Enum>
-int number(Enum value) { return static_cast<int>(value); }
+  requires std::is_enum_v<Enum>
+int number(Enum value) {
+  return static_cast<int>(value);
+}
 
 std::string value_of(const AnyBitParameters& p) {
-  return fmt::format("AnyBitParameters{{{}, {{{}}}, {}, {}, Spikes({}), {}}}", p.bits, p.group.log2,
-                     p.symmetric, p.hadamard, number(p.spikes), number(p.hadamard_scale));
+  return fmt::format("AnyBitParameters{{{}, {{{}}}, {}, {}, Spikes({}), {}, {}}}", p.bits,
+                     p.group.log2, p.symmetric, p.hadamard, number(p.spikes),
+                     number(p.hadamard_scale), p.stochastic);
 }
 std::string value_of(const TwoPassAnyBitParameters& p) {
   return fmt::format("TwoPassAnyBitParameters{{{}, {}u, {}, {}, {}}}", value_of(p.format), p.block,
@@ -43,14 +46,16 @@ CodecText text(QuickReduceChoice choice, DType) {
 
 CodecText text(const AnyBitParameters& p, DType dtype) {
   const std::string value = fmt::format("({})", value_of(p));
-  if (!has_16_bits(dtype)) return {"AnyBit<Element>", value};
-  const bool is_fixed = p.group.log2 >= 5 && !p.symmetric && !p.hadamard;
+  const std::string_view rounding = p.stochastic ? "Stochastic" : "";
+  if (!has_16_bits(dtype)) return {fmt::format("{}AnyBit<Element>", rounding), value};
+  const bool is_fixed = p.group.log2 >= 5 && !p.symmetric && !p.hadamard && !p.stochastic;
   if (is_fixed && p.spikes != Spikes::integer_scale) {
     return {fmt::format("AnyBit<Element, FixedAnyBit<{}, {}, Spikes({})>>", p.bits, p.group.log2,
                         number(p.spikes)),
             "{}"};
   }
-  return {fmt::format("AnyBit<Element, AnyBitOf<AnyBitKind({}), {}>>", number(kind_of(p)), p.bits),
+  return {fmt::format("{}AnyBit<Element, AnyBitOf<AnyBitKind({}), {}>>", rounding,
+                      number(kind_of(p)), p.bits),
           value};
 }
 
@@ -62,9 +67,15 @@ CodecText text(const Mx& format, DType) {
           fmt::format("({}{{{{}}, ExponentRule({})}})", type, number(format.rule))};
 }
 CodecText text(const MxInt8&, DType) { return {"Scaled<MxInt8, Element>", "(MxInt8{})"}; }
-CodecText text(const Fp8Blocks<128>& format, DType) {
-  return {"Scaled<Fp8Blocks<128>, Element>",
-          fmt::format("(Fp8Blocks<128>{{{}, {}}})", format.torch, format.stochastic)};
+template <std::size_t kGroup>
+CodecText text(const Fp8Blocks<kGroup>& format, DType) {
+  const std::string type = fmt::format("Fp8Blocks<{}>", kGroup);
+  return {fmt::format("{}Scaled<{}, Element>", format.stochastic ? "Stochastic" : "", type),
+          fmt::format("({}{{{}, {}}})", type, format.torch, format.stochastic)};
+}
+CodecText text(const FastNvFp4Blocks& format, DType) {
+  return {"Scaled<FastNvFp4Blocks, Element>",
+          fmt::format("(FastNvFp4Blocks{{{}}})", value_of(NvFp4Blocks(format)))};
 }
 
 template <std::size_t kGroup>

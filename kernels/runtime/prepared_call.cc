@@ -266,6 +266,7 @@ Result<PreparedCall::Tuned> PreparedCall::tuned(const CollectiveRequest& request
   call.chunk_tiles = static_cast<unsigned>(facts.tiles);
   call.fp32_sums = has_fp32_sums(request) && facts.ranks > 2;  // else all are of two values
   call.tile_bytes = static_cast<unsigned>(facts.tile_bytes);
+  call.seed = request.seed;
   ARLAB_ASSIGN_OR_RETURN(
       const std::size_t per_slot,
       wires_in_a_slot(*codec, resources,
@@ -623,10 +624,17 @@ std::string PreparedCall::explanation() const {
     kernels += two_pass.measures(kernel) ? 2 : 1;
     has_two_codecs = has_two_codecs || kernel.codec == CodecRole::inner;
   }
-  return fmt::format("program in {}; {} kernels",
-                     has_two_codecs ? "kernels of one codec each"
-                                    : "two passes: the codec measures what it encodes",
-                     kernels);
+  if (has_two_codecs)
+    return fmt::format("program in kernels of one codec each; {} kernels", kernels);
+  const std::size_t group = two_pass_block(two_pass.codecs.front());
+  const bool has_unusual_groups = group != 0 && group != kWholeMessage && kTile % group != 0;
+  return fmt::format(
+      "program in two passes: the codec measures what it encodes{}; {} kernels",
+      has_unusual_groups
+          ? fmt::format(", in groups of {} elements, which do not divide a tile of {}", group,
+                        kTile)
+          : "",
+      kernels);
 }
 
 namespace {
@@ -656,7 +664,7 @@ Result<std::vector<WantedKernel>> PreparedCall::kernels() const {
 }
 #else
 Status PreparedCall::load() const {
-  if (std::holds_alternative<Tuned>(kernels_)) return {};  // one kernel, which nothing is behind
+  if (std::holds_alternative<Tuned>(kernels_) && !is_counted_) return {};  // one kernel
   const LoadsKernels loads;
   return launch_all_kinds();
 }

@@ -35,8 +35,7 @@ class StepRunner {
     for_each_batch<Codec, kLeastBatch>(
         call_, call_.chunk[step.chunk], round,
         [&](const Batch& batch) ARLAB_INLINED_LAMBDA {
-          if constexpr (UsesContext<Codec, Element>) {  // has none
-          } else if (step.passes_on) {
+          if (step.passes_on) {
             pass_on(step, 0, static_cast<unsigned>(batch.count) * tile_bytes_of<Codec>(call_));
           } else {
             work_on(step, batch);
@@ -72,22 +71,6 @@ class StepRunner {
   ARLAB_DEVICE Pack8<Element> load_sum(std::size_t begin, std::size_t count) const {
     const auto* output = global_pointer(static_cast<const typename Element::Bits*>(call_.output));
     return load_elements<Element>(output + begin + thread_index() * kPerThread, count);
-  }
-
-  /// Batches are of codecs that need no context.
-  ARLAB_DEVICE Encoded encoded(const Step& step, const Tile& tile, const Pack8<Element>& x) const {
-    if constexpr (UsesContext<Codec, Element>) {
-      EncodeContext context;
-      context.seed = call_.seed;
-      context.call = *global_pointer(call_.team.random_calls);
-      context.rank = static_cast<std::uint32_t>(call_.team.rank);
-      context.world_size = static_cast<std::uint32_t>(call_.team.layout.ranks);
-      context.step = step.encodings;
-      context.position = tile.begin;
-      return codec_.encode(x, tile.at(), context);
-    } else {
-      return codec_.encode(x, tile.at());
-    }
   }
 
   ARLAB_DEVICE void pass_on(const Step& step, unsigned offset, unsigned bytes) const {
@@ -171,7 +154,7 @@ class StepRunner {
     if (step.stores_sum) store(there, sum);
     if (!step.encodes) return;
     Encoded wires[kBatch];
-    encode_batch(codec_, sum, batch.count, wires);
+    encode_batch(codec_, call_, step.encodings, batch, sum, wires);
     staging_.put(wires, batch.count);
     staging_.fill();
     runner_.for_each_receiver(
@@ -210,7 +193,7 @@ class StepRunner {
     const Tile there = in_chunk(step, step.place, tile);
     if (step.stores_sum) there.store<Element>(call_.output, sum);
     if (!step.encodes) return;
-    const Encoded wire = encoded(step, tile, sum);
+    const Encoded wire = encode(codec_, call_, step.encodings, tile, sum);
     runner_.for_each_receiver(step, [&](std::uint8_t* slot) ARLAB_INLINED_LAMBDA {
       codec_.store(wire, slot + tile.slot_offset, tile.at());
     });

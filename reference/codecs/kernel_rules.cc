@@ -21,14 +21,16 @@ bool is_group_in_kernels(std::size_t elements) {
   return std::has_single_bit(elements) && elements >= 32 && elements <= 256;
 }
 
-/// Any-bit and logarithmic formats with groups of lanes, microscaling, codebooks, and fp8 in blocks of 128.
+/// Formats with blocks of lanes.
 bool is_block_format_in_kernels(std::string_view codec) {
   if (const auto format = parse_anybit(codec)) {
-    return !format->given && !format->stochastic && is_group_in_kernels(format->group);
+    return !format->given && is_group_in_kernels(format->group);
   }
   if (const auto format = parse_logfmt(codec)) return is_group_in_kernels(format->group);
-  if (const auto format = Fp8Blocks<128>::parse(codec)) return !format->stochastic;
-  return Mx::parse(codec) || MxInt8::parse(codec) || find_codebook(codec);
+  if (const auto format = parse_nvfp4(codec)) return format->tensor_scale.has_value();
+  return Fp8Blocks<64>::parse(codec) || Fp8Blocks<128>::parse(codec) ||
+         Fp8Blocks<256>::parse(codec) || Mx::parse(codec) || MxInt8::parse(codec) ||
+         find_codebook(codec);
 }
 
 /// What kernels have a scale of the message for: int<b>-gtensor and nvfp4.

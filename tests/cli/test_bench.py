@@ -92,7 +92,9 @@ def test_which_kernel_is_chosen_and_why(tmp_path):
     assert chosen["two_shot", "nvfp4", 16 << 10].startswith("two_shot_lamport: ")
     assert chosen["two_shot", "nvfp4", 64 << 20].startswith("two_shot_sentinel: ")
     assert chosen["one_shot", "nvfp4", 16 << 10].startswith("program: its kernel measures what it encodes; ")
-    assert chosen["two_shot", "int4-g24", 16 << 10].startswith("program in two passes: ")
+    of_24 = chosen["two_shot", "int4-g24", 16 << 10]
+    assert of_24.startswith("program in two passes: ")
+    assert "in groups of 24 elements, which do not divide a tile of 2048; " in of_24
     assert chosen["tree", "qr-q4", 16 << 10].startswith("program: ")
     measured = Path(__file__).parents[2] / "experiments" / "measured"
     for kernel in chosen.values():

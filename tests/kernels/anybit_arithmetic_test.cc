@@ -7,6 +7,8 @@
 #include <random>
 
 #include "kernels/codecs/anybit.h"
+#include "kernels/codecs/minifloats.h"
+#include "reference/formats/fp8.h"
 
 namespace arlab::kernels {
 namespace {
@@ -131,6 +133,37 @@ TEST(AnyBitArithmetic, SmallNumbersAreEqualToThemselvesOnly) {
       EXPECT_EQ(equal_small(splat(a), b | a << 16), 0xFFFF0000u | (a == b ? 0xFFFFu : 0)) << a << b;
     }
   }
+}
+
+/// Calls f with numbers of all exponents from 2^-40 to 2^12, some beside integers, and random bits, some at their ends.
+template <class F>
+void with_numbers_and_random_bits(F f) {
+  std::mt19937 generator(7);
+  for (int i = 0; i < 2000000; ++i) {
+    const auto exponent = static_cast<std::uint32_t>(127 - 40 + i % 52) << 23;
+    auto bits = static_cast<std::uint32_t>(generator() & 0x807FFFFFu) | exponent;
+    if (i % 3 == 0) bits &= 0xFFFF0000u;
+    const auto random = static_cast<std::uint32_t>(generator() >> 8);
+    f(float_of(bits), i % 5 == 0 ? 0 : i % 5 == 1 ? 0xFFFFFFu : i % 5 == 2 ? random % 64 : random);
+  }
+}
+
+TEST(AnyBitArithmetic, StochasticSumsAreThoseOfTheReference) {
+  with_numbers_and_random_bits([](float x, std::uint32_t random) {
+    const auto expected = static_cast<std::int32_t>(round_stochastically(x, random));
+    const std::uint32_t sum = stochastic_sum(x, 0x1.8p23f + 8, random);
+    ASSERT_EQ(static_cast<std::int32_t>(sum - float_bits(0x1.8p23f + 8)), expected)
+        << x << " " << random;
+  });
+}
+
+TEST(AnyBitArithmetic, StochasticCodesOfMinifloatsAreThoseOfTheReference) {
+  with_numbers_and_random_bits([](float x, std::uint32_t random) {
+    ASSERT_EQ(stochastic_minifloat_code(kE4m3fn, x, random),
+              minifloat_code(kE4m3fn, x, random).bits)
+        << x << " " << random;
+  });
+  EXPECT_EQ(stochastic_minifloat_code(kE4m3fn, -0.0f, 0), 0x80u);
 }
 
 TEST(AnyBitArithmetic, PlanesAreInElementOrderAndComeBack) {

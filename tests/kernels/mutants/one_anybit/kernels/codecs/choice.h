@@ -15,10 +15,10 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Of int4-g32-stoch, in stochastic_kernels.cc, and of shared-int8-g32; else null.
 struct CodecChoice {
-  FormatChoice kernels;
+  FormatChoice kernels;  ///< of shared-int8-g32; else null
   std::optional<Codebook<64>> codebook;
+  bool stochastic = false;
 };
 
 inline const FormatKernels* format_kernels(const CodecChoice& choice) {
@@ -27,12 +27,7 @@ inline const FormatKernels* format_kernels(const CodecChoice& choice) {
 
 inline Result<CodecChoice> choose_codec(const std::string& name) {
   if (name == "int8-g128-sr") return CodecChoice();
-  if (name == "int4-g32-stoch") {
-    AnyBitParameters parameters;
-    parameters.bits = 4;
-    parameters.group = {5};
-    return CodecChoice{stochastic_anybit_kernels(parameters), {}};
-  }
+  if (name == "int4-g32-stoch") return CodecChoice{nullptr, {}, true};
   if (const auto codebook = Codebook<64>::parse(name)) return CodecChoice{nullptr, codebook};
   if (FormatChoice kernels = shared_scale_kernels(name)) return CodecChoice{kernels, {}};
   return Status::error(name);
@@ -55,6 +50,11 @@ hipError_t with_codec(const CodecChoice& choice, DType, F&& f) {
   using Codes = CodebookInMemory<64, 0>;
   if (choice.codebook) {
     f(Scaled<Codes, Fp16>(Codes(*choice.codebook)), Fp16());
+    return hipGetLastError();
+  }
+  if (choice.stochastic) {
+    const AnyBitParameters parameters = {.bits = 4, .group = {5}, .stochastic = true};
+    f(StochasticAnyBit<Fp16, AnyBitOf<AnyBitKind::plain, 4>>(parameters), Fp16());
     return hipGetLastError();
   }
   f(AnyBit<Fp16, FixedAnyBit<8, 7, Spikes::exact>>(), Fp16());

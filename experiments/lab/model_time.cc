@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 
 #include "experiments/lab/files.h"
 #include "experiments/lab/questions.h"

@@ -660,6 +660,16 @@ Status PreparedCall::launch_all_kinds() const {
 Result<std::vector<WantedKernel>> PreparedCall::kernels() const {
   const NotesKernels notes;
   ARLAB_RETURN_IF_ERROR(launch_all_kinds());
+  // A rank that encodes nothing measures nothing, but in one process it loads for all.
+  const auto* two_pass = std::get_if<TwoPass>(&kernels_);
+  for (const CodecChoice& codec : two_pass != nullptr ? two_pass->codecs : std::vector<CodecChoice>()) {
+    if (!needs_statistics(codec)) continue;
+    StatisticsPass pass;
+    pass.messages = 1;
+    pass.message[0] = {0, two_pass->part_elements};
+    pass.groups = groups_of_message(codec, two_pass->part_elements);
+    ARLAB_RETURN_IF_ERROR(started(launch_statistics(pass, codec, dtype_, nullptr)));
+  }
   return notes.kernels();
 }
 #else

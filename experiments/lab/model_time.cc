@@ -186,8 +186,9 @@ struct ModelTimeRequest {
     std::vector<std::string> names;
     for (const auto& [name, us] : tried_) names.push_back(name);
     return {"algorithm", library ? algorithm + ", library" : algorithm,
-            names.size() < 2 ? "of all-reduces"
-                          : fmt::format("of all-reduces: the fastest of {}", fmt::join(names, ", "))};
+            names.size() < 2
+                ? "of all-reduces"
+                : fmt::format("of all-reduces: the fastest of {}", fmt::join(names, ", "))};
   }
 
   std::vector<Figure> details_of(const ModelShape& shape) const {

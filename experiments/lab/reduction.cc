@@ -228,12 +228,14 @@ std::optional<Figure> out_of_range(const ExecuteCounts& counts) {
   const bool flushes = counts.encoded > 0 && share(counts.flushed) > kMostFlushed;
   if (!clamps && !flushes) return std::nullopt;
   const std::string what =
-      clamps ? fmt::format("{:.0f} % of the encoded elements are clamped: the codec's range is too "
-                           "small for them",
-                           100 * share(counts.clamped))
-             : fmt::format("{:.0f} % of the encoded elements become zero: the codec's steps are too "
-                           "large for them",
-                           100 * share(counts.flushed));
+      clamps ? fmt::format(
+                   "{:.0f} % of the encoded elements are clamped: the codec's range is too "
+                   "small for them",
+                   100 * share(counts.clamped))
+             : fmt::format(
+                   "{:.0f} % of the encoded elements become zero: the codec's steps are too "
+                   "large for them",
+                   100 * share(counts.flushed));
   return Figure{"out_of_range", what};
 }
 

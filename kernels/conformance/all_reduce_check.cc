@@ -444,7 +444,7 @@ class Check {
         left[r * ranks_ + k] = product_of(r, k);
         right[r] -= product_of(r, k);  // of weights - 1
       }
-      left[r * ranks_ + r] += 
+      left[r * ranks_ + r] +=
           std::max(kTowardsOne * product_of(r, r), std::numeric_limits<double>::min());
     }
     for (std::size_t r = 0; r < ranks_; ++r) {

@@ -534,8 +534,8 @@ class RankOnDevice final : public RankCommunicator {
     ARLAB_RETURN_IF_ERROR(
         status_of(hipStreamIsCapturing(stream, &capture), "the stream cannot be used"));
     const CodecAndDType one(codec, dtype);
-    ARLAB_RETURN_IF_ERROR(communicator_.load(kernels_of_codecs({&one, 1}), 0,
-                                             capture != hipStreamCaptureStatusNone));
+    ARLAB_RETURN_IF_ERROR(
+        communicator_.load(kernels_of_codecs({&one, 1}), 0, capture != hipStreamCaptureStatusNone));
     known = definitions;
     return status_of(hipSetDevice(device()), "a device cannot be used");
   }

@@ -662,7 +662,8 @@ Result<std::vector<WantedKernel>> PreparedCall::kernels() const {
   ARLAB_RETURN_IF_ERROR(launch_all_kinds());
   // A rank that encodes nothing measures nothing, but in one process it loads for all.
   const auto* two_pass = std::get_if<TwoPass>(&kernels_);
-  for (const CodecChoice& codec : two_pass != nullptr ? two_pass->codecs : std::vector<CodecChoice>()) {
+  for (const CodecChoice& codec :
+       two_pass != nullptr ? two_pass->codecs : std::vector<CodecChoice>()) {
     if (!needs_statistics(codec)) continue;
     StatisticsPass pass;
     pass.messages = 1;

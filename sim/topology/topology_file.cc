@@ -252,8 +252,8 @@ toml::table read_table(std::string_view text, std::string_view origin,
     const bool keeps = same_servers || (fat_tree && of_server == 1);
     const bool lost = !keeps && base.erase("library") > 0;
     if (lost && own.contains("library") && !own["library"]["channels"]) {
-      fail("{}: [library] of base '{}' is of servers of its {} GPUs; others need a whole one", origin,
-           name, count_of(base, "ranks").value_or(0));
+      fail("{}: [library] of base '{}' is of servers of its {} GPUs; others need a whole one",
+           origin, name, count_of(base, "ranks").value_or(0));
     }
   }
   // Two models of a kernel; a file that has one does without the other.

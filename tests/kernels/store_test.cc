@@ -158,7 +158,8 @@ TEST_F(KernelsOnDemand, NoneIsLoadedOnceARankHasLaunched) {
         SCOPED_TRACE(fmt::format("{} {} from rank {}", algorithm.name, codec, root));
         CollectiveRequest request = {algorithm.name, codec, DType::bf16, tensor.size()};
         request.root = root;
-        if (!team.value().front().run(request, tensor.data(), tensor.data(), nullptr).ok()) continue;
+        if (!team.value().front().run(request, tensor.data(), tensor.data(), nullptr).ok())
+          continue;
         ++calls;
         const int loaded = loads();
         for (std::size_t rank = 1; rank < devices.size(); ++rank) {

@@ -105,7 +105,7 @@ def draw_sizes(
     notes = ["Of every codec the fastest algorithm at each size; the marker says which.", *notes]
     compared = log and len(sweep.looks) > 1
     if compared:
-        notes.append(f"Below: times the least; what takes more than {MOST_TIMES:g} times as long leaves the panel.")
+        notes.append(f"Below: how many times the least, up to {MOST_TIMES:g}.")
     tall = 1.7 if style.is_column() else 2.4
     heights_in = [tall, 0.75 * tall] if compared else [tall]
     figure = sweep.page(title, f"{what} over the payload per rank", notes, down * sum(heights_in))

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "experiments/lab/collective.h"
 #include "experiments/lab/conform.h"
 #include "experiments/lab/questions.h"
+#include "experiments/lab/reduction.h"
 #include "reference/codecs/properties.h"
 #include "reference/codecs/registry.h"
+#include "reference/tensors/synthetic.h"
 
 namespace arlab::lab {
 namespace {
@@ -23,6 +26,17 @@ struct CheckCodecRequest {
       request.algorithms.push_back(algorithm.name);
     }
     return request;
+  }
+
+  /// What it does to standard normal values, for which a scale that is part of its name need not be.
+  static ExecuteCounts counts_of_gaussian(const Codec& codec) {
+    const DType dtype = codec.info().dtypes.front();
+    const Tensor inputs = make_synthetic("gaussian", dtype, 2, std::size_t{1} << 14);
+    const Codecs codecs(codec);
+    const Schedule schedule = CollectiveSpec{.algorithm = "broadcast"}.make(
+        2, inputs.elements_per_rank(), codecs.alignment());
+    std::vector<std::byte> outputs(inputs.bytes().size());
+    return execute(schedule, codecs, dtype, inputs.bytes(), outputs, {.count = true});
   }
 
   Result answer() const {
@@ -67,6 +81,12 @@ struct CheckCodecRequest {
                       {"platform", platform.empty() ? Cell() : Cell(platform),
                        "whose kernels are compared with the reference"},
                       {"violations", violations}};
+    std::optional<Figure> range;
+    if (violations == 0) range = out_of_range(counts_of_gaussian(*codec));
+    if (range) {
+      range->note = "of standard normal values";
+      report.figures.push_back(*range);
+    }
     summary.add_mismatches_to(report);
     report.verdict = verdict;
     return report;

@@ -30,8 +30,11 @@ void ConformanceSummary::run(const kernels::Platform& on,
 
 void ConformanceSummary::run_layers(const kernels::Platform& on, std::uint64_t seed) {
   const std::size_t longest = on.name() == "host" ? 200 : 4096;
-  const auto status = kernels::run_layer_conformance(
-      on, longest, seed, [this](const ConformanceRow& row) { add(row); });
+  kernels::Status status = on.prepare_layers(compile_progress());
+  if (status.ok()) {
+    status = kernels::run_layer_conformance(on, longest, seed,
+                                            [this](const ConformanceRow& row) { add(row); });
+  }
   if (!status.ok()) fail("platform {}: {}", on.name(), status.message());
 }
 

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "experiments/lab/conform.h"
-#include "experiments/lab/model_run.h"
 #include "experiments/lab/questions.h"
+#include "experiments/lab/sizes.h"
 #include "kernels/compile/cache.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
@@ -55,7 +55,7 @@ Result clear_kernels(const NothingAsked&) {
 struct BuildRequest {
   std::vector<std::string> codecs;
   std::vector<std::string> dtypes = {"bf16"};
-  std::vector<std::string> ranks = {"2", "3", "4", "5", "6", "7", "8"};
+  std::vector<std::string> ranks = {"2-8"};
   std::vector<std::string> architectures;
   std::vector<std::string> algorithms;
   std::optional<std::uint32_t> jobs;
@@ -88,10 +88,8 @@ struct BuildRequest {
     kernels::AheadRequest request{.folder = out, .jobs = jobs.value_or(0)};
     request.architectures = {for_gpus.begin(), for_gpus.end()};
     for (const std::string& dtype : dtypes) request.dtypes.push_back(parse_dtype(dtype));
-    for (const std::string& count : ranks) {
-      const Rank world_size = parse_ranks(count);
-      if (world_size < 2 || world_size > 8) fail("--ranks {}: allowed are 2 to 8", count);
-      request.ranks.push_back(static_cast<int>(world_size));
+    for (const Rank count : integers_in(words_of(ranks), "--ranks", 2, 8)) {
+      request.ranks.push_back(static_cast<int>(count));
     }
     request.codecs = codecs_on(on, request.dtypes);
     for (const std::string& name : algorithms)
@@ -125,7 +123,7 @@ std::vector<BoundField> fields(BuildRequest& r) {
   return {
       field("codec", &r.codecs, "Codecs, separated by commas; or all").required(),
       field("dtype", &r.dtypes, "bf16, fp16 or fp32, separated by commas", "bf16"),
-      field("ranks", &r.ranks, "World sizes, separated by commas", "2 to 8, each"),
+      field("ranks", &r.ranks, "World sizes, separated by commas, and FIRST-LAST", "2-8"),
       field("arch", &r.architectures,
             "GPU architectures, separated by commas: sm_90 (H100), sm_100 (B200), gfx942 (MI300), "
             "...")

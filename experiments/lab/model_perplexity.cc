@@ -18,6 +18,7 @@
 #include "experiments/lab/questions.h"
 #include "experiments/lab/request.h"
 #include "experiments/lab/results_file.h"
+#include "experiments/lab/sizes.h"
 #include "reference/codecs/abstract.h"
 #include "reference/csv.h"
 #include "reference/json.h"
@@ -57,7 +58,7 @@ struct PerplexityRequest {
     return together(
         fields(text), wire, fields(formats),
         {field("codec", &codecs, "Codecs, separated by commas (see arlab list codecs)").required(),
-         field("ranks", &ranks, "World sizes, separated by commas").required(),
+         field("ranks", &ranks, "World sizes, separated by commas, and FIRST-LAST").required(),
          field("dtype", &dtypes, "fp16, bf16 or fp32, of what is reduced; separated by commas",
                "fp16"),
          field("layers", &layers, "Only these are compressed, as 0,3-5; the others are not split",
@@ -73,8 +74,7 @@ struct PerplexityRequest {
     std::vector<std::string> named = codecs;
     join_codecs(named);
     for (const ModelFormats::Pair& pair : formats.pairs()) {
-      for (const std::string& count : ranks) {
-        const Rank world_size = parse_ranks(count);
+      for (const Rank world_size : integers_in(words_of(ranks), "--ranks", 2, kMaxWorldSize)) {
         for (const std::string& algorithm : algorithms.empty() ? unnamed : algorithms) {
           for (const std::string& dtype : dtypes.empty() ? unnamed : dtypes) {
             for (const std::string& codec : named) {

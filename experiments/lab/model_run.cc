@@ -1,7 +1,6 @@
 #include "experiments/lab/model_run.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -273,26 +272,9 @@ Rank parse_ranks(const std::string& text) {
 std::vector<bool> layers_named(const std::string& list, std::size_t layers) {
   if (list.empty()) return std::vector<bool>(layers, true);
   std::vector<bool> named(layers, false);
-  const auto parse = [&](std::string_view text) {
-    std::size_t layer = 0;
-    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
-    if (error != std::errc() || rest != text.data() + text.size() || layer >= layers) {
-      fail("layers {}: allowed are 0 to {}, as 0,3-5", quote(list), layers - 1);
-    }
-    return layer;
-  };
-  std::string_view left = list;
-  while (true) {
-    const std::size_t comma = left.find(',');
-    const std::string_view part = left.substr(0, comma);
-    const std::size_t dash = part.find('-');
-    const std::size_t first = parse(part.substr(0, dash));
-    const std::size_t last = dash == part.npos ? first : parse(part.substr(dash + 1));
-    if (last < first) fail("layers {}: {} ends before it begins", quote(list), quote(part));
-    for (std::size_t layer = first; layer <= last; ++layer) named[layer] = true;
-    if (comma == left.npos) return named;
-    left = left.substr(comma + 1);
-  }
+  const auto last = static_cast<std::uint32_t>(layers - 1);
+  for (const std::uint32_t layer : integers_in(list, "layers", 0, last)) named[layer] = true;
+  return named;
 }
 
 std::vector<std::vector<float>> baseline_of(const ModelText& text, unsigned threads) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 
 #include "experiments/lab/files.h"
 #include "experiments/lab/questions.h"
@@ -89,7 +90,7 @@ struct ModelTimeRequest {
   }
 
   Result answer_of_one() {
-    if (algorithm.empty()) algorithm = library ? "ring" : "two_shot";
+    if (algorithm.empty() && library) algorithm = "ring";
     if (!trace.empty()) require_output_file(trace);
     const Topology t = find_topology(topology);
     ModelShape shape = find_model(model);
@@ -102,7 +103,11 @@ struct ModelTimeRequest {
         .algorithm = algorithm, .library = library, .multiprocessors = sms.value_or(0)};
     communication.codec = find_codec(codec.empty() ? std::string(name_of(step.dtype)) : codec);
     communication.codec->wire_bytes(step.dtype, 1);  // throws when it does not take the dtype
-    if (serves()) {
+    const bool is_served = serves();
+    if (algorithm.empty()) {
+      take_fastest(shape, step, communication, t, is_served ? Overlap::none : overlaps);
+    }
+    if (is_served) {
       Result answer = served(shape, step, communication, t, overlaps);
       answer.figures.push_back(extrapolated_figure(extrapolated(step, communication, t, {})));
       return answer;
@@ -147,6 +152,55 @@ struct ModelTimeRequest {
     if (communication.codec->info().has_variable_wire) all.emplace_back(kLongestWires);
     return all;
   }
+
+  // ---------------------------------------------------------------- without --algorithm
+
+  static constexpr const char* kUsual[] = {"two_shot", "one_shot", "hierarchical", "ring"};
+
+  /// Of the usual algorithms the one by which the step is done first, or one request's steps.
+  void take_fastest(const ModelShape& shape, const InferenceStep& step,
+                    Communication& communication, const Topology& t, Overlap overlaps) {
+    std::string refusal;
+    const std::size_t count = step.ranks < 2 ? 1 : std::size(kUsual);  // one rank sends nothing
+    for (const char* const name : std::span(kUsual, count)) {
+      communication.algorithm = name;
+      try {
+        ModelClock clock(shape, communication, t);
+        double us = clock.time(step, overlaps).total_us;
+        if (serves()) {
+          InferenceStep next = step;
+          next.phase = Phase::decode;
+          us += output_tokens.value_or(128) * clock.time(next).total_us;
+        }
+        tried_.emplace_back(name, us);
+      } catch (const InvalidInput& error) {
+        if (refusal.empty()) refusal = error.what();
+      }
+    }
+    if (tried_.empty()) fail("{}", refusal);
+    algorithm = std::ranges::min_element(tried_, {}, &Tried::second)->first;
+    communication.algorithm = algorithm;
+  }
+
+  Figure algorithm_figure() const {
+    std::vector<std::string> names;
+    for (const auto& [name, us] : tried_) names.push_back(name);
+    return {"algorithm", library ? algorithm + ", library" : algorithm,
+            names.size() < 2
+                ? "of all-reduces"
+                : fmt::format("of all-reduces: the fastest of {}", fmt::join(names, ", "))};
+  }
+
+  std::vector<Figure> details_of(const ModelShape& shape) const {
+    std::vector<Figure> details = {weight_detail(shape)};
+    Json us = Json::object();
+    for (const auto& [name, time] : tried_) us[name] = time;
+    if (tried_.size() > 1) details.push_back({"us_by_algorithm", Cell(us)});
+    return details;
+  }
+
+  using Tried = std::pair<std::string, double>;
+  std::vector<Tried> tried_;
 
   InferenceStep make_step(const Topology& t) const {
     return {.phase = member_named(phase, "--phase", std::span<const Phase>(kPhases)),
@@ -304,7 +358,7 @@ struct ModelTimeRequest {
          {"topology", t.name},
          {"ranks", like.ranks, "tensor-parallel"},
          {"dtype", dtype},
-         {"algorithm", library ? algorithm + ", library" : algorithm, "of all-reduces"},
+         algorithm_figure(),
          {"codec", communication.codec->name()},
          {"uncompressed", plain.library ? "the vendor's library" : plain.algorithm,
           "what the codec is compared with"},
@@ -336,7 +390,7 @@ struct ModelTimeRequest {
     const std::string sequences = fmt::format(" of {} sequences at most", fullest.batch);
     const std::vector<Figure> memory = memory_figures(shape, fullest, t, sequences);
     report.figures.insert(report.figures.end() - 1, memory.begin(), memory.end());
-    report.details = {weight_detail(shape)};
+    report.details = details_of(shape);
     for (const auto& [name, member] : {std::pair("ttft", &ServingTimes::first_token),
                                        std::pair("tpot", &ServingTimes::per_token),
                                        std::pair("itl", &ServingTimes::between_tokens)}) {
@@ -376,7 +430,7 @@ struct ModelTimeRequest {
          {"tokens", step.tokens,
           prefill ? "of each prompt" : "of each sequence that are there already"},
          {"dtype", dtype},
-         {"algorithm", library ? algorithm + ", library" : algorithm, "of all-reduces"},
+         algorithm_figure(),
          {"codec", communication.codec->name()},
          {"overlap", overlap},
          {"kernels", kernels},
@@ -399,7 +453,7 @@ struct ModelTimeRequest {
          {}}};
     const std::vector<Figure> memory = memory_figures(shape, step, t, "");
     report.figures.insert(report.figures.end() - 1, memory.begin(), memory.end());
-    report.details = {weight_detail(shape)};
+    report.details = details_of(shape);
     for (const TimedOperation& each : time.operations) {
       const Operation& op = each.operation;
       const bool sent = op.kind == OperationKind::communication;
@@ -449,7 +503,7 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
             "Tokens of the prompts of one prefill, of requests that arrive", "8192")
           .from(1, kMostTokens),
       field("algorithm", &r.algorithm, "Of all-reduces, separated by commas",
-            "two_shot; with --library ring"),
+            "the fastest of two_shot, one_shot, hierarchical, ring; with --library ring"),
       field("codec", &r.codec, "Codecs, separated by commas (see arlab list codecs)", "the dtype"),
       field("dtype", &r.dtype, "fp16 or bf16", "bf16"),
       field("weight_bits", &r.weight_bits,

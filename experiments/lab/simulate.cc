@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <deque>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -107,22 +107,9 @@ std::vector<Rank> placed_ranks(const SimulateRequest& r, const Topology& t) {
     std::iota(list.begin(), list.end(), Rank{0});
     return list;
   }
-  const char* at = r.placement.data();
-  const char* end = at + r.placement.size();
-  for (bool more = true; more;) {
-    Rank rank = 0;
-    const auto [stop, error] = std::from_chars(at, end, rank);
-    const bool known = error == std::errc() && rank < t.ranks.value &&
-                       std::find(list.begin(), list.end(), rank) == list.end();
-    if (!known || (stop != end && *stop != ',')) {
-      fail(
-          "--placement is {}: allowed are different ranks of topology '{}', 0 to {}, separated "
-          "by commas",
-          quote(r.placement), t.name, t.ranks.value - 1);
-    }
-    list.push_back(rank);
-    more = stop != end;
-    at = stop + (more ? 1 : 0);
+  list = integers_in(r.placement, "--placement", 0, t.ranks.value - 1);
+  if (std::set(list.begin(), list.end()).size() < list.size()) {
+    fail("--placement is {}: a rank of topology '{}' stands twice", quote(r.placement), t.name);
   }
   return list;
 }
@@ -926,7 +913,7 @@ std::vector<BoundField> fields(SimulateRequest& r) {
              "none")
            .needs("wire_bits"),
        field("ranks", &r.ranks, "World size", "all ranks of the topology").from(1, kMaxWorldSize),
-       field("placement", &r.placement, "Ranks of the topology that run it, in its order: 0,2,4,6",
+       field("placement", &r.placement, "Ranks of the topology that run it, in its order: 0,2,4-7",
              "the first --ranks")
            .excludes("ranks"),
        field(

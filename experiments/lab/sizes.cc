@@ -19,6 +19,30 @@ std::uint64_t parse_count(const std::string& text, const std::string& what) {
   return value;
 }
 
+std::vector<std::uint32_t> integers_in(const std::string& list, const std::string& what,
+                                       std::uint32_t low, std::uint32_t high) {
+  std::vector<std::uint32_t> all;
+  const auto integer = [&](std::string_view text) {
+    const std::optional<std::uint64_t> value = parse_size(text);
+    if (!value || *value < low || *value > high) {
+      fail("{} is {}: allowed are {} to {}, separated by commas, and FIRST-LAST", what, quote(list),
+           low, high);
+    }
+    return static_cast<std::uint32_t>(*value);
+  };
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string_view item = std::string_view(list).substr(begin, end - begin);
+    const std::size_t dash = item.find('-');
+    const std::uint32_t first = integer(item.substr(0, dash));
+    const std::uint32_t last = dash == item.npos ? first : integer(item.substr(dash + 1));
+    if (last < first) fail("{} is {}: {} ends before it begins", what, quote(list), quote(item));
+    for (std::uint32_t each = first; each <= last; ++each) all.push_back(each);
+    begin = end + 1;
+  }
+  return all;
+}
+
 std::vector<std::uint64_t> Sizes::list(std::size_t element_bytes) const {
   std::vector<std::uint64_t> sizes;
   const auto add = [&](const std::string& name, std::uint64_t first, std::uint64_t last,

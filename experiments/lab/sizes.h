@@ -30,4 +30,9 @@ std::vector<BoundField> fields(Sizes& sizes, const std::string& what, const std:
 /// A count with an optional binary suffix: 4096, 64K, 1MiB, 2G. Throws InvalidInput naming `what`.
 std::uint64_t parse_count(const std::string& text, const std::string& what);
 
+/// The integers of a list as people write it: 0,2,4-7 are 0, 2, 4, 5, 6, 7, in the order of the text. Throws InvalidInput naming
+/// `what` for other text and for what is not from `low` to `high`.
+std::vector<std::uint32_t> integers_in(const std::string& list, const std::string& what,
+                                       std::uint32_t low, std::uint32_t high);
+
 }  // namespace arlab::lab

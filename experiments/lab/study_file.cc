@@ -158,11 +158,8 @@ Study read_tables(const toml::table& file, const std::string& path) {
   Study study;
   study.title = keys.title;
   study.dtype = parse_dtype(keys.dtype);
-  for (const std::string& ranks : keys.ranks) {
-    static const Field kRank = {.name = "ranks", .kind = Integer{1, kMaxWorldSize}};
-    const FieldValue value = parsed(kRank, ranks, fmt::format("{}: key 'ranks'", origin));
-    study.ranks.push_back(static_cast<Rank>(std::get<std::uint64_t>(value)));
-  }
+  study.ranks =
+      integers_in(words_of(keys.ranks), fmt::format("{}: key 'ranks'", origin), 1, kMaxWorldSize);
   if (!keys.inner_codec.empty()) {
     try {
       study.inner_codec = find_codec(keys.inner_codec)->name();

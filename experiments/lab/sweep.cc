@@ -130,9 +130,10 @@ std::vector<BoundField> fields(SweepRequest& r) {
              "by commas",
              "fp16, qr-q8, qr-q6, qr-q4")},
       fields(r.sizes, "Payloads of one rank", "32K..1G"),
-      {field("ranks", &r.ranks, "World sizes, separated by commas", "all ranks of each topology"),
+      {field("ranks", &r.ranks, "World sizes, separated by commas, and FIRST-LAST",
+             "all ranks of each topology"),
        field("group_size", &r.group_sizes,
-             "Ranks per group of hierarchical algorithms, separated by commas",
+             "Ranks per group of hierarchical algorithms, separated by commas, and FIRST-LAST",
              "as each topology has it"),
        field("inner_codec", &r.inner_codec,
              "Codec of messages inside a group, for algorithms that have one", "--codec"),
@@ -348,14 +349,8 @@ class SweepRun final : public Run {
 
   static std::vector<Rank> counts(const std::vector<std::string>& texts, const std::string& what,
                                   Rank otherwise) {
-    std::vector<Rank> values;
-    for (const std::string& text : texts) {
-      const std::uint64_t value = parse_count(text, what);
-      if (value > kMaxWorldSize) fail("{} is {}: allowed are 1 to {}", what, value, kMaxWorldSize);
-      values.push_back(static_cast<Rank>(value));
-    }
-    if (values.empty()) values.push_back(otherwise);
-    return values;
+    if (texts.empty()) return {otherwise};
+    return integers_in(words_of(texts), what, 1, kMaxWorldSize);
   }
 
   Picture picture() const {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/codecs/codec_kernels.h"
+#include "kernels/layers/int8_layers.h"
 #include "kernels/runtime/prepared_call.h"
 #include "kernels/runtime/team_memory.h"
 #include "reference/codecs/registry.h"
@@ -135,6 +136,15 @@ std::vector<WantedKernel> kernels_of_codecs(std::span<const CodecAndDType> codec
       (void)launch_decode(codec.value(), dtype, nullptr, elements, nullptr, nullptr);
       (void)launch_decode_add(codec.value(), dtype, nullptr, elements, nullptr, nullptr);
     }
+  }
+  return notes.kernels();
+}
+
+std::vector<WantedKernel> kernels_of_layers() {
+  const NotesKernels notes;
+  for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
+    (void)launch_quantize_int8(dtype, nullptr, 1, 1, {}, nullptr, {}, nullptr);
+    (void)launch_linear_int8({}, 1, {}, 1, 1, dtype, nullptr, nullptr);
   }
   return notes.kernels();
 }

@@ -12,6 +12,8 @@ inline namespace ARLAB_PLATFORM {
 
 /// Those of encode(), decode() and decode_add().
 std::vector<WantedKernel> kernels_of_codecs(std::span<const CodecAndDType> codecs);
+/// Of quantized linear layers.
+std::vector<WantedKernel> kernels_of_layers();
 
 /// As Platform::compile_ahead.
 Result<CompiledAhead> compile_kernels_ahead(const AheadRequest& request,

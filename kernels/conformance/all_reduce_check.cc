@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -55,8 +56,8 @@ class Check {
     report_.request = request;
     if (report_.request.lengths.empty()) report_.request.lengths = lengths_up_to(65541);
     models_ = models_of(report_.request);
-    weights_.resize(ranks_);
-    weight_norms_.resize(ranks_);
+    result_products_.resize(ranks_);
+    products_.resize(ranks_ * ranks_);
   }
 
   Result<AllReduceCheckReport> run() {
@@ -407,23 +408,77 @@ class Check {
     }
   }
 
-  /// error = sum over ranks of (weight - 1) * input, by least squares; Gaussian inputs of different
-  /// ranks are all but orthogonal.
+  /// What least squares of result = sum over ranks of weight * input take of a case.
   void add_weights(const AllReduceCase& c, const ExactSum& sum) {
+    const std::size_t n = c.elements;
     const std::vector<double> x = to_double(dtype(), c.inputs.bytes());
     const std::vector<double> results = to_double(dtype(), c.outputs);
+    std::vector<double> mean(n);
+    for (std::size_t at = 0; at < results.size(); ++at) {
+      const double result = std::isfinite(results[at]) ? results[at] : sum.values[at % n];
+      mean[at % n] += result / static_cast<double>(ranks_);
+    }
+    const auto product = [n](const double* u, const double* v) {
+      return std::inner_product(u, u + n, v, 0.0);
+    };
+    result_square_ += product(mean.data(), mean.data());
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      for (std::size_t i = 0; i < c.elements; ++i) {
-        double error = 0;
-        for (std::size_t at = 0; at < ranks_; ++at) {
-          const double result = results[at * c.elements + i];
-          if (std::isfinite(result)) error += result - sum.values[i];
-        }
-        const double value = x[rank * c.elements + i];
-        weights_[rank] += error / static_cast<double>(ranks_) * value;
-        weight_norms_[rank] += value * value;
+      result_products_[rank] += product(&x[rank * n], mean.data());
+      for (std::size_t other = 0; other <= rank; ++other) {
+        products_[rank * ranks_ + other] += product(&x[rank * n], &x[other * n]);
       }
     }
+  }
+
+  double product_of(std::size_t a, std::size_t b) const {
+    return products_[std::max(a, b) * ranks_ + std::min(a, b)];
+  }
+
+  /// The weights, by Gauss's elimination; those that few elements do not determine stay near 1.
+  std::vector<double> weights() const {
+    constexpr double kTowardsOne = 1e-9;
+    std::vector<double> left(ranks_ * ranks_);
+    std::vector<double> right = result_products_;
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      for (std::size_t k = 0; k < ranks_; ++k) {
+        left[r * ranks_ + k] = product_of(r, k);
+        right[r] -= product_of(r, k);  // of weights - 1
+      }
+      left[r * ranks_ + r] +=
+          std::max(kTowardsOne * product_of(r, r), std::numeric_limits<double>::min());
+    }
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      for (std::size_t below = r + 1; below < ranks_; ++below) {
+        const double factor = left[below * ranks_ + r] / left[r * ranks_ + r];
+        for (std::size_t k = r; k < ranks_; ++k) {
+          left[below * ranks_ + k] -= factor * left[r * ranks_ + k];
+        }
+        right[below] -= factor * right[r];
+      }
+    }
+    for (std::size_t r = ranks_; r-- > 0;) {
+      for (std::size_t k = r + 1; k < ranks_; ++k) right[r] -= left[r * ranks_ + k] * right[k];
+      right[r] /= left[r * ranks_ + r];
+    }
+    for (double& weight : right) weight += 1;
+    return right;
+  }
+
+  /// The factor by which the result is the sum, if it is one: also of a result that is next to nothing beside the sum.
+  std::optional<double> factor_of_sum() const {
+    double of_result = 0;
+    double of_sum = 0;
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      of_result += result_products_[r];
+      for (std::size_t k = 0; k < ranks_; ++k) of_sum += product_of(r, k);
+    }
+    const double factor = of_result / of_sum;
+    const bool is_explained = factor * of_result > 0.5 * result_square_;
+    if (!(std::abs(factor - 1) > 0.25) || (std::abs(factor) <= 0.05 && !is_explained)) return {};
+    for (const double weight : report_.contributions) {
+      if (!(std::abs(weight - factor) < std::max(0.25 * std::abs(factor), 1e-6))) return {};
+    }
+    return factor;
   }
 
   // ---- weights of ranks in the parts that ranks own
@@ -515,7 +570,11 @@ class Check {
   static std::string counting(double weight) {
     if (std::abs(weight) < 0.15) return "is missing";
     if (std::abs(weight - 2) < 0.2) return "counts twice";
-    return fmt::format("counts {:.2f} times", std::round(weight * 100) / 100 + 0.0);
+    return fmt::format("counts {} times", times(weight));
+  }
+  /// Two digits behind the point, or three that say something.
+  static std::string times(double factor) {
+    return fmt::format(fmt::runtime(std::abs(factor) < 0.05 ? "{:.3g}" : "{:.2f}"), factor);
   }
 
   /// What an owner does with contributions, where it is the same for all: by how many ranks they are behind its own.
@@ -723,7 +782,7 @@ class Check {
     if (gaussian.sqnr_db && *gaussian.sqnr_db <= 0) {
       find("far", fmt::format("the result is not the sum: its error is as large as the sum itself "
                               "(SQNR {:.1f} dB on Gaussian inputs)",
-                              *gaussian.sqnr_db));
+                              std::round(*gaussian.sqnr_db * 10) / 10 + 0.0));
     }
     // Roundings are as often up as down; of so many elements a mean of this size is none of theirs.
     constexpr double kEnoughForAMean = 1000;
@@ -743,34 +802,26 @@ class Check {
       find("nan", fmt::format("NaN and infinities are lost: {} of {} such sums come out finite",
                               report_.errors[2].made_finite, report_.errors[2].non_finite));
     }
-    for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      report_.contributions.push_back(1 + weights_[rank] / weight_norms_[rank]);
-    }
-    // All the same, and not 1: one factor, and no matter of ranks.
-    const double first = report_.contributions[0];
-    const bool is_scaled = std::abs(first - 1) > 0.25 && std::abs(first) > 0.05 &&
-                           std::ranges::all_of(report_.contributions, [&](double weight) {
-                             return std::abs(weight - first) < 0.25 * std::abs(first);
-                           });
-    const bool is_average = std::abs(first * static_cast<double>(ranks_) - 1) < 0.2;
-    if (is_scaled) {
+    report_.contributions = weights();
+    const std::optional<double> factor = factor_of_sum();
+    if (factor) {
+      const bool is_average = std::abs(*factor * static_cast<double>(ranks_) - 1) < 0.2;
       find("scaled", is_average ? "the result is the average of the ranks, not their sum"
-                                : fmt::format("the result is {:.2f} times the sum", first));
+                                : fmt::format("the result is {} times the sum", times(*factor)));
     }
     if (find_weights_of_parts()) {
       forget("scaled");  // which it is on an average
       return;
     }
-    for (std::size_t rank = 0; rank < ranks_ && !is_scaled; ++rank) {
+    for (std::size_t rank = 0; rank < ranks_ && !factor; ++rank) {
       const double weight = report_.contributions[rank];
       // A few elements say nothing for sure; a weight that is no small number is of other errors, as of data that are none.
       constexpr double kEnough = 1000;
       constexpr double kMost = 64;
-      if (weight_norms_[rank] > kEnough && std::abs(weight - 1) > 0.25 &&
+      if (product_of(rank, rank) > kEnough && std::abs(weight - 1) > 0.25 &&
           std::abs(weight) < kMost) {
         find(fmt::format("contribution {}", rank),
-             fmt::format("rank {}'s contribution counts {:.2f} times", rank,
-                         std::round(weight * 100) / 100 + 0.0));
+             fmt::format("rank {}'s contribution {}", rank, counting(weight)));
       }
     }
   }
@@ -1270,7 +1321,9 @@ class Check {
   /// [case][rank][element]: in every run the output held what was there before.
   std::vector<std::vector<std::vector<bool>>> kept_;
   ErrorSums errors_[std::size(kInputs)];
-  std::vector<double> weights_, weight_norms_;
+  double result_square_ = 0;
+  std::vector<double> result_products_;  ///< of Gaussian results with each rank's inputs
+  std::vector<double> products_;         ///< of inputs: [rank][rank or a lower one]
   std::vector<std::string> found_kinds_;
   std::vector<OddCall> odd_;
   std::optional<std::size_t> last_called_;

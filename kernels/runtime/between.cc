@@ -1,6 +1,9 @@
 #include "kernels/runtime/between.h"
 
 #include "kernels/runtime/hip_status.h"
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+#include "kernels/compile/store.h"
+#endif
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -18,6 +21,21 @@ constexpr unsigned kOverwritingBlocks = 1024;
 constexpr std::size_t kMatrixBytes = std::size_t{kMatrixSide} * kMatrixSide * sizeof(float);
 
 }  // namespace
+
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+Status load_kernels_between(std::span<const int> devices, const TimingRequest& request) {
+  std::vector<WantedKernel> kernels;
+  {
+    const NotesKernels notes;
+    if (request.gemm) (void)launch_matrix_product(nullptr, nullptr, nullptr, kMatrixSide, nullptr);
+    if (request.cold) (void)launch_overwrite(nullptr, kFlushedBytes, 0, 1, nullptr);
+    kernels = notes.kernels();
+  }
+  return KernelStore::of_process().load(kernels, devices);
+}
+#else
+Status load_kernels_between(std::span<const int>, const TimingRequest&) { return {}; }
+#endif
 
 Between::~Between() {
   for (const Rank& rank : ranks_) {

@@ -20,6 +20,9 @@ hipError_t launch_matrix_product(const float* a, const float* b, float* c, int s
 hipError_t launch_overwrite(std::uint8_t* memory, std::size_t bytes, std::uint32_t word,
                             unsigned blocks, hipStream_t stream);
 
+/// Compiles and loads the kernels of this work: before any rank waits in a call for one that still does.
+Status load_kernels_between(std::span<const int> devices, const TimingRequest& request);
+
 /// The work of one TimingRequest, with its memory on every rank's device.
 class Between {
  public:

@@ -185,8 +185,25 @@ Result<std::shared_ptr<const PreparedCall>> Communicator::ready(const Collective
 }
 
 #if defined(ARLAB_KERNELS_ON_DEMAND)
+namespace {
+
+/// A codec of the same name may have other kernels since, on all ranks.
+std::uint64_t key_of(std::uint64_t call, std::span<const WantedKernel> kernels) {
+  for (const WantedKernel& kernel : kernels) {
+    call = call * 0x9E3779B97F4A7C15u + std::hash<std::string>()(kernel.unit);
+  }
+  return call;
+}
+
+}  // namespace
+
 Status Communicator::load(const PreparedCall& call, bool capturing) {
   ARLAB_ASSIGN_OR_RETURN(const std::vector<WantedKernel> kernels, call.kernels());
+  return load(kernels, call.hash(), capturing);
+}
+
+Status Communicator::load(std::span<const WantedKernel> kernels, std::uint64_t call,
+                          bool capturing) {
   KernelStore& store = KernelStore::of_process();
   if (capturing && !store.has(kernels, device_)) {
     return Status::error(
@@ -194,9 +211,10 @@ Status Communicator::load(const PreparedCall& call, bool capturing) {
         "with the same arguments loads them before the capture, as a call outside of one does");
   }
   const auto load = [&] { return store.load(kernels, devices_); };
-  if (agreed_.contains(call.hash())) return load();
+  const std::uint64_t key = key_of(call, kernels);
+  if (agreed_.contains(key)) return load();
   ARLAB_RETURN_IF_ERROR(memory_->together(load, beside_));
-  agreed_.insert(call.hash());
+  agreed_.insert(key);
   return {};
 }
 
@@ -209,7 +227,7 @@ Status Communicator::prepare(std::span<const CollectiveRequest> requests,
     if (!call.ok()) continue;
     ARLAB_ASSIGN_OR_RETURN(const std::vector<WantedKernel> kernels, call.value()->call->kernels());
     for (const WantedKernel& kernel : kernels) wanted.emplace(kernel.unit, kernel);
-    calls.insert(call.value()->call->hash());
+    calls.insert(key_of(call.value()->call->hash(), kernels));
   }
   std::vector<WantedKernel> kernels;
   for (auto& [unit, kernel] : wanted) kernels.push_back(std::move(kernel));

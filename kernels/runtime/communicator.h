@@ -25,6 +25,7 @@ inline namespace ARLAB_PLATFORM {
 class PreparedCall;
 class TeamMemory;
 struct Statistics;
+struct WantedKernel;
 
 class Communicator {
  public:
@@ -69,6 +70,12 @@ class Communicator {
   /// Of several, but for those that cannot be made.
   Status prepare(std::span<const CollectiveRequest> requests, const CompileProgress& progress);
 
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+  /// Compiles and loads what every rank is about to launch, before any goes on; once for the same kernels of the same `call`. On a
+  /// stream that is captured, they must be loaded already.
+  Status load(std::span<const WantedKernel> kernels, std::uint64_t call, bool capturing);
+#endif
+
   /// Which kernel run() would take for the request, and why.
   Result<std::string> explain(const CollectiveRequest& request);
 
@@ -105,7 +112,7 @@ class Communicator {
   std::shared_ptr<TeamMemory> memory_;
   Statistics* statistics_;
   std::vector<int> devices_;        ///< that this process has ranks of the team on
-  std::set<std::uint64_t> agreed_;  ///< calls that all ranks have prepared: PreparedCall::hash()
+  std::set<std::uint64_t> agreed_;  ///< calls that all ranks have prepared, with their kernels
   /// The calls made so far, the latest last: planning takes longer than a small kernel.
   struct Prepared {
     CollectiveRequest request;

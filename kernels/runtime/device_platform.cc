@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "kernels/codecs/codec_kernels.h"
 #include "kernels/layers/int8_layers.h"
+#include "kernels/runtime/between.h"
 #include "kernels/runtime/communicator.h"
 #include "kernels/runtime/hip_status.h"
 #include "kernels/runtime/platforms.h"
@@ -15,6 +17,7 @@
 #include "kernels/runtime/timing.h"
 #include "kernels/runtime/vendor_library.h"
 #include "reference/codecs/registry.h"
+#include "reference/definitions.h"
 
 #if defined(__HIP_PLATFORM_HOST__)
 #include "kernels/platform/host/host_turn.h"
@@ -197,6 +200,9 @@ class GroupOnDevices : public Group {
   Result<CallTimes> time(const GroupCall& call, std::span<const std::byte> pattern,
                          const TimingRequest& request) override {
     if (pattern.empty()) return Status::error("an empty pattern");
+    std::vector<int> devices;
+    for (const Member& member : members_) devices.push_back(member.device);
+    ARLAB_RETURN_IF_ERROR(load_kernels_between(devices, request));
     ARLAB_RETURN_IF_ERROR(require_memory(call));
     const std::size_t bytes =
         offset_of(call) + call.collective.elements * size_of(call.collective.dtype);
@@ -347,6 +353,7 @@ class ProcessesGroup final : public GroupOnDevices {
   /// Of every replay the time of the slowest rank.
   Result<CallTimes> time(const GroupCall& call, std::span<const std::byte> pattern,
                          const TimingRequest& request) override {
+    ARLAB_RETURN_IF_ERROR(of_all(load_kernels_between({&members().front().device, 1}, request)));
     Result<CallTimes> times = GroupOnDevices::time(call, pattern, request);
     ARLAB_RETURN_IF_ERROR(of_all(times.status()));
     for (std::vector<double>* each : {&times.value().device, &times.value().host}) {
@@ -477,6 +484,7 @@ class RankOnDevice final : public RankCommunicator {
     auto* const statistics = reinterpret_cast<Statistics*>(wire + found.statistics_at);
     const auto callers = static_cast<hipStream_t>(stream);
     ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device()), "a device cannot be used"));
+    ARLAB_RETURN_IF_ERROR(load_as_sent(codec, dtype, callers));
     ARLAB_RETURN_IF_ERROR(started(
         launch_encode(found.choice, dtype, input, elements, wire, {}, statistics, callers)));
     return started(launch_decode(found.choice, dtype, wire, elements, output, callers));
@@ -516,6 +524,26 @@ class RankOnDevice final : public RankCommunicator {
         statistics_of(choice, elements, groups_of_message(choice, elements));
     return Room{choice, wire, wire + statistics * sizeof(Statistics)};
   }
+
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+  Status load_as_sent(const std::string& codec, DType dtype, hipStream_t stream) {
+    const std::uint64_t definitions = definitions_made();
+    std::optional<std::uint64_t>& known = as_sent_[{codec, dtype}];
+    if (known == definitions) return {};
+    hipStreamCaptureStatus capture = hipStreamCaptureStatusNone;
+    ARLAB_RETURN_IF_ERROR(
+        status_of(hipStreamIsCapturing(stream, &capture), "the stream cannot be used"));
+    const CodecAndDType one(codec, dtype);
+    ARLAB_RETURN_IF_ERROR(
+        communicator_.load(kernels_of_codecs({&one, 1}), 0, capture != hipStreamCaptureStatusNone));
+    known = definitions;
+    return status_of(hipSetDevice(device()), "a device cannot be used");
+  }
+  /// Definitions of names that its kernels were loaded after.
+  std::map<CodecAndDType, std::optional<std::uint64_t>> as_sent_;
+#else
+  static Status load_as_sent(const std::string&, DType, hipStream_t) { return {}; }
+#endif
 
   Communicator communicator_;
   hipStream_t own_ = nullptr;    // null: the caller's
@@ -606,6 +634,10 @@ class DevicePlatform final : public Platform {
                  const CompileProgress& progress) const override {
     constexpr int kDevice = 0;
     return KernelStore::of_process().load(kernels_of_codecs(codecs), {&kDevice, 1}, progress);
+  }
+  Status prepare_layers(const CompileProgress& progress) const override {
+    constexpr int kDevice = 0;
+    return KernelStore::of_process().load(kernels_of_layers(), {&kDevice, 1}, progress);
   }
 
   Result<CompiledAhead> compile_ahead(const AheadRequest& request,

@@ -112,7 +112,7 @@ class RankCommunicator {
   /// Bytes of memory that as_sent() takes beside its tensors.
   virtual Result<std::size_t> room_of_as_sent(const std::string& codec, DType dtype,
                                               std::size_t elements) const = 0;
-  /// Enqueues: output becomes what others decode of the input. `room` is aligned to 16 bytes.
+  /// Enqueues: output becomes what others decode of the input. `room` is aligned to 16 bytes. All ranks call it, as they call run().
   virtual Status as_sent(const std::string& codec, DType dtype, std::size_t elements,
                          const void* input, void* room, void* output, void* stream) = 0;
   /// Waits for this rank's work on the stream.
@@ -185,6 +185,11 @@ class Platform {
   virtual Status prepare(std::span<const CodecAndDType> codecs,
                          const CompileProgress& progress) const {
     (void)codecs, (void)progress;
+    return {};
+  }
+  /// Of quantize_int8() and linear_int8().
+  virtual Status prepare_layers(const CompileProgress& progress) const {
+    (void)progress;
     return {};
   }
 

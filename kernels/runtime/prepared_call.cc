@@ -524,6 +524,7 @@ class Preparation {
                                          std::min(longest, part), resources_));
       most_wires = std::min(most_wires, geometries.back().most_units);
     }
+    add_measuring(std::min(longest, part));
     ARLAB_ASSIGN_OR_RETURN(const std::vector<Lowered> programs,
                            lower(schedule_, Passes::two, most_wires));
     for (const Lowered& lowered : programs) {
@@ -537,6 +538,21 @@ class Preparation {
       result_.in_place = result_.in_place && lowered.in_place;
     }
     return {};
+  }
+
+  /// A rank that encodes nothing measures nothing, but in one process it loads for all.
+  void add_measuring(std::size_t elements) {
+    for (const CodecChoice& codec : result_.codecs) {
+      if (!needs_statistics(codec)) continue;
+      StatisticsPass pass;
+      pass.messages = 1;
+      pass.message[0] = {0, elements};
+      pass.groups = groups_of_message(codec, elements);
+      result_.of_other_ranks.push_back(
+          [pass, codec, dtype = request_.dtype](const Tensors&, hipStream_t stream) {
+            return launch_statistics(pass, codec, dtype, stream);
+          });
+    }
   }
 
   Result<std::vector<TwoPassKernel>> kernels_of(const Lowered& lowered,
@@ -779,6 +795,9 @@ Result<std::vector<WantedKernel>> PreparedCall::kernels() const {
   char tensors[2] = {};
   ARLAB_RETURN_IF_ERROR(launch(&tensors[0], &tensors[1], nullptr));
   if (is_counted_) ARLAB_RETURN_IF_ERROR(started(launch_count_call(nullptr, nullptr)));
+  for (const Launch& launch : launches_.of_other_ranks) {
+    ARLAB_RETURN_IF_ERROR(started(launch({}, nullptr)));
+  }
   return notes.kernels();
 }
 #endif

@@ -39,9 +39,10 @@ using Launch = std::function<hipError_t(const Tensors& tensors, hipStream_t stre
 /// What a call launches, one after the other.
 struct CallLaunches {
   std::vector<Launch> launches;
-  std::vector<CodecChoice> codecs;  ///< by role; their kernels are used by the launches
-  std::string explanation;          ///< the kernel that was chosen, and why, in a line
-  bool in_place = true;             ///< the output may be the input
+  std::vector<Launch> of_other_ranks;  ///< only to be loaded here
+  std::vector<CodecChoice> codecs;     ///< by role; their kernels are used by the launches
+  std::string explanation;             ///< the kernel that was chosen, and why, in a line
+  bool in_place = true;                ///< the output may be the input
 };
 
 class PreparedCall {

@@ -155,8 +155,11 @@ void require_library(const Topology& topology) {
   if (topology.device.library) return;
   fail(
       "topology '{}' does not say how NCCL or RCCL runs there; allowed are those with a section "
-      "[library]",
-      topology.name);
+      "[library]{}",
+      topology.name,
+      topology.kind == TopologyKind::fat_tree
+          ? ", which a base gives servers with its links and as many GPUs, or with one"
+          : "");
 }
 
 const Algorithm& library_all_reduce(const Topology& topology, Rank world_size,

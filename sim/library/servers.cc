@@ -271,7 +271,8 @@ Topology library_part(const Topology& topology, std::span<const Rank> ranks) {
 
 std::vector<LibraryAlgorithm> algorithms_across(const Topology& topology) {
   std::vector<LibraryAlgorithm> algorithms = {LibraryAlgorithm::ring, LibraryAlgorithm::tree};
-  const bool adds = topology.in_switch.multicast && topology.in_switch.reduction;
+  const bool adds =
+      topology.group_size.value > 1 && topology.in_switch.multicast && topology.in_switch.reduction;
   if (topology.device.library && topology.device.library->nvls && adds) {
     algorithms.push_back(LibraryAlgorithm::nvls);
   }

@@ -409,18 +409,20 @@ Topology topology_of(const Host& host, std::string_view origin, const ImportOpti
   if (unknown) remarks.push_back(fmt::format("links of {}", options.base->name));
   const bool alike = options.base && (options.base->kind == TopologyKind::switched ||
                                       options.base->kind == TopologyKind::full_mesh);
-  if (!unknown && alike && !same_kind) {
+  // One GPU has no links to another that could differ from those of the base.
+  const bool alone = options.base && host.gpus == 1 && options.servers;
+  if (!unknown && alike && !same_kind && !alone) {
     remarks.push_back(fmt::format("links are not those of {}, which is a {}", options.base->name,
                                   name_of(options.base->kind)));
   }
   if (options.no_nvlink) remarks.emplace_back("without NVLink, as asked for");
   if (options.servers) make_fat_tree(host, *options.servers, origin, t);
-  // The library's numbers are of servers with the base's links and as many GPUs.
+  // The library's numbers are of servers with the base's links and as many GPUs, or with one.
   const bool same_servers = same_kind && host.gpus == options.base->ranks.value;
   if (same_kind && (!options.servers || t.inside == ServerInside::switched)) {
     t.in_switch = options.base->in_switch;
   }
-  if (!same_kind || (options.servers && !same_servers)) t.device.library.reset();
+  if (!alone && (!same_kind || (options.servers && !same_servers))) t.device.library.reset();
   t.summary = fmt::format("{} GPUs, imported from {}", t.ranks.value, host.tool);
   for (const std::string& remark : distinct(remarks, std::equal_to<std::string>())) {
     t.summary += "; " + remark;

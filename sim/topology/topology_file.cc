@@ -244,10 +244,16 @@ toml::table read_table(std::string_view text, std::string_view origin,
     if (text_of(own, "kind") == "graph") base.erase("link");
     // What holds of one server with these links only; a fat tree may be made of such servers.
     base.erase("uncertainty");
-    const bool of_servers = text_of(own, "kind") == "fat_tree" &&
-                            count_of(own, "group_size") == count_of(base, "ranks");
-    for (const char* section : {"library", "switch"}) {
-      if (!of_servers) base.erase(section);
+    const bool fat_tree = text_of(own, "kind") == "fat_tree";
+    const auto of_server = count_of(own, "group_size").value_or(0);
+    const bool same_servers = fat_tree && of_server == count_of(base, "ranks");
+    if (!same_servers) base.erase("switch");
+    // In a server of one GPU nothing passes over links of the base.
+    const bool keeps = same_servers || (fat_tree && of_server == 1);
+    const bool lost = !keeps && base.erase("library") > 0;
+    if (lost && own.contains("library") && !own["library"]["channels"]) {
+      fail("{}: [library] of base '{}' is of servers of its {} GPUs; others need a whole one",
+           origin, name, count_of(base, "ranks").value_or(0));
     }
   }
   // Two models of a kernel; a file that has one does without the other.

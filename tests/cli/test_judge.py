@@ -67,6 +67,48 @@ def test_csv_and_table(tmp_path):
     assert judge(tmp_path / "b", FAST, add)[1].endswith("passed\n")
 
 
+@pytest.mark.parametrize("ranks", [2, 8])
+@pytest.mark.parametrize(
+    ("factor", "says"),
+    [
+        (2.0**-112, "the result is 1.93e-34 times the sum"), (-(2.0**-112), "the result is -1.93e-34 times the sum"),
+        (2.0**-14, "the result is 6.1e-05 times the sum"), (-0.04, "the result is -0.04 times the sum"),
+        (0.2, "the result is 0.20 times the sum"), (3, "the result is 3.00 times the sum"), (100, "the result is 100.00 times the sum"),
+    ],
+)  # fmt: skip
+def test_one_factor_of_all_sums_is_told_as_it_is(tmp_path, ranks, factor, says):
+    """However small: inputs of ranks are not quite orthogonal, and what that adds to a weight is no weight."""
+
+    def scaled(call, regions):
+        tensors = [row[call["input_at"] :][: 4 * call["elements"]].view(np.float32) for row in regions]
+        with np.errstate(all="ignore"):
+            total = (sum(tensor.astype(np.float64) for tensor in tensors) * factor).astype(np.float32)
+        for row in regions:
+            row[call["output_at"] :][: 4 * call["elements"]] = total.view(np.uint8)
+        return b"done\n" + regions.tobytes()
+
+    code, stdout, _ = judge(tmp_path, f"--ranks {ranks} --dtype fp32 --lengths 1,2049 --format json", scaled)
+    report = parse_json(stdout)
+    assert code == 1 and says in report["findings"], report["findings"]
+    assert not any("counts" in finding or "is missing" in finding or "-0.0 " in finding for finding in report["findings"])
+    assert report["contributions"] == pytest.approx([factor] * ranks, rel=1e-5, abs=1e-6)
+
+
+def test_noise_in_place_of_sums_is_no_small_weight(tmp_path):
+    """Of data that are no sum no contribution is in it: it is missing, not there 0.02 times."""
+    rng = np.random.default_rng(3)
+
+    def noise(call, regions):
+        made = rng.standard_normal(call["elements"]).astype(np.float16)
+        for row in regions:
+            row[call["output_at"] :][: 2 * call["elements"]] = made.view(np.uint8)
+        return b"done\n" + regions.tobytes()
+
+    findings = parse_json(judge(tmp_path, f"{FAST} --format json", noise)[1])["findings"]
+    assert {f"rank {rank}'s contribution is missing" for rank in (0, 1)} <= set(findings)
+    assert not any("times" in finding for finding in findings)
+
+
 def test_a_wrong_one(tmp_path):
     def wrong(call, regions):
         add(call, regions)

@@ -97,7 +97,7 @@ def test_bad_input(tmp_path):
     refused("kernels build --codec qr-q4 --arch gfx942", tmp_path, "gfx942", "AMD", env=env)
     refused("kernels build --codec rans-int4-g32 --arch sm_90", tmp_path, "rans-int4-g32", "no kernels", env=env)
     refused("kernels build --codec qr-q4 --dtype int8 --arch sm_90", tmp_path, "int8", env=env)
-    refused("kernels build --codec qr-q4 --ranks 9 --arch sm_90", tmp_path, "--ranks 9", "2 to 8", env=env)
+    refused("kernels build --codec qr-q4 --ranks 9 --arch sm_90", tmp_path, "--ranks is '9'", "2 to 8", env=env)
     refused("kernels build --codec qr-q4 --algorithm rings --arch sm_90", tmp_path, "rings", env=env)
     (tmp_path / "file").touch()
     refused("kernels build --codec qr-q4 --arch sm_90 --out file/kernels", tmp_path, "file/kernels", env=env)

@@ -27,6 +27,35 @@ def test_parts_add_up_to_the_time(tmp_path):
         assert all(row["total_us"] == pytest.approx(row["count"] * row["us"]) for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("topology", "more", "fastest"),
+    [
+        ("h200-8", "--phase decode", "one_shot"), ("h200-8", "", "two_shot"), ("p5-2x8", "", "hierarchical"),
+        ("p5-2x8", "--phase decode", "one_shot"), ("h200-8", "--rate 1 --requests 10 --output-tokens 64", "one_shot"),
+    ],
+)  # fmt: skip
+def test_without_an_algorithm_the_fastest_is_taken_and_named(tmp_path, topology, more, fastest):
+    command = f"model time --model llama-3-8b --topology {topology} --codec fp8-e4m3-g128 {more}"
+    found = ok_json(command, tmp_path)
+    assert found["algorithm"] == fastest == min(found["us_by_algorithm"], key=found["us_by_algorithm"].get)
+    assert set(found["us_by_algorithm"]) == {"two_shot", "one_shot", "hierarchical", "ring"}
+    line = next(line for line in ok(command, tmp_path).splitlines() if line.startswith("algorithm "))
+    assert line.split()[1] == fastest and "the fastest of two_shot, one_shot, hierarchical, ring" in line
+    named = ok_json(f"{command} --algorithm {fastest}", tmp_path)
+    assert {**named, "us_by_algorithm": found["us_by_algorithm"]} == found
+    if "--rate" not in more:
+        key = "tpot_us" if "decode" in more else "ttft_us"
+        times = {name: ok_json(f"{command} --algorithm {name}", tmp_path)[key] for name in found["us_by_algorithm"]}
+        assert times == found["us_by_algorithm"]
+
+
+def test_of_one_rank_and_of_algorithms_that_do_not_fit(tmp_path):
+    alone = ok_json(f"{LLAMA} --ranks 1", tmp_path)
+    assert alone["algorithm"] == "two_shot" and "us_by_algorithm" not in alone
+    refused(f"{LLAMA} --codec no-such-codec", tmp_path, "no-such-codec")
+    assert ok_json(f"{LLAMA} --library", tmp_path)["algorithm"] == "ring, library"
+
+
 def test_csv_is_a_row_of_figures(tmp_path):
     (row,) = ok_csv(LLAMA, tmp_path)
     found = ok_json(LLAMA, tmp_path)

@@ -104,6 +104,28 @@ def test_types_of_the_fields(tmp_path):
     assert report["provenance"] == "exact"
 
 
+@pytest.mark.parametrize(
+    ("codec", "says"),
+    [
+        ("nvfp4-ts1e+06", "are clamped: the codec's range is too small"),
+        ("nvfp4-ts1e-06", "become zero: the codec's steps are too large"),
+        ("nvfp4-vllm-ts1e+06", "are clamped: the codec's range is too small"),
+        ("nvfp4-vllm-ts1e-06", "become zero: the codec's steps are too large"),
+        ("int8-gtensor-sym-static1e-05", "are clamped: the codec's range is too small"),
+        ("int8-gtensor-static1e-05:0", "are clamped: the codec's range is too small"),
+        ("int4-gtensor-sym-static100", "become zero: the codec's steps are too large"),
+        ("nvfp4-ts64", None), ("int8-gtensor-sym-static0.04", None), ("int2-g32", None), ("nvfp4", None),
+    ],
+)  # fmt: skip
+def test_a_given_scale_that_does_not_fit_is_said(tmp_path, codec, says):
+    """An SQNR of 0 dB and a count do not say why; one line does, in reduce and check-codec."""
+    for command in (f"reduce --algorithm two_shot --codec {codec} --ranks 4 --synthetic gaussian --elements 8K", f"check-codec {codec}"):
+        lines = [line for line in ok(command, tmp_path).splitlines() if line.startswith("out_of_range")]
+        assert len(lines) == (says is not None) and all(re.search(rf" \d+ % of the encoded elements {says}", line) for line in lines)
+        told = ok_json(command, tmp_path).get("out_of_range")
+        assert told is None if says is None else says in told
+
+
 # ---------------------------------------------------------------- reference/codecs/SPEC.md, "What must not happen"
 
 

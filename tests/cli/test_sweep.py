@@ -41,6 +41,8 @@ def test_ranks_and_groups(tmp_path):
         "sweep --topology fat_tree:16 --algorithm hierarchical --codec qr-q4 --bytes 1M --ranks 8,16 --group-size 4,8", tmp_path
     )
     assert {(row["ranks"], row["group_size"]) for row in rows} == {("8", "4"), ("8", "8"), ("16", "4"), ("16", "8")}
+    rows = ok_csv("sweep --topology fat_tree:16 --algorithm ring --codec qr-q4 --bytes 1M --ranks 2-4,8", tmp_path)
+    assert [row["ranks"] for row in rows] == ["2", "3", "4", "8"]
 
 
 def test_what_cannot_be_is_left_out_and_said(tmp_path):

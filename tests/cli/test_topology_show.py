@@ -210,6 +210,50 @@ def test_as_toml_it_is_the_same_machine(tmp_path, name):
     refused(f"topology compare {name} {name} --format toml", tmp_path, "allowed are table, json, csv")
 
 
+ONE_GPU = """
+base = "h100-8"
+name = "ones"
+kind = "fat_tree"
+ranks = {{ value = 4, source = "assumed", note = "4 servers" }}
+group_size = {{ value = {gpus}, source = "published", note = "one server" }}
+nics = {{ value = 4, source = "published", note = "one server" }}
+leaf_servers = {{ value = {servers}, source = "assumed", note = "all" }}
+{more}
+[nic]
+bandwidth_gb_per_s = {{ value = 25, source = "published", note = "200 Gbit/s" }}
+latency_us = {{ value = 1, source = "assumed", note = "a card" }}
+[uplink]
+bandwidth_gb_per_s = {{ value = 100, source = "assumed", note = "not oversubscribed" }}
+latency_us = {{ value = 1, source = "assumed", note = "a switch" }}
+"""
+ONE_GPU_NETWORK = """[library.network]
+low_latency_hop_us = { value = 15, source = "assumed", note = "as p5" }
+simple_hop_us = { value = 15, source = "assumed", note = "as p5" }
+"""
+
+
+def test_the_library_between_servers_of_one_gpu_and_four_cards(tmp_path):
+    """Nothing passes over links of the base there, so that its [library] holds; in servers of two it does not."""
+    library = "simulate --library --codec bf16 --dtype bf16 --bytes 256M --topology"
+    for more in ("", ONE_GPU_NETWORK):
+        (tmp_path / "ones.toml").write_text(ONE_GPU.format(gpus=1, servers=4, more=more))
+        told = ok_json(f"{library} ones.toml", tmp_path)
+        assert told["algorithm"] in ("ring", "tree") and told["extrapolated"]
+        assert 50 < told["busbw_gb_per_s"] < 100  # of the four cards
+        refused(f"{library} ones.toml --algorithm nvls", tmp_path, "its library has no nvls there")
+    one_card = (tmp_path / "ones.toml").read_text().replace("nics = { value = 4", "nics = { value = 1")
+    (tmp_path / "ones.toml").write_text(one_card)
+    assert ok_json(f"{library} ones.toml", tmp_path)["busbw_gb_per_s"] < 25
+    (tmp_path / "twos.toml").write_text(ONE_GPU.format(gpus=2, servers=2, more=""))
+    refused(f"{library} twos.toml", tmp_path, "does not say how NCCL or RCCL runs there", "with its links and as many GPUs, or with one")
+    (tmp_path / "twos.toml").write_text(ONE_GPU.format(gpus=2, servers=2, more=ONE_GPU_NETWORK))
+    refused(f"{library} twos.toml", tmp_path, "[library] of base 'h100-8' is of servers of its 8 GPUs; others need a whole one")
+    (tmp_path / "matrix.txt").write_text(
+        "\tGPU0\tNIC0\tNIC1\tCPU Affinity\nGPU0\t X \tPIX\tPIX\t0-31\nNIC0\tPIX\t X \tPIX\nNIC1\tPIX\tPIX\t X \n")
+    ok("topology import matrix.txt --base h100-8 --servers 2 --out imported.toml", tmp_path)
+    assert ok_json(f"{library} imported.toml", tmp_path)["ranks"] == 2
+
+
 def test_import(tmp_path):
     kinds = {"dgx.txt": "switch", "nccl.xml": "switch", "pcie.txt": "graph", "hybrid.txt": "graph", "astra.yml": "graph", "astra.toml": "torus"}
     assert {path.name for path in IMPORTS.iterdir()} == set(kinds)

@@ -27,7 +27,9 @@ def test_placement_of_all_ranks_is_none(tmp_path):
     plain = ok_json(command, tmp_path)
     placed = ok_json(f"{command} --placement 7,6,5,4,3,2,1,0", tmp_path)
     assert placed["latency_us"] == plain["latency_us"]
+    assert ok_json(f"{command} --placement 0-3,4,5-7", tmp_path)["latency_us"] == plain["latency_us"]
     four = ok_json(f"{command} --placement 0,2,4,6", tmp_path)
+    assert ok_json(f"{command} --placement 4-6,0", tmp_path)["ranks"] == 4
     assert four["ranks"] == 4 and four["latency_us"] == ok_json(f"{command} --ranks 4", tmp_path)["latency_us"]
 
 
@@ -106,9 +108,14 @@ def test_skew_makes_the_busiest_receiver_later(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ("--placement 0,8", "allowed are different ranks of topology 'h800-8', 0 to 7"),
-        ("--placement 0,0", "allowed are different ranks"),
-        ("--placement 0,x", "allowed are different ranks"),
+        ("--placement 0,8", "--placement is '0,8': allowed are 0 to 7, separated by commas, and FIRST-LAST"),
+        ("--placement 0,0", "a rank of topology 'h800-8' stands twice"),
+        ("--placement 0-3,2", "a rank of topology 'h800-8' stands twice"),
+        ("--placement 0,x", "allowed are 0 to 7"),
+        ("--placement 0,", "allowed are 0 to 7"),
+        ("--placement 3-1", "'3-1' ends before it begins"),
+        ("--placement 1-", "allowed are 0 to 7"),
+        ("--placement 0-4294967296", "allowed are 0 to 7"),
         ("--runs 10", "nothing varies from run to run on topology 'h800-8'"),
         ("--jitter-launch -1", "jitter.launch_us -1 is out of range"),
         ("--skew 1", "--skew is of --algorithm all_to_all"),

@@ -25,7 +25,7 @@ SLOWER = {"fast-8": 1, "slow-8": 4}
 SQNR = {"fp16": 70.0, "qr-q4": 20.0}
 
 
-def rows_of(sizes=(32 * KIB, MIB, 64 * MIB), costs=COSTS):
+def rows_of(sizes=(32 * KIB, MIB, 64 * MIB), costs=COSTS, sqnr=SQNR):
     rows = []
     for topology, slower in SLOWER.items():
         for size in sizes:
@@ -35,7 +35,7 @@ def rows_of(sizes=(32 * KIB, MIB, 64 * MIB), costs=COSTS):
                     "topology": topology, "ranks": 8, "algorithm": algorithm, "codec": codec, "dtype": "fp16",
                     "bytes": size, "implementation": implementation, "latency_us": latency,
                     "algbw_gb_per_s": size / latency / 1e3, "busbw_gb_per_s": 1.75 * size / latency / 1e3,
-                    "sqnr_db": SQNR[codec], "wire_bits_per_element": 16 if codec == "fp16" else 4.5,
+                    "sqnr_db": sqnr[codec], "wire_bits_per_element": 16 if codec == "fp16" else 4.5,
                     "provenance": f"simulated: model m, topology {topology}",
                 })  # fmt: skip
     return rows
@@ -69,7 +69,7 @@ def test_an_interval_is_a_band(tmp_path, frame):
         if row["topology"] == "slow-8":
             row |= {"latency_us_low": "", "latency_us_high": ""}
     figure = sweep.latency_over_size(read_sweep(write(tmp_path / "banded.csv", rows)))
-    fast, slow = figure.axes
+    fast, slow, *_ = figure.axes
     lowest = sorted(min(line.values()) / 2 for line in lines_of(fast).values())
     assert sorted(band.get_datalim(fast.transData).y0 for band in fast.collections) == pytest.approx(lowest)
     assert "90 % of measured times" in said_on(figure)
@@ -77,7 +77,7 @@ def test_an_interval_is_a_band(tmp_path, frame):
 
 def test_latency_is_that_of_the_fastest_algorithm_of_each_codec(frame):
     figure = sweep.latency_over_size(frame)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["fast-8", "slow-8"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["fast-8", "slow-8", "", ""]
     looks = sweep.Sweep(frame).looks
     fast = lines_of(figure.axes[0])
     assert len(fast) == 3
@@ -88,7 +88,51 @@ def test_latency_is_that_of_the_fastest_algorithm_of_each_codec(frame):
     assert title_of(figure) == (
         "32 KiB takes 8.125 µs at best (one_shot with fp16, fast-8); 64 MiB 404 µs on fast-8 to 1616 µs on slow-8"
     )
-    assert [axes.get_xscale() for axes in figure.axes] == ["log", "log"] and figure.axes[0].get_yscale() == "log"
+    assert {axes.get_xscale() for axes in figure.axes} == {"log"}
+    assert [axes.get_yscale() for axes in figure.axes] == ["log", "log", "linear", "linear"]
+
+
+def test_latencies_that_are_close_are_apart_in_a_panel_of_their_ratios(tmp_path):
+    """Three codecs within 10 % where the library takes four times as long: on the axis of decades they are one line."""
+    costs = {("one_shot", codec, "kernel"): (fixed, 1) for codec, fixed in (("fp16", 5), ("qr-q4", 5.25), ("qr-q8", 5.5))}
+    costs["ring", "fp16", "library, 8 channels"] = (20, 1)
+    rows = rows_of(sizes=(4 * KIB, 32 * KIB), costs=costs, sqnr=SQNR | {"qr-q8": 40.0})
+    table = read_sweep(write(tmp_path / "close.csv", rows))
+    figure = sweep.latency_over_size(table)
+    above, below = figure.axes[0], figure.axes[2]
+    looks = sweep.Sweep(table).looks
+    ends = {name: below.get_ylim()[0] for name in looks}
+    for line in below.lines:
+        ends |= {name: line.get_ydata()[0] for name, look in looks.items() if look["color"] == line.get_color() and name != "library"}
+    one = 1 / 256
+    assert ends["qr-q8"] == pytest.approx((5.5 + one) / (5 + one)) and ends["qr-q4"] == pytest.approx((5.25 + one) / (5 + one))
+    inches = [axes.get_window_extent().height / figure.dpi for axes in (above, below)]
+    across_range = below.get_ylim()[1] - below.get_ylim()[0]
+    assert (ends["qr-q8"] - ends["qr-q4"]) / across_range * inches[1] > 0.04
+    assert below.get_ylim()[1] < 2.1 and "how many times the least, up to 2" in said_on(figure)
+    alone = read_sweep(write(tmp_path / "alone.csv", [row for row in rows if row["codec"] == "qr-q4"]))
+    assert len(sweep.latency_over_size(alone).axes) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "shown"),
+    [(-0.04, ".1f", "0.0"), (-0.0, "g", "0"), (-0.04, "+.1f", "0.0"), (0.0, "+.1f", "0.0"), (-0.06, ".1f", "−0.1"),
+     (0.06, "+.1f", "+0.1"), (-20, ".1f", "−20.0"), (-100, "g", "−100"), (0, "g", "0")],
+)  # fmt: skip
+def test_no_number_is_a_negative_zero(value, form, shown):
+    assert style.number(value, form) == shown
+
+
+def test_no_cell_or_label_is_a_negative_zero():
+    from arlab.figures import pages
+
+    assert [style.decibel_text(-0.04), style.change_text(-0.04), style.decibels(-0.04)] == ["0.0", "0.0", f"0.0{style.NO_BREAK}dB"]
+    assert [pages.short(text) for text in ("-0.0", "-0", "0", "-0.5", "-1.23456789")] == ["0.0", "0", "0", "-0.5", "-1.23457"]
+    figure = style.Figure()
+    axes = figure.subplots()
+    style.DecibelScale.of([-3.0, 3.0]).apply(axes)
+    named = [label.get_text() for label in axes.get_yticklabels()]
+    assert "0" in named and "−0" not in named
 
 
 def test_bandwidth(frame):

@@ -208,7 +208,7 @@ TEST(AllReduceCheck, WrongSums) {
     for (std::size_t rank = 0; rank < call.regions.size(); ++rank) change(call.output(rank));
   };
   // A copy of rank 1's tensor instead of a sum.
-  expect_caught("rank 0's contribution counts", request_of(2), [&](const AllReduceCall& call) {
+  expect_caught("rank 0's contribution is missing", request_of(2), [&](const AllReduceCall& call) {
     all_outputs(call,
                 [&](auto out) { std::copy_n(call.input(1).begin(), out.size(), out.begin()); });
   });

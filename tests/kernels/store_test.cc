@@ -2,6 +2,7 @@
 // fake_libcuda.cc, fake_libamdhip64.cc).
 #include "kernels/compile/store.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -10,6 +11,7 @@
 #include "kernels/compile/ahead.h"
 #include "kernels/conformance/conform.h"
 #include "kernels/runtime/communicator.h"
+#include "kernels/runtime/platforms.h"
 #include "reference/collectives/algorithm.h"
 #include "tests/kernels/fake_driver.h"
 #include "tests/tensors/temporary_directory.h"
@@ -145,6 +147,86 @@ TEST_F(KernelsOnDemand, OfSeveralCallsAreLoadedTogether) {
   EXPECT_TRUE(
       team.value().front().run(requests.front(), tensor.data(), tensor.data(), nullptr).ok());
   EXPECT_EQ(fake().calls[kLoad], kLoads);
+}
+
+/// How many modules the driver has loaded.
+int loads() { return fake().calls[kLoad]; }
+
+TEST_F(KernelsOnDemand, NoneIsLoadedOnceARankHasLaunched) {
+  const std::vector<int> devices = {0, 1, 0};
+  Result<std::vector<Communicator>> team = Communicator::in_process(devices);
+  ASSERT_TRUE(team.ok()) << team.status().message();
+  std::vector<std::uint16_t> tensor(std::size_t{3} << 14);
+  int calls = 0;
+  for (const Algorithm& algorithm : all_algorithms()) {
+    for (const char* codec : {"bf16", "qr-q4", "nvfp4", "int8-gtensor", "int8-gtensor-stoch",
+                              "int4-g24", "shared-int8-g128", "int4-g32-sr"}) {
+      for (const int root : {0, 1, 2}) {
+        if (root != 0 && algorithm.collective != Collective::broadcast) continue;
+        SCOPED_TRACE(fmt::format("{} {} from rank {}", algorithm.name, codec, root));
+        CollectiveRequest request = {algorithm.name, codec, DType::bf16, tensor.size()};
+        request.root = root;
+        if (!team.value().front().run(request, tensor.data(), tensor.data(), nullptr).ok())
+          continue;
+        ++calls;
+        const int loaded = loads();
+        for (std::size_t rank = 1; rank < devices.size(); ++rank) {
+          const Status status =
+              team.value()[rank].run(request, tensor.data(), tensor.data(), nullptr);
+          EXPECT_TRUE(status.ok()) << status.message();
+        }
+        EXPECT_EQ(loads(), loaded);
+      }
+    }
+  }
+  EXPECT_GT(calls, 40);
+}
+
+TEST_F(KernelsOnDemand, OfACodecByItselfAreLoadedForAllRanks) {
+  const Platform& gpus = *find_platform(kIsAmd ? "rocm" : "cuda").value();
+  auto team = gpus.make_communicators(kDevices, {});
+  ASSERT_TRUE(team.ok()) << team.status().message();
+  std::vector<std::uint16_t> tensor(4096);
+  for (const char* codec : {"int8-g64", "nvfp4-ts64"}) {
+    const int before = loads();
+    int after = 0;
+    for (const auto& rank : team.value()) {
+      const auto bytes = rank->room_of_as_sent(codec, DType::bf16, tensor.size());
+      ASSERT_TRUE(bytes.ok()) << bytes.status().message();
+      std::vector<std::byte> room(bytes.value());
+      const Status status = rank->as_sent(codec, DType::bf16, tensor.size(), tensor.data(),
+                                          room.data(), tensor.data(), nullptr);
+      ASSERT_TRUE(status.ok()) << status.message();
+      if (after == 0) after = loads();
+    }
+    EXPECT_GT(after, before);
+    EXPECT_EQ(loads(), after);
+  }
+}
+
+TEST_F(KernelsOnDemand, BetweenTimedCallsAreLoadedAheadOfThese) {
+  const Platform& gpus = *find_platform(kIsAmd ? "rocm" : "cuda").value();
+  const auto group = gpus.make_group(2, {}, nullptr);
+  ASSERT_TRUE(group.ok()) << group.status().message();
+  const CollectiveRequest request = {"two_shot", "qr-q6", DType::fp16, 4096};
+  ASSERT_TRUE(group.value()->prepare({&request, 1}, {}).ok());
+  const int before = loads();
+  fake().failures[kLaunch] = 719;
+  const std::array<std::byte, 16> pattern = {};
+  EXPECT_FALSE(group.value()->time({request}, pattern, {.gemm = true, .cold = true}).ok());
+  EXPECT_EQ(loads() - before, 2 * 2);  // both are there on both devices as the first call fails
+}
+
+TEST_F(KernelsOnDemand, OfLayersAreLoadedAhead) {
+  const Platform& gpus = *find_platform(kIsAmd ? "rocm" : "cuda").value();
+  ASSERT_TRUE(gpus.prepare_layers({}).ok());
+  const int before = loads();
+  EXPECT_GE(before, 3 * 3);
+  const std::vector<std::byte> values(256);
+  Int8Matrix matrix;
+  const OperandFormat format = parse_operand(Operand::activations, "int8");
+  (void)gpus.quantize_int8(DType::bf16, values, 4, format, std::nullopt, matrix);
+  EXPECT_EQ(loads(), before);
 }
 
 /// Of all algorithms, as conform makes them.

@@ -900,7 +900,7 @@ def test_what_becomes_infinite_is_said(files, tmp_path):
     "more, named, fragment",
     [
         ([], {"ranks": "5"}, "5 ranks cannot hold equal parts"),
-        ([], {"ranks": "1"}, "--ranks 1: allowed are 2 to"),
+        ([], {"ranks": "1"}, "--ranks is '1': allowed are 2 to"),
         ([], {"ranks": "x"}, "--ranks"),
         ([], {"codec": "zip"}, "zip"),
         ([], {"algorithm": "all_to_all"}, "a network needs an all-reduce"),

@@ -264,6 +264,16 @@ def test_sums_of_codes_without_room_are_counted(ranks, clamped):
     assert result.clamped == clamped * 96 * ranks
 
 
+def test_a_result_says_that_most_elements_do_not_fit_a_given_scale():
+    x = np.random.default_rng(1).standard_normal((2, 4096)).astype(np.float32)
+    for codec, word in (("nvfp4-ts1e+06", "clamped"), ("nvfp4-ts1e-06", "become zero")):
+        result = arlab.all_reduce(x, codec=codec)
+        assert word in result.out_of_range and "out_of_range" in str(result)
+        assert "out_of_range" not in arlab.all_reduce(x, codec=codec, count=False).to_dict()
+        assert word in arlab.check_codec(codec).out_of_range and "out_of_range" in str(arlab.check_codec(codec))
+    assert "out_of_range" not in arlab.all_reduce(x, codec="nvfp4").to_dict()
+
+
 def test_a_cast_goes_by_fp16():
     x = payloads()
     x[0, :3] = [1e6, -1e6, np.inf]

@@ -54,6 +54,7 @@ class Reduction(Result):
     max_abs_error, rmse, cosine
     ranks_identical           whether all ranks hold the same bits; None where they are not meant to
     clamped, flushed          encoded elements beyond the code range, and those that became zero
+    out_of_range              only where most of them were, words that say so
     non_finite                elements of the result that are NaN or infinite
     wire_bytes                of all sends of all ranks; wire_bits_per_element, their average
     """
@@ -61,7 +62,7 @@ class Reduction(Result):
     SHOWN = (
         "collective", "like", "algorithm", "codec", "inner_codec", "ranks", "dtype", "elements", "sqnr_db", "token_sqnr_db",
         "token_sqnr_p1_db", "channel_sqnr_db", "max_abs_error", "rmse", "exact", "ranks_identical", "clamped", "flushed",
-        "non_finite", "wire_bits_per_element", "wire_bytes",
+        "out_of_range", "non_finite", "wire_bits_per_element", "wire_bytes",
     )  # fmt: skip
 
     outputs: Any

@@ -330,7 +330,7 @@ def study(
 class CodecCheck(Result):
     """What holds of a codec: `properties` is a pandas.DataFrame, `violation` says what does not hold, or is None."""
 
-    SHOWN = ("codec", "passed", "violation")
+    SHOWN = ("codec", "passed", "violation", "out_of_range")
 
     TABLES = {"properties": "checks"}
 

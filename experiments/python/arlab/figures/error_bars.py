@@ -100,7 +100,7 @@ def spread_table(frame: pd.DataFrame, ranks: int | None = None, algorithm: str |
     found = spread(frame, ranks, algorithm)
     families = list(dict.fromkeys(found["family"]))
     cells = {
-        (row.codec, row.family): f"{row.median:.1f} ({row.low:.1f} to {row.high:.1f})".replace("-", "−")
+        (row.codec, row.family): f"{style.number(row.median)} ({style.number(row.low)} to {style.number(row.high)})"
         for row in found.itertuples()
     }
     bits = frame.groupby("codec", sort=False)["wire_bits_per_element"].median()

@@ -117,8 +117,10 @@ def number_of(text: str) -> float | None:
 
 
 def short(text: str) -> str:
-    """A number of many digits with six, anything else as it is."""
+    """A number of many digits with six and a zero without its sign, anything else as it is."""
     value = number_of(text)
+    if value == 0:
+        return text.lstrip("-")
     if value is None or not math.isfinite(value) or value == int(value) or len(re.sub(r"\D", "", text)) <= 6:
         return text
     return f"{value:.6g}"

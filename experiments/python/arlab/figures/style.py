@@ -135,15 +135,20 @@ def sentence(*parts: str) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def number(value: float, form: str = ".1f") -> str:
+    """A value for people: with a minus, not a hyphen, and without a sign where it rounds to nothing."""
+    text = f"{value:{form}}"
+    return text.lstrip("+-") if float(text) == 0 else text.replace("-", "−")
+
+
 def signed(value: float) -> str:
     """A change, with its sign unless it rounds to nothing."""
-    text = f"{value:+.1f}".replace("-", "−")
-    return text[1:] if text in ("+0.0", "−0.0") else text
+    return number(value, "+.1f")
 
 
 def decibels(value: float) -> str:
     """An SQNR for a sentence."""
-    return "exact" if value == math.inf else f"{value:.1f}{NO_BREAK}dB".replace("-", "−")
+    return "exact" if value == math.inf else f"{number(value)}{NO_BREAK}dB"
 
 
 def microseconds(value: float) -> str:
@@ -355,7 +360,7 @@ class DecibelScale:
         places = MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.high)
         top = self.high if self.exact_at is None else self.exact_at - 0.06 * (self.high - self.low)
         places = [] if self.empty else [place for place in places if self.low <= place <= top]
-        names = [f"{place:g}".replace("-", "−") for place in places]
+        names = [number(place, "g") for place in places]
         if self.exact_at is not None:
             places, names = [*places, self.exact_at], [*names, "exact"]
             axes.axhline(self.exact_at, color=GREY, linewidth=0.8, linestyle=":", zorder=1)
@@ -510,7 +515,7 @@ def heat_map(
 
 def decibel_text(value: float) -> str:
     """A cell: `exact` for no error, a dash for no value."""
-    return "–" if math.isnan(value) else "exact" if math.isinf(value) else f"{value:.1f}".replace("-", "−")
+    return "–" if math.isnan(value) else "exact" if math.isinf(value) else number(value)
 
 
 def change_text(value: float) -> str:

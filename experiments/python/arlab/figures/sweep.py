@@ -22,6 +22,7 @@ from arlab.figures.style import GREY, HIGHLIGHT, INK, NO_BREAK, handle, microsec
 from arlab.figures.tables import SWEEP_INTERVAL, InputError, plural
 
 LIBRARY = "library"
+MOST_TIMES = 2.0  # that a panel of ratios shows
 
 
 class Sweep:
@@ -95,42 +96,83 @@ def draw_sizes(
     """A panel per machine; a line per series through value(machine, its fastest runs), markers say the algorithm, a band from
     one edge of interval(its fastest runs) to the other.
 
-    On a log axis all panels have the same limits; else each has its own, from 0. A panel without values says what is `missing`.
+    On a log axis all panels have the same limits, and where lines are compared, a panel below each says how many times the
+    least value each has: on an axis of decades lines that are 10 % apart are one. Else each has its own limits, from 0. A
+    panel without values says what is `missing`.
     """
     across = 1 if style.is_column() else min(len(sweep.machines), 2 if len(sweep.machines) in (2, 4) else 3)
     down = math.ceil(len(sweep.machines) / across)
     notes = ["Of every codec the fastest algorithm at each size; the marker says which.", *notes]
-    figure = sweep.page(title, f"{what} over the payload per rank", notes, down * (1.7 if style.is_column() else 2.4))
-    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=log)
-    for axes, machine in zip(grid.flat, sweep.machines):
+    compared = log and len(sweep.looks) > 1
+    if compared:
+        notes.append(f"Below: how many times the least, up to {MOST_TIMES:g}.")
+    tall = 1.7 if style.is_column() else 2.4
+    heights_in = [tall, 0.75 * tall] if compared else [tall]
+    figure = sweep.page(title, f"{what} over the payload per rank", notes, down * sum(heights_in))
+    grid = figure.subplots(down * len(heights_in), across, squeeze=False, sharex=True, height_ratios=heights_in * down)
+    rows = [grid[first :: len(heights_in)] for first in range(len(heights_in))]
+    for axes, machine in zip(rows[0].flat, sweep.machines):
         axes.grid()
         axes.set_title(machine)
-        for name, runs in sweep.curves(machine).items():
-            look = sweep.looks[name]
-            heights = np.asarray(value(machine, runs), dtype=float)
-            strong = look["color"] == HIGHLIGHT
-            if interval is not None:
-                low, high = (pd.to_numeric(edge).astype(float) for edge in interval(runs))
-                axes.fill_between(runs["bytes"], low, high, color=look["color"], alpha=0.12, linewidth=0, zorder=1)
-            axes.plot(runs["bytes"], heights, zorder=4 if strong else 2, **look)
-            for algorithm, size, height in zip(runs["algorithm"], runs["bytes"], heights):
-                marker = style.algorithm_look(algorithm, sweep.algorithms)["marker"]
-                axes.plot(size, height, marker=marker, color=look["color"], zorder=5 if strong else 3)
+        draw_series(sweep, axes, machine, value, interval)
         if not any(np.isfinite(line.get_ydata()).any() for line in axes.lines):
             axes.text(0.5, 0.5, missing, transform=axes.transAxes, color=GREY, ha="center", va="center")
         size_axis(axes, sweep.sizes)
-    for axes in grid.flat[len(sweep.machines) :]:
-        axes.set_axis_off()
-        grid[down - 2, list(grid[-1]).index(axes)].tick_params(labelbottom=True)
-    drawn = [height for axes in grid.flat for line in axes.lines for height in line.get_ydata()]
-    for axes in grid.flat[: len(sweep.machines)]:
+    for axes, machine in zip(rows[-1].flat, sweep.machines) if compared else ():
+        axes.grid()
+        draw_times(sweep, axes, machine, value)
+    for index in range(len(sweep.machines), down * across):
+        for panels in rows:
+            panels.flat[index].set_axis_off()
+        rows[-1].flat[index - across].tick_params(labelbottom=True)
+    share_heights(list(rows[0].flat[: len(sweep.machines)]), across, log)
+    for panels, label in zip(rows, (what, "times the least")):
+        for axes in panels[:, 0]:
+            axes.set_ylabel(label)
+    return figure
+
+
+def draw_series(
+    sweep: Sweep, axes: Axes, machine: str, value: Callable[..., Any], interval: Callable[[pd.DataFrame], Any] | None
+) -> None:
+    """A machine's lines with their markers and bands."""
+    for name, runs in sweep.curves(machine).items():
+        look = sweep.looks[name]
+        heights = np.asarray(value(machine, runs), dtype=float)
+        strong = look["color"] == HIGHLIGHT
+        if interval is not None:
+            low, high = (pd.to_numeric(edge).astype(float) for edge in interval(runs))
+            axes.fill_between(runs["bytes"], low, high, color=look["color"], alpha=0.12, linewidth=0, zorder=1)
+        axes.plot(runs["bytes"], heights, zorder=4 if strong else 2, **look)
+        for algorithm, size, height in zip(runs["algorithm"], runs["bytes"], heights):
+            marker = style.algorithm_look(algorithm, sweep.algorithms)["marker"]
+            axes.plot(size, height, marker=marker, color=look["color"], zorder=5 if strong else 3)
+
+
+def draw_times(sweep: Sweep, axes: Axes, machine: str, value: Callable[..., Any]) -> None:
+    """A machine's lines over the least of them at each size."""
+    curves = sweep.curves(machine)
+    heights = {name: pd.Series(np.asarray(value(machine, runs), dtype=float), runs["bytes"]) for name, runs in curves.items()}
+    times = pd.DataFrame(heights)
+    times = times.div(times.min(axis=1), axis=0)
+    for name in curves:
+        known = times[name].dropna()
+        axes.plot(known.index, known, zorder=4 if sweep.looks[name]["color"] == HIGHLIGHT else 2, **sweep.looks[name])
+    high = min(MOST_TIMES, max(1.1, times.max().max()))
+    axes.set_ylim(1 - 0.06 * (high - 1), high + 0.06 * (high - 1))
+
+
+def share_heights(panels: Sequence[Axes], across: int, log: bool) -> None:
+    """On a log axis one scale for all, with numbers at the left only; else each panel begins at 0."""
+    drawn = [height for axes in panels for line in axes.lines for height in line.get_ydata()]
+    for axes in panels[1:] if log else ():
+        axes.sharey(panels[0])
+    for number, axes in enumerate(panels):
         if log:
             style.log_axis(axes.yaxis, drawn)
+            axes.tick_params(labelleft=number % across == 0)
         else:
             axes.set_ylim(bottom=0)
-    for axes in grid[:, 0]:
-        axes.set_ylabel(what)
-    return figure
 
 
 @style.drawn

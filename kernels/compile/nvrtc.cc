@@ -49,6 +49,7 @@ class Nvrtc final : public Compiler {
     ARLAB_ASSIGN_OR_RETURN(const RuntimeCompiler compiler, RuntimeCompiler::of(library, kNames));
     auto nvrtc = std::make_unique<Nvrtc>(library, compiler);
     ARLAB_RETURN_IF_ERROR(nvrtc->find_functions());
+    nvrtc->open_builtins();
     return nvrtc;
   }
   Nvrtc(SharedLibrary library, RuntimeCompiler compiler) : library_(library), compiler_(compiler) {}
@@ -100,6 +101,14 @@ class Nvrtc final : public Compiler {
                        library_.find("nvrtcGetNumSupportedArchs", count_architectures_) &&
                        library_.find("nvrtcGetSupportedArchs", architectures_);
     return found ? Status() : Status::error(fmt::format("{} is no NVRTC", library_.path()));
+  }
+
+  /// NVRTC loads its second library by name once it compiles, and the loader does not look beside NVRTC: in the folder of a PyPI
+  /// package it would not be found, unless the process has it.
+  void open_builtins() const {
+    const std::string name =
+        fmt::format("libnvrtc-builtins.so.{}.{}", number() / 1000, number() % 1000 / 10);
+    (void)SharedLibrary::open(fs::path(file()).replace_filename(name));
   }
 
   /// ".88" of a PTX text that says V13.0.88; empty where it says nothing.

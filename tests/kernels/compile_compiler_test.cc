@@ -1,5 +1,6 @@
 // Compilers that are libraries: which one is taken, what it is given, what it says. Most is tested on a fake (fake_compiler.cc); where there
 // is an NVRTC, it compiles.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -72,18 +73,21 @@ TEST(Compiler, TheNewestNvrtcOfThePackagesIsTaken) {
   for (const char* folder : {"cu13/lib", "cuda_nvrtc/lib"})
     fs::create_directories(packages / folder);
   fs::copy_file(FAKE_COMPILER_FILE, packages / "cu13/lib/libnvrtc.so.13");
+  fs::copy_file(FAKE_BUILTINS_FILE, packages / "cu13/lib/libnvrtc-builtins.so.13.99");
   fs::copy_file(FAKE_COMPILER_FILE, packages / "cuda_nvrtc/lib/libnvrtc.so.12");
   const auto found = [&](const char* version, int driver) {
     return with(
         {{"VIRTUAL_ENV", environment}, {"ARLAB_NVRTC", ""}, {"FAKE_COMPILER_VERSION", version}},
         [&] {
           const auto compiler = nvrtc(driver);
-          return compiler.ok() ? compiler.value()->version() : compiler.status().message();
+          if (!compiler.ok()) return compiler.status().message();
+          const bool has_builtins = dlopen("libnvrtc-builtins.so.13.99", RTLD_NOW) != nullptr;
+          return compiler.value()->version() + (has_builtins ? " and its builtins" : "");
         });
   };
   const Status trusted = require_trusted(packages);
   if (trusted.ok()) {
-    EXPECT_EQ(found("13990", 0), "NVRTC 13.99");
+    EXPECT_EQ(found("13990", 0), "NVRTC 13.99 and its builtins");
     EXPECT_EQ(found("12990", 12080), "NVRTC 12.99");
     const std::string none = found("13990", 11080);
     EXPECT_TRUE(none.starts_with("no compiler for NVIDIA GPUs: NVRTC 13.99 (")) << none;
@@ -121,14 +125,14 @@ TEST(Compiler, CompilersOfOtherFilesAreOthers) {
 }
 
 TEST(Compiler, WhatAUnitSaysIsCompiled) {
-  EXPECT_EQ(
-      with({{"ARLAB_NVRTC", FAKE_COMPILER_FILE}},
-           [] {
-             const Unit unit = {.text = "unit", .architecture = "sm_90", .options = {"-a", "-b"}};
-             const auto code = nvrtc(0).value()->compile(unit);
-             return code.value().bytes + "; " + code.value().log;
-           }),
-      "code of unit; -arch=sm_90 --no-source-include -a -b ");
+  EXPECT_EQ(with({{"ARLAB_NVRTC", FAKE_COMPILER_FILE}},
+                 [] {
+                   const Unit unit = {
+                       .text = "unit", .architecture = "sm_90", .options = {"-a", "-b"}};
+                   const auto code = nvrtc(0).value()->compile(unit);
+                   return code.value().bytes + "; " + code.value().log;
+                 }),
+            "code of unit; -arch=sm_90 --no-source-include -a -b ");
 }
 
 TEST(Compiler, HiprtcThatEndsTheProcessEndsAnother) {

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads) encode_tiles(const void* tensor, std
   typename Codec::Encoded encoded[kTiles];
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) x[i] = batch.load<Element>(tensor, i);
-  encode_batch(codec, x, kTiles, encoded);
+  encode_batch(codec, Call{}, 0, batch, x, encoded);
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
     codec.store(encoded[i], global_pointer(wires) + i * kMostTileBytes<Codec>, Batch::at());

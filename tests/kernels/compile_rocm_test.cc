@@ -63,8 +63,8 @@ TEST_F(CompiledForAmd, ASampleOfKernels) {
     const Result<CodeObject> code = compiler_->compile(
         {kernel.name, kernel.unit, embedded_headers(), kArchitecture, KernelStore::options()});
     const std::scoped_lock lock(mutex);
-    EXPECT_TRUE(code.ok()) << kernel.name << ": " << (code.ok() ? "" : code.status().message());
-    if (code.ok()) EXPECT_TRUE(is_code(code.value().bytes.data())) << kernel.name;
+    const std::string why = code.ok() ? "" : code.status().message();
+    EXPECT_TRUE(code.ok() && is_code(code.value().bytes.data())) << kernel.name << ": " << why;
   });
 }
 

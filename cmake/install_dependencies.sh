@@ -19,7 +19,7 @@ for use in "$@"; do
       packages+=(git libgtest-dev libbenchmark-dev libopenmpi-dev openmpi-bin)
       # Only for kernels: without them, that part of the tests is left out, and the
       # last line of ./test.sh says so. A|B is one package by the names that different distributions give it.
-      optional+=(spin clang-19 clang-tools-19 lld-19 llvm-19 libamdhip64-dev
+      optional+=(spin clang-19 lld-19 llvm-19 libamdhip64-dev
         'rocm-device-libs|rocm-device-libs-17')
       ;;
     full) optional+=(g++-aarch64-linux-gnu qemu-user) ;;  # the codecs of another processor

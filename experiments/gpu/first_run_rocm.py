@@ -37,7 +37,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--limit", type=float, default=3600, help="seconds that a step may take [%(default)s]")
     options = parser.parse_args(arguments)
     if not options.program.is_file():
-        parser.error(f"--program {options.program}: there is no such file; build arlab with -DARLAB_ROCM=ON")
+        parser.error(f"--program {options.program}: there is no such file; build arlab first")
     if options.out.exists() and any(options.out.iterdir()):
         parser.error(f"--out {options.out}: the folder is not empty")
     return options

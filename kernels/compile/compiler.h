@@ -32,7 +32,7 @@ struct CodeObject {
   std::string log = {};  ///< what the compiler said: warnings, registers if options ask for them
 };
 
-/// Safe to use from several threads at once; NVRTC compiles in parallel then.
+/// Safe to use from several threads at once; NVRTC compiles in parallel then, hipRTC one after the other.
 class Compiler {
  public:
   Compiler() = default;

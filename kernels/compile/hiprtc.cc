@@ -107,6 +107,7 @@ class Hiprtc final : public Compiler {
 
   Result<CodeObject> compile(const Unit& unit) const override {
     ARLAB_RETURN_IF_ERROR(require_compiles(unit.architecture));
+    const std::scoped_lock lock(one_at_a_time_);
     Result<CodeObject> compiled = compiler_.compile(unit, {option_of(unit.architecture)});
     if (compiled.ok()) return compiled;
     return Status::error(with_names_of(unit, compiled.status().message()));
@@ -145,6 +146,7 @@ class Hiprtc final : public Compiler {
   int (*version_)(int*, int*) = nullptr;
   mutable std::mutex mutex_;
   mutable std::map<std::string, bool> tried_;
+  mutable std::mutex one_at_a_time_;  // hipRTC 5.2 crashes where threads compile at once
 };
 
 Result<std::unique_ptr<Hiprtc>> open_first() {

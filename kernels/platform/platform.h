@@ -1,6 +1,6 @@
 // What kernels need to know of the platform they are compiled for; everything else is HIP. The
 // device code has no other #if per platform, but for the conversions of fp16 in codecs/payload.h,
-// the product of bytes in layers/int8_kernels.h, and the sizes of work in runtime/between.hip.
+// the product of bytes in layers/int8_kernels.h, and the sizes of work in runtime/between.cc.
 //
 //   host   __HIP_PLATFORM_HOST__     g++ or clang++, with host/hip/hip_runtime.h
 //   cuda   __HIP_PLATFORM_NVIDIA__   NVRTC (__CUDACC__), with cuda/device.h

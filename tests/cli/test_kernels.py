@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -94,7 +95,7 @@ def test_a_folder_for_a_platform_that_takes_none_is_refused(tmp_path, command):
 def test_bad_input(tmp_path):
     env = environment(tmp_path / "cache")
     refused("kernels build --codec qr-q4", tmp_path, "--arch")
-    refused("kernels build --codec qr-q4 --arch gfx942", tmp_path, "gfx942", "AMD", env=env)
+    refused("kernels build --codec qr-q4 --arch gfx90a", tmp_path, "ARLAB_HIPRTC", "/none", env={**env, "ARLAB_HIPRTC": "/none"})
     refused("kernels build --codec rans-int4-g32 --arch sm_90", tmp_path, "rans-int4-g32", "no kernels", env=env)
     refused("kernels build --codec qr-q4 --dtype int8 --arch sm_90", tmp_path, "int8", env=env)
     refused("kernels build --codec qr-q4 --ranks 9 --arch sm_90", tmp_path, "--ranks is '9'", "2 to 8", env=env)
@@ -107,3 +108,16 @@ def test_bad_input(tmp_path):
 @needs_compiler
 def test_an_unknown_architecture_is_named(tmp_path):
     refused("kernels build --codec qr-q4 --arch sm_90,sm_1", tmp_path, "sm_1", "sm_90", env=environment(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("architecture", ["gfx90a", "gfx942"])
+def test_kernels_of_amd_gpus_are_built_where_a_hiprtc_compiles_them(tmp_path, architecture):
+    env = environment(tmp_path / "cache")
+    build = f"{BUILD} --dtype fp16 --out kernels".replace("sm_90", architecture)
+    done = run(f"{build} --format json", tmp_path, env=env, timeout=600)
+    if done.code == 0:
+        made = json.loads(done.stdout)
+        assert made["kernels"] == made["compiled"] == KERNELS
+        return
+    missing = "no compiler for AMD GPUs: .*" if "no compiler" in done.stderr else f"architecture {architecture}: hipRTC .* does not compile for it.*"
+    assert done.code == 2 and done.stdout == "" and re.fullmatch(f"arlab: {missing}\n", done.stderr), done

@@ -1,4 +1,8 @@
-"""inspect_code_objects.py TOOLS CODE_OBJECT... [--csv FILE]: what AMD code objects must be, by metadata and disassembly.
+"""inspect_code_objects.py TOOLS [CODE_OBJECT... | --units PROGRAM --compile COMMAND OPTION...] [--csv FILE]: what AMD code objects must
+be, by metadata and disassembly.
+
+--units: "PROGRAM FOLDER ...", which writes the translation units of kernels as they are compiled on demand (write_units.cc); --compile:
+what compiles each, as "COMMAND;OPTION;...".
 
 Every kernel: no undefined symbols, no scratch memory, no spilled vector registers (scalar ones may be kept
 in lanes of a vector register), at most so many vector registers and so much local memory (LDS) that the blocks that a call starts fit on
@@ -11,10 +15,14 @@ tensors and statistics. Collectives: system-scope flags; those with Lamport slot
 vector instructions on floating-point numbers and 16-bit integers that work on two at once, `waits` are instructions that wait for memory.
 """
 
+import argparse
 import csv
 import re
+import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 VECTOR_REGISTERS = 512  # of a lane, shared by the waves on a SIMD
 MOST_WAVES = 8
@@ -107,7 +115,7 @@ def problems_of(name, metadata, instructions):
     if count("flat_(load|store|atomic)"):
         yield "has flat accesses"
     yield from write_backs_not_waited_for(instructions)
-    if "QuickReduce" in name and "4Fp16" in name:
+    if "QuickReduce" in name and "Fp16" in name:
         if "decode" not in name and not (count("v_pk_mul_f16") and count("v_pk_max_[iu]16")):
             yield "has no packed fp16 arithmetic"
         if count("v_(add|mul|fma)_f16"):
@@ -117,25 +125,53 @@ def problems_of(name, metadata, instructions):
             yield "has no 128-bit loads"
         if "encode_kernel" not in name and not count("global_store_dwordx4"):
             yield "has no 128-bit stores"
-    if "TwoPass" in name or "5NvFp4I" in name or "merge_kernel" in name:
-        if "decode_two_pass" not in name and not count("global_load_dwordx4"):
+    if "TwoPass" in name or "NvFp4<" in name or "merge_statistics" in name:
+        if "decode_measured" not in name and not count("global_load_dwordx4"):
             yield "has no 128-bit loads"
-        if "encode_two_pass" not in name and not count("global_store_dwordx4"):
+        if "encode_measured" not in name and not count("global_store_dwordx4"):
             yield "has no 128-bit stores"
     collective = re.search(r"(one_shot|two_shot|ring|all_to_all|program|small|lamport)_kernel", name)
     if collective and not (count("buffer_wbl2") and count("buffer_inv")):
         yield "has no release or no acquire at system scope"
 
 
+def kernel_name(unit):
+    """two_shot_kernel<QuickReduce<Q4, Bf16>, Bf16> of the unit's first line, // two_shot Bf16 QuickReduce<Q4, Element>."""
+    form, *rest = unit.read_text().split("\n", 1)[0].removeprefix("// ").split(" ", 2)
+    types = [part.replace("Element", rest[0]) for part in reversed(rest)]
+    return f"{form.split('/')[0]}_kernel<{', '.join(types)}>"
+
+
+def compiled_units(program, command, options):
+    """Code objects by the names of their kernels."""
+    folder = Path(program.split()[1])
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    subprocess.run(program.split(), check=True)
+
+    def compile(unit):
+        code_object = unit.with_suffix(".co")
+        subprocess.run([*command.split(";"), *options, unit, "-o", code_object], check=True)
+        return str(code_object), kernel_name(unit)
+
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(compile, sorted(folder.glob("*.hip"))))
+
+
 def main():
-    tools, *objects = sys.argv[1:]
-    report = None
-    if "--csv" in objects[:-1]:
-        at = objects.index("--csv")
-        report = objects[at + 1]
-        del objects[at : at + 2]
-    failures, rows = [], []
-    for code_object in objects:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tools")
+    parser.add_argument("objects", nargs="*")
+    parser.add_argument("--csv")
+    parser.add_argument("--units")
+    parser.add_argument("--compile")
+    options, of_compiler = parser.parse_known_args()
+    tools = options.tools
+    objects = [(code_object, None) for code_object in options.objects]
+    if options.units:
+        objects = compiled_units(options.units, options.compile, of_compiler)
+    failures, rows, registers = [], [], []
+    for code_object, kernel in objects:
         undefined = output_of(f"{tools}/llvm-nm", "-u", code_object).strip()
         if undefined:
             failures.append(f"{code_object}: undefined symbols: {undefined}")
@@ -143,20 +179,18 @@ def main():
         functions = instructions_of(output_of(f"{tools}/llvm-objdump", "-d", code_object))
         if not kernels:
             failures.append(f"{code_object}: no kernels")
-        for name, metadata in kernels.items():
-            failures += [f"{code_object}: {name} {p}" for p in problems_of(name, metadata, functions[name])]
-            rows.append(row_of("/".join(code_object.split("/")[-2:]), name, metadata, functions[name]))
-        registers = sorted(kernel["vgpr_count"] for kernel in kernels.values())
-        print(f"{code_object}: {len(kernels)} kernels, {registers[0]} to {registers[-1]} vector registers")
+        for symbol, metadata in kernels.items():
+            name = kernel or symbol
+            failures += [f"{code_object}: {name} {p}" for p in problems_of(name, metadata, functions[symbol])]
+            rows.append(row_of("/".join(code_object.split("/")[-2:]), name, metadata, functions[symbol]))
+            registers.append(metadata["vgpr_count"])
+    print(f"{len(rows)} kernels, {min(registers)} to {max(registers)} vector registers")
     print("\n".join(failures))
-    if report is not None:
-        names = output_of(f"{tools}/llvm-cxxfilt", *(row[1] for row in rows)).splitlines()
-        unneeded = r"arlab::kernels::rocm::|\(anonymous namespace\)::|^void |(?<=>)\(.*"
-        short = [re.sub(unneeded, "", name) for name in names]
-        with open(report, "w", newline="") as file:
+    if options.csv is not None:
+        with open(options.csv, "w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(COLUMNS)
-            writer.writerows((row[0], name, *row[2:]) for row, name in zip(rows, short))
+            writer.writerows(rows)
     sys.exit(1 if failures else 0)
 
 

@@ -196,8 +196,8 @@ class Communicator:
         `bootstrap_timeout_s`: before there is one. `table`: what calls take that name no algorithm and no codec: a .toml as
         `arlab select --table` writes it, or for all-reduces words such as "16K-1M:one_shot/bf16,1M-:two_shot/qr-q4" [the
         file ARLAB_TABLE and the words ARLAB_ALL_REDUCE]. All ranks have the same. `kernel_folder`: compiled kernels, of
-        `arlab kernels build --out`, where this process looks from now on before it compiles any; only of platform "cuda" [the
-        folders of ARLAB_KERNEL_FOLDER].
+        `arlab kernels build --out`, where this process looks from now on before it compiles any; only of platforms "cuda" and
+        "rocm" [the folders of ARLAB_KERNEL_FOLDER].
 
         Raises ValueError for a table that cannot be read, Error for a folder that others may write, and Error, on all ranks, when one does not come or cannot take part; the message names it.
         """

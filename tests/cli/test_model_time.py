@@ -31,7 +31,7 @@ def test_parts_add_up_to_the_time(tmp_path):
     ("topology", "more", "fastest"),
     [
         ("h200-8", "--phase decode", "one_shot"), ("h200-8", "", "two_shot"), ("p5-2x8", "", "hierarchical"),
-        ("p5-2x8", "--phase decode", "one_shot"), ("h200-8", "--rate 1 --requests 10 --output-tokens 64", "one_shot"),
+        ("p5-2x8", "--phase decode", "one_shot"), ("h200-8", "--rate 1 --requests 10 --output-tokens 64", "two_shot"),
     ],
 )  # fmt: skip
 def test_without_an_algorithm_the_fastest_is_taken_and_named(tmp_path, topology, more, fastest):

@@ -104,9 +104,7 @@ struct ModelTimeRequest {
     communication.codec = find_codec(codec.empty() ? std::string(name_of(step.dtype)) : codec);
     communication.codec->wire_bytes(step.dtype, 1);  // throws when it does not take the dtype
     const bool is_served = serves();
-    if (algorithm.empty()) {
-      take_fastest(shape, step, communication, t, is_served ? Overlap::none : overlaps);
-    }
+    if (algorithm.empty()) take_fastest(shape, step, communication, t, overlaps);
     if (is_served) {
       Result answer = served(shape, step, communication, t, overlaps);
       answer.figures.push_back(extrapolated_figure(extrapolated(step, communication, t, {})));
@@ -157,7 +155,24 @@ struct ModelTimeRequest {
 
   static constexpr const char* kUsual[] = {"two_shot", "one_shot", "hierarchical", "ring"};
 
-  /// Of the usual algorithms the one by which the step is done first, or one request's steps.
+  /// Of a step; of requests that arrive, what one takes of full batches.
+  double us_of(ModelClock& clock, const InferenceStep& step, Overlap overlaps) const {
+    if (!serves()) return clock.time(step, overlaps).total_us;
+    const auto of_each = [&](Phase of, std::uint64_t requests_at_once) {
+      InferenceStep full = step;
+      full.phase = of;
+      full.batch = requests_at_once;
+      const Overlap overlap_of = requests_at_once > 1 ? overlaps : Overlap::none;
+      return clock.time(full, overlap_of).total_us / static_cast<double>(requests_at_once);
+    };
+    const BatchLimits limits = batch_limits();
+    const std::uint64_t prompts =
+        std::clamp<std::uint64_t>(limits.tokens / step.tokens, 1, limits.sequences);
+    return of_each(Phase::prefill, prompts) +
+           output_tokens.value_or(128) * of_each(Phase::decode, limits.sequences);
+  }
+
+  /// Of the usual algorithms the one that takes least.
   void take_fastest(const ModelShape& shape, const InferenceStep& step,
                     Communication& communication, const Topology& t, Overlap overlaps) {
     std::string refusal;
@@ -166,13 +181,7 @@ struct ModelTimeRequest {
       communication.algorithm = name;
       try {
         ModelClock clock(shape, communication, t);
-        double us = clock.time(step, overlaps).total_us;
-        if (serves()) {
-          InferenceStep next = step;
-          next.phase = Phase::decode;
-          us += output_tokens.value_or(128) * clock.time(next).total_us;
-        }
-        tried_.emplace_back(name, us);
+        tried_.emplace_back(name, us_of(clock, step, overlaps));
       } catch (const InvalidInput& error) {
         if (refusal.empty()) refusal = error.what();
       }
@@ -247,6 +256,10 @@ struct ModelTimeRequest {
     return serves;
   }
 
+  BatchLimits batch_limits() const {
+    return {.sequences = max_batch.value_or(64), .tokens = max_tokens.value_or(8192)};
+  }
+
   // ---------------------------------------------------------------- weights and memory
 
   /// Bits of the weights by kind, and whether the memory holds them with the keys and values of a
@@ -310,8 +323,7 @@ struct ModelTimeRequest {
 
   Result served(const ModelShape& shape, const InferenceStep& like,
                 const Communication& communication, const Topology& t, Overlap overlaps) const {
-    const BatchLimits limits{.sequences = max_batch.value_or(64),
-                             .tokens = max_tokens.value_or(8192)};
+    const BatchLimits limits = batch_limits();
     const std::vector<ServedRequest> all =
         rate ? poisson_arrivals({.prompt_tokens = tokens.value_or(1024),
                                  .output_tokens = output_tokens.value_or(128)},

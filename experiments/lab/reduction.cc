@@ -200,7 +200,7 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
            ? "the float64 sum of the inputs is exact"
            : fmt::format("the float64 sum of {} elements was rounded", exact.inexact)},
   };
-  if (const auto range = out_of_range(r.counts)) all.push_back(*range);
+  if (const auto range = out_of_range(r)) all.push_back(*range);
   if (varies) {
     all.push_back(
         {"max_wire_bits_per_element", r.wire.bits_per_element, "that slots must have room for"});
@@ -217,26 +217,22 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
   return all;
 }
 
-std::optional<Figure> out_of_range(const ExecuteCounts& counts) {
-  // Two bits flush four fifths of Gaussian values, with the best of scales.
-  constexpr double kMostClamped = 0.5;
-  constexpr double kMostFlushed = 0.9;
-  const auto share = [&](std::uint64_t of) {
-    return std::min(static_cast<double>(of) / static_cast<double>(counts.encoded), 1.0);
+std::optional<Figure> out_of_range(const Reduction& r) {
+  constexpr double kMost = 0.5;
+  constexpr double kHalfOfThePower =
+      3;  // dB; with fewer bits than three, many values rightly are 0
+  if (!r.error.sqnr_db || *r.error.sqnr_db > kHalfOfThePower) return std::nullopt;
+  const auto most_are = [&](std::uint64_t count, std::string_view what) -> std::optional<Figure> {
+    const double share = static_cast<double>(count) / static_cast<double>(r.counts.encoded);
+    if (!(share > kMost)) return std::nullopt;
+    return Figure{"out_of_range", fmt::format("{:.0f} % of the encoded elements {}",
+                                              100 * std::min(share, 1.0), what)};
   };
-  const bool clamps = counts.encoded > 0 && share(counts.clamped) > kMostClamped;
-  const bool flushes = counts.encoded > 0 && share(counts.flushed) > kMostFlushed;
-  if (!clamps && !flushes) return std::nullopt;
-  const std::string what =
-      clamps ? fmt::format(
-                   "{:.0f} % of the encoded elements are clamped: the codec's range is too "
-                   "small for them",
-                   100 * share(counts.clamped))
-             : fmt::format(
-                   "{:.0f} % of the encoded elements become zero: the codec's steps are too "
-                   "large for them",
-                   100 * share(counts.flushed));
-  return Figure{"out_of_range", what};
+  const auto clamped =
+      most_are(r.counts.clamped, "are clamped: the codec's range is too small for them");
+  return clamped
+             ? clamped
+             : most_are(r.counts.flushed, "become zero: the codec's steps are too large for them");
 }
 
 std::vector<std::string> main_figures(const Reduction& r) {
@@ -244,7 +240,7 @@ std::vector<std::string> main_figures(const Reduction& r) {
                                     "wire_bits_per_element"};
   if (r.tokens.median_row_db) names.emplace_back("token_sqnr_db");
   if (r.counts.clamped > 0) names.emplace_back("clamped");
-  if (out_of_range(r.counts)) names.emplace_back("out_of_range");
+  if (out_of_range(r)) names.emplace_back("out_of_range");
   if (r.error.non_finite_result > 0) names.emplace_back("non_finite");
   return names;
 }

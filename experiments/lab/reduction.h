@@ -76,8 +76,9 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
 /// The figures of a reduction, in the order and with the names of the command line's contract.
 std::vector<Figure> reduction_fields(const Reduction& reduction, const ExactResult& exact);
 
-/// The figure that says that most of what was encoded is beyond the code range, or has become zero; nothing where it is not so.
-std::optional<Figure> out_of_range(const ExecuteCounts& counts);
+/// The figure that says that most of what was encoded is beyond the code range or has become zero, and most of the sum lost by it;
+/// nothing where it is not so.
+std::optional<Figure> out_of_range(const Reduction& reduction);
 
 /// Names of those that most people ask for, and of those that say that something is wrong.
 std::vector<std::string> main_figures(const Reduction& reduction);

@@ -422,7 +422,11 @@ Topology topology_of(const Host& host, std::string_view origin, const ImportOpti
   if (same_kind && (!options.servers || t.inside == ServerInside::switched)) {
     t.in_switch = options.base->in_switch;
   }
-  if (!alone && (!same_kind || (options.servers && !same_servers))) t.device.library.reset();
+  if (alone && t.device.library) {
+    t.device.library->nvls.reset();
+  } else if (!same_kind || (options.servers && !same_servers)) {
+    t.device.library.reset();
+  }
   t.summary = fmt::format("{} GPUs, imported from {}", t.ranks.value, host.tool);
   for (const std::string& remark : distinct(remarks, std::equal_to<std::string>())) {
     t.summary += "; " + remark;

@@ -248,10 +248,11 @@ toml::table read_table(std::string_view text, std::string_view origin,
     const auto of_server = count_of(own, "group_size").value_or(0);
     const bool same_servers = fat_tree && of_server == count_of(base, "ranks");
     if (!same_servers) base.erase("switch");
-    // In a server of one GPU nothing passes over links of the base.
-    const bool keeps = same_servers || (fat_tree && of_server == 1);
-    const bool lost = !keeps && base.erase("library") > 0;
-    if (lost && own.contains("library") && !own["library"]["channels"]) {
+    if (fat_tree && of_server == 1) {
+      // In a server of one GPU nothing passes over links of the base.
+      if (toml::table* library = base["library"].as_table()) library->erase("nvls");
+    } else if (!same_servers && base.erase("library") > 0 && own.contains("library") &&
+               !own["library"]["channels"]) {
       fail("{}: [library] of base '{}' is of servers of its {} GPUs; others need a whole one",
            origin, name, count_of(base, "ranks").value_or(0));
     }

@@ -158,6 +158,8 @@ TEST_F(KernelsOnDemand, NoneIsLoadedOnceARankHasLaunched) {
   Result<std::vector<Communicator>> team = Communicator::in_process(devices);
   ASSERT_TRUE(team.ok()) << team.status().message();
   std::vector<std::uint16_t> tensor(std::size_t{3} << 14);
+  hipStream_t stream = nullptr;  // the fake takes the default one for one that is captured
+  (void)hipStreamCreateWithFlags(&stream, hipStreamNonBlocking);
   int calls = 0;
   for (const Algorithm& algorithm : all_algorithms()) {
     for (const char* codec : {"bf16", "qr-q4", "nvfp4", "int8-gtensor", "int8-gtensor-stoch",
@@ -167,13 +169,12 @@ TEST_F(KernelsOnDemand, NoneIsLoadedOnceARankHasLaunched) {
         SCOPED_TRACE(fmt::format("{} {} from rank {}", algorithm.name, codec, root));
         CollectiveRequest request = {algorithm.name, codec, DType::bf16, tensor.size()};
         request.root = root;
-        if (!team.value().front().run(request, tensor.data(), tensor.data(), nullptr).ok())
-          continue;
+        if (!team.value().front().run(request, tensor.data(), tensor.data(), stream).ok()) continue;
         ++calls;
         const int loaded = loads();
         for (std::size_t rank = 1; rank < devices.size(); ++rank) {
           const Status status =
-              team.value()[rank].run(request, tensor.data(), tensor.data(), nullptr);
+              team.value()[rank].run(request, tensor.data(), tensor.data(), stream);
           EXPECT_TRUE(status.ok()) << status.message();
         }
         EXPECT_EQ(loads(), loaded);
@@ -181,6 +182,7 @@ TEST_F(KernelsOnDemand, NoneIsLoadedOnceARankHasLaunched) {
     }
   }
   EXPECT_GT(calls, 40);
+  (void)hipStreamDestroy(stream);
 }
 
 TEST_F(KernelsOnDemand, OfACodecByItselfAreLoadedForAllRanks) {
@@ -188,6 +190,8 @@ TEST_F(KernelsOnDemand, OfACodecByItselfAreLoadedForAllRanks) {
   auto team = gpus.make_communicators(kDevices, {});
   ASSERT_TRUE(team.ok()) << team.status().message();
   std::vector<std::uint16_t> tensor(4096);
+  hipStream_t stream = nullptr;
+  (void)hipStreamCreateWithFlags(&stream, hipStreamNonBlocking);
   for (const char* codec : {"int8-g64", "nvfp4-ts64"}) {
     const int before = loads();
     int after = 0;
@@ -196,13 +200,14 @@ TEST_F(KernelsOnDemand, OfACodecByItselfAreLoadedForAllRanks) {
       ASSERT_TRUE(bytes.ok()) << bytes.status().message();
       std::vector<std::byte> room(bytes.value());
       const Status status = rank->as_sent(codec, DType::bf16, tensor.size(), tensor.data(),
-                                          room.data(), tensor.data(), nullptr);
+                                          room.data(), tensor.data(), stream);
       ASSERT_TRUE(status.ok()) << status.message();
       if (after == 0) after = loads();
     }
     EXPECT_GT(after, before);
     EXPECT_EQ(loads(), after);
   }
+  (void)hipStreamDestroy(stream);
 }
 
 TEST_F(KernelsOnDemand, BetweenTimedCallsAreLoadedAheadOfThese) {

@@ -2,8 +2,11 @@
 // dtype; a unit names both, with all that is known of the codec as constants, and makes one kernel of them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
+
+#include "reference/codecs/header_codec.h"
 
 namespace arlab::kernels {
 
@@ -15,6 +18,7 @@ struct CodecText {
   std::string type;   ///< Element is the dtype's arithmetic
   std::string value;  ///< its initializer; empty: the codec is the kernel's last argument
   bool has_table = false;  ///< which threads index: the codec stands in memory, and not in registers
+  std::shared_ptr<const CodecHeader> header = nullptr;  ///< of a user, that has its type
 };
 
 /// A kernel, whatever its codec and dtype.

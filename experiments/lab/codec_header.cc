@@ -255,7 +255,8 @@ void require_known(const CodecHeader& header, const TemporaryFolder& folder) {
   for (const std::string& file : files_in(read_text_file(folder / "files", "the list of files"))) {
     if (file.starts_with(folder.name())) continue;
     const std::string text = read_text_file(file, "the header");
-    if (std::ranges::none_of(header.files, [&](const auto& known) { return known.second == text; })) {
+    if (std::ranges::none_of(header.files,
+                             [&](const auto& known) { return known.second == text; })) {
       fail("{}: it includes {} by another way than #include \"...\" of a file beside it",
            header.file, file);
     }

@@ -36,7 +36,8 @@ struct FormatOfHeader {
 /// The struct that parse() has made, of its bytes.
 template <class Struct, std::uint8_t... kBytes>
 constexpr Struct struct_of() {
-  constexpr Struct made = std::bit_cast<Struct>(std::array<std::uint8_t, sizeof(Struct)>{kBytes...});
+  constexpr Struct made =
+      std::bit_cast<Struct>(std::array<std::uint8_t, sizeof(Struct)>{kBytes...});
   return made;
 }
 

@@ -51,8 +51,8 @@ Result<CodeObject> compile(const Compiler& compiler, const WantedKernel& kernel,
   Result<CodeObject> code = compiler.compile(unit);
   if (code.ok()) return code;
   return Status::error(fmt::format(
-      "{} (compiled by {})",
-      text_of(compile_error_in(code.status().message()), *kernel.header), compiler.version()));
+      "{} (compiled by {})", text_of(compile_error_in(code.status().message()), *kernel.header),
+      compiler.version()));
 }
 
 }  // namespace

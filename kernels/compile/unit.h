@@ -18,7 +18,7 @@ struct CodecText {
   std::string type;   ///< Element is the dtype's arithmetic
   std::string value;  ///< its initializer; empty: the codec is the kernel's last argument
   bool has_table = false;  ///< which threads index: the codec stands in memory, and not in registers
-  std::shared_ptr<const CodecHeader> header = nullptr;  ///< of a user, that has its type
+  std::shared_ptr<const CodecHeader> header = {};  ///< of a user, that has its type
 };
 
 /// A kernel, whatever its codec and dtype.

@@ -41,7 +41,8 @@ class KernelsOfHeaders : public testing::Test {
   void SetUp() override {
     setenv("VIRTUAL_ENV", ARLAB_SOURCE_DIR "/.venv", 0);  // NOLINT(concurrency-mt-unsafe)
     for (const char* file : {"mini_codec.h", "mini_element.h", "wide_codec.h"}) {
-      folder_.write(file, bytes_of(std::filesystem::path(ARLAB_SOURCE_DIR) / "tests/contributing" / file));
+      folder_.write(
+          file, bytes_of(std::filesystem::path(ARLAB_SOURCE_DIR) / "tests/contributing" / file));
     }
     folder_.write("absmax.h", bytes_of(ARLAB_ABSMAX8_HEADER));
     know_all();
@@ -70,10 +71,12 @@ std::vector<WantedKernel> kernels_of(const std::string& codec, DType dtype, int 
   }();
   std::vector<WantedKernel> kernels = kernels_of_codecs(std::vector<CodecAndDType>{{codec, dtype}});
   for (const char* algorithm : {"one_shot", "two_shot", "ring", "all_to_all", "tree"}) {
-    for (const std::size_t elements : {std::size_t{4096}, std::size_t{24576}, std::size_t{1} << 24}) {
+    for (const std::size_t elements :
+         {std::size_t{4096}, std::size_t{24576}, std::size_t{1} << 24}) {
       const auto call = PreparedCall::prepare({algorithm, codec, dtype, elements}, team);
       EXPECT_TRUE(call.ok()) << call.status().message();
-      for (WantedKernel& kernel : call.value()->kernels().value()) kernels.push_back(std::move(kernel));
+      const std::vector<WantedKernel> of_call = call.value()->kernels().value();
+      kernels.insert(kernels.end(), of_call.begin(), of_call.end());
     }
   }
   return kernels;
@@ -116,7 +119,8 @@ TEST_F(KernelsOfHeaders, AreChosenAsTheirTypesWouldBe) {
   expect_traits<Scaled<Wide, Fp16>, Fp16>("wide8-g256");
   EXPECT_TRUE((Scaled<Wide, Fp16>::kClampsFp16Sums));
   EXPECT_FALSE((Scaled<Mini, Fp16>::kClampsFp16Sums));
-  EXPECT_EQ((Scaled<Wide, Fp16>::kTileBytes), 2064);  // 2048 codes and 8 scales, in words of 16 bytes
+  EXPECT_EQ((Scaled<Wide, Fp16>::kTileBytes),
+            2064);  // 2048 codes and 8 scales, in words of 16 bytes
 }
 
 TEST_F(KernelsOfHeaders, AreThoseOfABuiltInCodecOfTheShape) {
@@ -150,7 +154,9 @@ TEST_F(KernelsOfHeaders, Compile) {
   }
 }
 
-std::string key_text(const WantedKernel& kernel) { return KernelStore::key_of(kernel, "sm_90").unit; }
+std::string key_text(const WantedKernel& kernel) {
+  return KernelStore::key_of(kernel, "sm_90").unit;
+}
 
 TEST_F(KernelsOfHeaders, AreOthersOfAnotherHeader) {
   const std::string before = key_text(kernel_of("mini-g16", DType::bf16, "encode"));
@@ -167,7 +173,9 @@ TEST_F(KernelsOfHeaders, AreOthersOfAnotherHeader) {
 std::string error_of(const std::string& codec) {
   const TemporaryDirectory cache;
   KernelCache kept({.folder = cache / "kernels"});
-  return KernelStore::from(kept, kernel_of(codec, DType::bf16, "encode"), "sm_90").status().message();
+  return KernelStore::from(kept, kernel_of(codec, DType::bf16, "encode"), "sm_90")
+      .status()
+      .message();
 }
 
 TEST_F(KernelsOfHeaders, ThatDoNotCompileAreShownWhereTheyStand) {
@@ -180,7 +188,8 @@ TEST_F(KernelsOfHeaders, ThatDoNotCompileAreShownWhereTheyStand) {
   };
   replace("absmax.h", "round_to_even(", "std::nearbyint(");
   const std::string text = bytes_of(folder_ / "absmax.h");
-  const auto line = std::count(text.begin(), text.begin() + static_cast<long>(text.find("nearbyint")), '\n') + 1;
+  const auto line =
+      std::count(text.begin(), text.begin() + static_cast<long>(text.find("nearbyint")), '\n') + 1;
   expect_error("absmax8-g32",
                fmt::format("absmax.h:{}: namespace \"std\" has no member \"nearbyint\"", line));
   replace("absmax.h", "#pragma once", "#pragma once\n#include <cstdio>");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "kernels/codecs/codec_kernels.h"
@@ -217,6 +218,10 @@ TEST_F(KernelsOfHeaders, AreAgreedOnAnewOnceTheCodecIsAnother) {
   const std::uint64_t other = call_of("mini-g16");
   replace("absmax.h", "// edited", "// edited again");
   EXPECT_EQ(call_of("mini-g16"), other);
+  register_codebook("thirds", 32, std::array{-1.0F, -0.3F, 0.3F, 1.0F});
+  const std::uint64_t thirds = call_of("thirds-g32");
+  register_codebook("thirds", 32, std::array{-1.0F, -0.4F, 0.4F, 1.0F});
+  EXPECT_NE(call_of("thirds-g32"), thirds);
 }
 
 }  // namespace

@@ -65,11 +65,11 @@ def test_kernels_are_built_listed_and_removed(built, tmp_path):
 
 
 @needs_compiler
-def test_kernels_of_a_header_are_built(tmp_path):
+def test_kernels_of_a_header_are_built(tmp_path, tmp_path_factory):
     """Also for GPUs of another kind; again once the header is another."""
     header = tmp_path / "mine.h"
     ok("new codec mine8-g64 --header mine.h", tmp_path)
-    env = environment(tmp_path / "cache")
+    env = environment(tmp_path_factory.mktemp("cache") / "kernels")
     build = f"{BUILD.replace('qr-q8,int4-g32', 'mine8-g64')} --codec-header mine.h --dtype bf16"
     assert [figures(build, tmp_path, env)["compiled"] for _ in range(2)] == [4, 0]
     assert figures(build.replace("sm_90", "sm_100"), tmp_path, env)["compiled"] == 4

@@ -25,6 +25,9 @@ void require_free_name(std::string_view kind, std::string_view name);
 /// A text that two definitions share only if they do the same. Throws InvalidInput where that cannot be told.
 using Fingerprint = std::function<std::string()>;
 
+/// How one begins that says, in place of that, why it cannot be told (arlab/_fingerprint.py); another in each process.
+inline constexpr std::string_view kUntold = "untold: ";
+
 /// Keeps how to tell what stands under `name` from others, in place of what was kept for `kind` and `name`. Thread-safe.
 void keep_fingerprint(const std::string& kind, const std::string& name, Fingerprint fingerprint);
 

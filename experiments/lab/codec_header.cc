@@ -20,6 +20,7 @@
 #include "experiments/lab/run_program.h"
 #include "experiments/lab/struct_in_header.h"
 #include "kernels/compile/cache.h"
+#include "kernels/compile/compile_error.h"
 #include "kernels/compile/sources.h"
 #include "kernels/runtime/file_descriptor.h"
 #include "reference/definitions.h"
@@ -45,7 +46,8 @@ constexpr std::pair<const char*, const char*> kNeeds[] = {
     {"HasDequantize", "float dequantize(std::uint32_t, Scale) const"},
     {"HasInfo", "static CodecInfo info(const std::string&)"},
     {"HasListed", "static std::vector<std::string> listed()"},
-    {"HasParse", "static std::optional<...> parse(std::string_view)"}};
+    {"HasParse", "static std::optional<...> parse(std::string_view)"},
+    {"HasPlainMembers", "members that are numbers: no pointers, and nothing that owns memory"}};
 
 /// A text as a literal of C++.
 std::string literal(std::string_view text) {
@@ -136,23 +138,6 @@ const std::vector<std::string>& compiler_options() {
 
 // ---------------------------------------------------------------- what it says
 
-/// An error of a compiler: "my_codec.h:25:18: error: 'round_to_evn' was not declared".
-struct CompilerError {
-  std::string file;  ///< empty where it is about none
-  std::string line;
-  std::string text;
-};
-
-/// Takes ":25" off the end, if it is there.
-std::string take_number(std::string_view& from) {
-  const std::size_t colon = from.rfind(':');
-  if (colon == from.npos || colon + 1 == from.size()) return {};
-  const std::string_view digits = from.substr(colon + 1);
-  if (digits.find_first_not_of("0123456789") != digits.npos) return {};
-  from.remove_suffix(digits.size() + 1);
-  return std::string(digits);
-}
-
 /// What a failed static_assert says, without the compiler's words about it.
 std::string_view assertion_of(std::string_view text) {
   if (!text.starts_with("static assertion failed") && !text.starts_with("static_assert failed")) {
@@ -160,25 +145,6 @@ std::string_view assertion_of(std::string_view text) {
   }
   const std::size_t begin = std::min(text.find("struct "), text.size());
   return text.substr(begin, text.find_last_not_of('"') + 1 - begin);
-}
-
-CompilerError first_error_in(const std::string& log) {
-  for (std::string_view rest = log; !rest.empty();) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    const std::string_view line = rest.substr(0, end);
-    for (const std::string_view mark : {": error: ", ": fatal error: "}) {
-      const std::size_t at = line.find(mark);
-      if (at == line.npos) continue;
-      std::string_view file = line.substr(0, at);
-      const std::string column = take_number(file);
-      const std::string number = take_number(file);
-      const std::string text(assertion_of(line.substr(at + mark.size())));
-      if (column.empty()) return {"", "", text};
-      return {std::string(file), number.empty() ? column : number, text};
-    }
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return {"", "", log.empty() ? "it said nothing" : log.substr(0, log.find('\n'))};
 }
 
 /// A folder for one compilation.
@@ -226,17 +192,17 @@ std::string absolute(const std::string& file) {
   return fs::absolute(file).lexically_normal().string();
 }
 
-/// An error as a user of the header has to know it.
-std::string refusal(const CodecHeader& header, const CompilerError& error,
+/// The first error as a user of the header has to know it.
+std::string refusal(const CodecHeader& header, const std::string& log,
                     const TemporaryFolder& folder, const std::string& compiler) {
-  if (error.file.empty()) return fmt::format("{}: {}: {}", header.file, compiler, error.text);
-  if (error.file.starts_with(folder.name())) {
-    return fmt::format("{}: {} ({}:{})", place_of(header), error.text,
-                       error.file.substr(folder.name().size() + 1), error.line);
-  }
-  const bool is_header =
-      error.file == absolute(header.file) || error.file == header.files.front().first;
-  return fmt::format("{}:{}: {}", is_header ? header.file : error.file, error.line, error.text);
+  kernels::CompileError error = kernels::compile_error_in(log);
+  error.text = std::string(assertion_of(error.text));
+  if (error.text.empty()) error.text = "it said nothing";
+  if (error.file.empty()) error.text = fmt::format("{}: {}", compiler, error.text);
+  const bool is_ours = error.file.starts_with(folder.name());
+  if (is_ours) error.file.erase(0, folder.name().size() + 1);
+  if (error.file == absolute(header.file)) error.file = header.files.front().first;
+  return kernels::text_of(error, header, is_ours);
 }
 
 /// Errors are read, and shown, as the compiler's authors have written them.
@@ -250,18 +216,50 @@ std::vector<std::string> english_environment() {
 
 /// As -include, the header is read where it is: what it includes is found beside it, and errors name it.
 std::vector<std::string> command_of(const HostCompiler& compiler, const CodecHeader& header,
-                                    const TemporaryFolder& folder, const std::string& library) {
+                                    const TemporaryFolder& folder) {
   std::vector<std::string> words = compiler.words;
   words.insert(words.end(), compiler_options().begin(), compiler_options().end());
   words.insert(words.end(), {"-I", folder.name(), "-include", absolute(header.file),
-                             (folder / "unit.cc").string(), "-o", library});
+                             (folder / "unit.cc").string(), "-o", (folder / "codec.so").string(),
+                             "-MMD", "-MF", (folder / "files").string()});
   return words;
 }
 
-void require_unchanged(const CodecHeader& header) {
+/// Of a list for make, "codec.so: a.h b\ c.h \", the names behind the target.
+std::vector<std::string> files_in(std::string_view list) {
+  list.remove_prefix(std::min(list.find(": "), list.size()));
+  std::vector<std::string> files(1);
+  for (std::size_t i = std::min<std::size_t>(2, list.size()); i < list.size(); ++i) {
+    const std::string_view rest = list.substr(i);
+    const bool is_quoted =
+        rest.starts_with("\\ ") || rest.starts_with("\\#") || rest.starts_with("$$");
+    if (is_quoted) {
+      files.back() += list[++i];
+    } else if (rest.front() == ' ' || rest.front() == '\n' || rest.starts_with("\\\n")) {
+      if (!files.back().empty()) files.emplace_back();
+    } else {
+      files.back() += rest.front();
+    }
+  }
+  if (files.back().empty()) files.pop_back();
+  return files;
+}
+
+/// Of what the compiler has read, but for the system's and arlab's headers, the hash knows all, as it is.
+void require_known(const CodecHeader& header, const TemporaryFolder& folder) {
   const auto now = kernels::read_header(header.file);
   if (!now.ok() || kernels::hash_of(now.value()) != header.hash) {
     fail("{}: it has changed while it was compiled; try again", header.file);
+  }
+  if (!fs::exists(folder / "files")) return;  // of a compiler that makes no such list
+  for (const std::string& file : files_in(read_text_file(folder / "files", "the list of files"))) {
+    if (file.starts_with(folder.name())) continue;
+    const std::string text = read_text_file(file, "the header");
+    if (std::ranges::none_of(header.files,
+                             [&](const auto& known) { return known.second == text; })) {
+      fail("{}: it includes {} by another way than #include \"...\" of a file beside it",
+           header.file, file);
+    }
   }
 }
 
@@ -276,14 +274,12 @@ kernels::CodeObject compile(const CodecHeader& header, const std::string& unit,
   const TemporaryFolder folder;
   write_reference(folder);
   write_file(folder / "unit.cc", unit);
-  const std::string library = (folder / "codec.so").string();
-  const Ended ended =
-      run_program(command_of(compiler, header, folder, library), english_environment());
+  const Ended ended = run_program(command_of(compiler, header, folder), english_environment());
   if (!ended.started || ended.status != 0) {
-    fail("{}", refusal(header, first_error_in(ended.said), folder, compiler.words[0]));
+    fail("{}", refusal(header, ended.said, folder, compiler.words[0]));
   }
-  require_unchanged(header);
-  return {InputFile(library).read_rest(), ended.said};
+  require_known(header, folder);
+  return {InputFile((folder / "codec.so").string()).read_rest(), ended.said};
 }
 
 /// The library, made now or before.

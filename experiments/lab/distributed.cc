@@ -48,11 +48,6 @@ std::string program_definition() {
   return fmt::format("arlab {} {}", ARLAB_VERSION, known_hash_of_file(program_file()));
 }
 
-namespace {
-/// What Python says of a definition that it cannot tell from others (arlab/_fingerprint.py).
-constexpr std::string_view kUntold = "untold: ";
-}  // namespace
-
 Json own_definitions(const std::vector<std::string>& names) {
   Json own = Json::object();
   for (const auto& [what, fingerprint] : fingerprints_of(names)) {

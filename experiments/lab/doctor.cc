@@ -162,7 +162,8 @@ void look_at_python(Findings& findings) {
 
 void look_at_tools(Findings& findings) {
   const std::string apt = "apt-get install ";
-  findings.add_program("C++ compiler", "c++ --version", "to build arlab", apt + "build-essential");
+  findings.add_program("C++ compiler", "c++ --version", "to build arlab, and for --codec-header",
+                       apt + "build-essential");
   findings.add_program("CMake", "cmake --version", "to build arlab", apt + "cmake");
   findings.add_program("Ninja", "ninja --version", "to build arlab", apt + "ninja-build");
   findings.add_program("clang for AMD GPUs", "clang++-19 --version",

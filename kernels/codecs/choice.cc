@@ -73,6 +73,9 @@ std::optional<CodecChoice> choose(const Codec& codec) {
   if (const auto format = Codebook<32>::parse(name)) return *format;
   if (const auto format = Codebook<64>::parse(name)) return *format;
   if (const auto format = Codebook<128>::parse(name)) return *format;
+#if defined(ARLAB_KERNELS_ON_DEMAND)
+  if (auto format = codec_header_of(name)) return *std::move(format);
+#endif
   if (FormatChoice kernels = find_format_kernels(name)) return kernels;
   if (FormatChoice kernels = shared_scale_kernels(name)) return kernels;
   if (const auto format = parse_logfmt(name)) {

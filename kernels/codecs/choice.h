@@ -22,6 +22,7 @@
 #include "reference/codecs/formats/fp8_blocks.h"
 #include "reference/codecs/formats/mx.h"
 #include "reference/codecs/formats/mxint8.h"
+#include "reference/codecs/header_codec.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -33,8 +34,9 @@ enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 using CodecParameters =
     std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8, Fp8Blocks<64>,
                  Fp8Blocks<128>, Fp8Blocks<256>, FastNvFp4Blocks, Codebook<32>, Codebook<64>,
-                 Codebook<128>, LogFmtParameters, FormatChoice, TwoPassAnyBitParameters,
-                 TwoPassHadamardParameters, TwoPassLogFmtParameters, NvFp4Blocks>;
+                 Codebook<128>, LogFmtParameters, CodecOfHeader, FormatChoice,
+                 TwoPassAnyBitParameters, TwoPassHadamardParameters, TwoPassLogFmtParameters,
+                 NvFp4Blocks>;
 #if defined(ARLAB_KERNELS_ON_DEMAND)
 struct CodecChoice : CodecParameters {
   using CodecParameters::variant;
@@ -156,6 +158,9 @@ void with_choice(const LogFmtParameters& parameters, DType dtype, F&& f) {
 /// with_codec() leaves these to kernels of their own.
 template <class F>
 void with_choice(const FormatChoice&, DType, F&&) {}
+/// And these to the compiler of their kernels, which alone knows them as types.
+template <class F>
+void with_choice(const CodecOfHeader&, DType, F&&) {}
 
 /// Calls f with the device codec and with the dtype's arithmetic. The codec must take the dtype, and not have kernels of its own
 /// (FormatKernels, or those of two_pass.h).

@@ -5,6 +5,7 @@
 #include "kernels/codecs/codebooks.h"
 #include "kernels/codecs/logfmt.h"
 #include "kernels/codecs/message_scale.h"
+#include "kernels/codecs/of_header.h"
 #include "kernels/codecs/plain.h"
 #include "kernels/codecs/quickreduce.h"
 #include "kernels/codecs/scaled.h"

@@ -30,7 +30,7 @@ class HostCodec {
     const CodecInfo& info = codec.info();
     const bool is_users = info.least_call_elements != 0 || codec_header_of(codec.name());
     return is_users && !info.is_of_reference_only() && !info.shares_scales &&
-           info.splits_at_alignment && kTile % info.alignment == 0 &&
+           !info.clamps_fp16_sums && info.splits_at_alignment && kTile % info.alignment == 0 &&
            std::ranges::all_of(info.dtypes, [&](DType dtype) {
              return codec.wire_bytes(dtype, kTile) <= kBytesPerThread * kThreads;
            });

@@ -66,37 +66,44 @@ concept FixedFormat = requires { Format::kBits; };
 template <class Format>
 concept TunedFormat = FixedFormat<Format> || requires { Format::kMostBits; };
 
+/// On the wire, in words of 16 bytes.
+constexpr std::size_t tile_bytes_with(unsigned bits, std::size_t block, std::size_t scale_bytes) {
+  return (kTile / 8 * bits + kTile / block * scale_bytes + 15) / 16 * 16;
+}
 template <class Format>
 constexpr std::size_t tile_bytes_with(unsigned bits) {
-  return kTile / 8 * bits + kTile / Format::kBlock * sizeof(typename Format::Scale);
+  return tile_bytes_with(bits, Format::kBlock, sizeof(typename Format::Scale));
 }
 
 /// Codes are integers in two's complement, kIntegersPerUnit of them a unit, from -kLargestInteger to kLargestInteger.
 template <class Format>
 concept IntegerFormat = requires { Format::kLargestInteger; };
 
+/// Of formats that are tuned, and of others.
+inline constexpr Tuning kTunedScales = {
+    .resident_blocks = kFastBlocks, .tuned = true, .batch = kFastBatch};
+inline constexpr Tuning kUntunedScales = {.resident_blocks = kFastBlocks - 1,
+                                          .batch = (kFastBatch + 1) / 2};
+
 template <class Format, bool kIsTuned>
 struct ScaledTuning {
-  static constexpr Tuning kTuning = {.resident_blocks = kFastBlocks - 1,
-                                     .batch = (kFastBatch + 1) / 2};
+  static constexpr Tuning kTuning = kUntunedScales;
 };
 template <TunedFormat Format>
 struct ScaledTuning<Format, true> {
-  static constexpr Tuning kTuning = {
-      .resident_blocks = kFastBlocks, .tuned = true, .batch = kFastBatch};
+  static constexpr Tuning kTuning = kTunedScales;
   static constexpr std::size_t kMostTileBytes = tile_bytes_with<Format>(Format::kMostBits);
 };
 template <FixedFormat Format>
 struct ScaledTuning<Format, true> {
-  static constexpr Tuning kTuning = {
-      .resident_blocks = kFastBlocks, .tuned = true, .batch = kFastBatch};
+  static constexpr Tuning kTuning = kTunedScales;
   static constexpr std::size_t kTileBytes = tile_bytes_with<Format>(Format::kBits);
 };
 
 template <class Format, class Element, bool kIsTuned = kHasPairs<Element>>
 struct Scaled : Format, ScaledTuning<Format, kIsTuned> {
   using Scale = typename Format::Scale;
-  static constexpr bool kClampsFp16Sums = false;
+  static constexpr bool kClampsFp16Sums = requires { requires Format::kClampsFp16Sums; };
   static constexpr std::size_t kBlock = Format::kBlock;
 
   using Encoded = ScaledCodes<Scale>;

@@ -19,10 +19,12 @@ template <class Codec>
 inline constexpr auto kLamportWords = static_cast<unsigned>(kMostTileBytes<Codec> / 16);
 /// Blocks of kernels with Lamport slots on a multiprocessor: they hold a wire of every rank, and one
 /// of sums, in shared memory.
+constexpr int lamport_blocks_of(const Tuning& tuning, std::size_t most_tile_bytes) {
+  return std::min(tuning.resident_blocks,
+                  static_cast<int>(kSharedBytes / ((kMaxRanks + 1) * most_tile_bytes + 512)));
+}
 template <class Codec>
-inline constexpr int kLamportBlocks =
-    std::min(Codec::kTuning.resident_blocks,
-             static_cast<int>(kSharedBytes / ((kMaxRanks + 1) * kMostTileBytes<Codec> + 512)));
+inline constexpr int kLamportBlocks = lamport_blocks_of(Codec::kTuning, kMostTileBytes<Codec>);
 /// What kernels with sentinel slots have room for, of a tile's wire: of codecs whose widths are arguments, at
 /// most what both algorithms' slots hold.
 template <class Codec>

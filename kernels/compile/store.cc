@@ -6,6 +6,7 @@
 
 #include "kernels/codecs/payload.h"
 #include "kernels/compile/cache.h"
+#include "kernels/compile/compile_error.h"
 #include "kernels/compile/sources.h"
 #include "kernels/runtime/hip_status.h"
 #include "reference/parallel.h"
@@ -29,7 +30,29 @@ WantedKernel wanted(const Kernel& kernel, const CodecText& codec) {
   for (const std::string_view part : {kernel.element, std::string_view(codec.type)}) {
     if (!part.empty()) name.append(" ").append(part);
   }
-  return {name, unit_text(kernel.form, codec, kernel.element, kernel.number)};
+  return {name, unit_text(kernel.form, codec, kernel.element, kernel.number), codec.header};
+}
+
+/// Of device code, and the user's own in front.
+std::vector<Header> headers_with(const CodecHeader& own) {
+  std::vector<Header> all;
+  for (const auto& [name, text] : own.files) all.push_back({name, text});
+  all.insert(all.end(), embedded_headers().begin(), embedded_headers().end());
+  return all;
+}
+
+/// The kernel's code, or the compiler's first error as the author of its header has to know it.
+Result<CodeObject> compile(const Compiler& compiler, const WantedKernel& kernel,
+                           const std::string& architecture) {
+  Unit unit = {kernel.name, kernel.unit, embedded_headers(), architecture, KernelStore::options()};
+  if (!kernel.header) return compiler.compile(unit);
+  const std::vector<Header> headers = headers_with(*kernel.header);
+  unit.headers = headers;
+  Result<CodeObject> code = compiler.compile(unit);
+  if (code.ok()) return code;
+  return Status::error(fmt::format(
+      "{} (compiled by {})", text_of(compile_error_in(code.status().message()), *kernel.header),
+      compiler.version()));
 }
 
 }  // namespace
@@ -99,7 +122,7 @@ Result<CodeObject> KernelStore::from(KernelCache& cache, const WantedKernel& ker
                                      const std::string& architecture) {
   return cache.get(key_of(kernel, architecture), [&]() -> Result<CodeObject> {
     ARLAB_ASSIGN_OR_RETURN(const Compiler* const found, compiler());
-    return found->compile({kernel.name, kernel.unit, embedded_headers(), architecture, options()});
+    return compile(*found, kernel, architecture);
   });
 }
 

@@ -24,6 +24,7 @@ inline namespace ARLAB_PLATFORM {
 struct WantedKernel {
   std::string name;  ///< for people: two_shot_sentinel, Bf16, QuickReduce<Q4, Element>
   std::string unit;  ///< text of its translation unit
+  std::shared_ptr<const CodecHeader> header = {};  ///< that it includes, of a user
 
   bool operator==(const WantedKernel& other) const { return unit == other.unit; }
 };

@@ -12,6 +12,10 @@ std::string unit_text(const KernelForm& form, const CodecText& codec, std::strin
   const auto line = [&](const auto&... parts) { (text.append(parts), ...).append("\n"); };
   if (!codec.type.empty()) line("#include \"kernels/codecs/device_codecs.h\"");
   line("#include \"", form.header, "\"");
+  // The hash makes units of other texts of the header other units.
+  if (codec.header) {
+    line("#include \"", codec.header->files.front().first, "\"  // ", codec.header->hash);
+  }
   line("namespace arlab::kernels {\ninline namespace ARLAB_PLATFORM {");
   if (!element.empty()) line("using Element = ", element, ";");
   if (!codec.type.empty()) line("using Codec = ", codec.type, ";");

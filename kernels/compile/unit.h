@@ -2,9 +2,11 @@
 // dtype; a unit names both, with all that is known of the codec as constants, and makes one kernel of them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
+#include "reference/codecs/header_codec.h"
 #include "reference/dtype.h"
 
 namespace arlab::kernels {
@@ -18,6 +20,7 @@ struct CodecText {
   std::string value;  ///< its initializer; empty: the codec is the kernel's last argument
   bool has_table =
       false;  ///< which threads index: the codec stands in memory, and not in registers
+  std::shared_ptr<const CodecHeader> header = {};  ///< of a user, that has its type
 };
 
 /// A kernel, whatever its codec and dtype.

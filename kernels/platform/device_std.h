@@ -195,22 +195,62 @@ struct span {
   constexpr T* end() const { return first + count; }
 };
 
-// ---- what names are made of: declarations
+// ---- what names are made of, and read with: it compiles, and nothing calls it
 
-struct string {
-  constexpr string(const char* = "") {}
-};
 struct string_view {
-  constexpr string_view(const char* = "") {}
-  constexpr string_view(const string&) {}
+  static constexpr size_t npos = SIZE_MAX;
+  constexpr string_view(const char* = "", size_t = 0) {}
   constexpr bool operator==(const string_view&) const { return false; }
   constexpr bool starts_with(string_view) const { return false; }
   constexpr bool ends_with(string_view) const { return false; }
+  constexpr bool empty() const { return true; }
+  constexpr size_t size() const { return 0; }
+  constexpr const char* data() const { return ""; }
+  constexpr const char* begin() const { return ""; }
+  constexpr const char* end() const { return ""; }
+  constexpr char operator[](size_t) const { return 0; }
+  constexpr char front() const { return 0; }
+  constexpr char back() const { return 0; }
+  constexpr string_view substr(size_t = 0, size_t = npos) const { return *this; }
+  constexpr size_t find(string_view, size_t = 0) const { return npos; }
+  constexpr size_t find(char, size_t = 0) const { return npos; }
+  constexpr size_t rfind(char, size_t = npos) const { return npos; }
+  constexpr void remove_prefix(size_t) {}
+  constexpr void remove_suffix(size_t) {}
 };
+struct string : string_view {
+  constexpr string(const char* = "") {}
+  constexpr explicit string(string_view) {}
+  constexpr const char* c_str() const { return ""; }
+  constexpr string& operator+=(string_view) { return *this; }
+};
+constexpr string operator+(const string& a, string_view) { return a; }
+constexpr string operator+(const char*, const string& b) { return b; }
+template <class T>
+constexpr string to_string(T) {
+  return {};
+}
+constexpr int stoi(const string&) { return 0; }
+constexpr unsigned long stoul(const string&) { return 0; }
+constexpr float stof(const string&) { return 0; }
+enum class errc { invalid_argument = 1 };
+struct from_chars_result {
+  const char* ptr;
+  errc ec;
+};
+template <class T>
+constexpr from_chars_result from_chars(const char* begin, const char*, T&) {
+  return {begin, errc()};
+}
 template <class T>
 struct vector {
   template <class... Values>
   constexpr vector(const Values&...) {}
+  template <class... Values>
+  constexpr void emplace_back(const Values&...) {}
+  constexpr void push_back(const T&) {}
+  constexpr T* begin() const { return nullptr; }
+  constexpr T* end() const { return nullptr; }
 };
 struct nullopt_t {};
 inline constexpr nullopt_t nullopt;

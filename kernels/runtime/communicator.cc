@@ -352,6 +352,7 @@ Status Communicator::calls_differ(int rank, int other) const {
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::nanoseconds(options_.timeout_nanoseconds);
   std::string error = "the ranks' calls differ:";
+  std::vector<std::string> texts;
   for (const int teller : {rank, other}) {
     CallDescription call{};
     for (;;) {
@@ -361,12 +362,15 @@ Status Communicator::calls_differ(int rank, int other) const {
                     "the state of a communicator cannot be read"));
       const bool is_whole = call.announced != 0 && call.hash == hash_of(call);
       if (is_whole || std::chrono::steady_clock::now() > deadline) {
-        error += fmt::format("{} rank {} {}", teller == rank ? "" : ",", teller,
-                             is_whole ? text_of(call) : "has not told its own");
+        texts.push_back(is_whole ? text_of(call) : "has not told its own");
+        error += fmt::format("{} rank {} {}", teller == rank ? "" : ",", teller, texts.back());
         break;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+  }
+  if (texts.front() == texts.back() && texts.front().starts_with("called")) {
+    error += ": what stands behind these names differs, or seeds, options or schedules do";
   }
   return Status::error(error);
 }

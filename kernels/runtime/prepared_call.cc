@@ -13,6 +13,7 @@
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/check.h"
 #include "reference/collectives/executor.h"
+#include "reference/definitions.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -51,6 +52,10 @@ CallDescription describe(const CollectiveRequest& request, const Schedule& sched
   rest.mix(request.algorithm);
   rest.mix(codecs);
   rest.mix(request.seed);
+  for (const auto& [name, fingerprint] : fingerprints_of({codecs})) {
+    const std::string definition = fingerprint();
+    if (!definition.starts_with(kUntold)) rest.mix(definition);
+  }
   for (const Chunk& chunk : schedule.chunks) {
     rest.mix(chunk.begin);
     rest.mix(chunk.end);

@@ -7,8 +7,27 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
+namespace {
+
+/// As of its type, FormatOfHeader in Scaled.
+CodecTraits traits_of(const CodecOfHeader& codec, DType dtype) {
+  if (size_of(dtype) != 2) return {{}, kUntunedScales};
+  const std::size_t tile_bytes = tile_bytes_with(codec.bits, codec.block, codec.scale_bytes);
+  return {{.is_tuned = true,
+           .one_shot_sentinel = kHasSentinels,
+           .two_shot_sentinel = kHasSentinels && tile_bytes <= kTwoShotWireBytes,
+           .lamport_blocks = lamport_blocks_of(kTunedScales, tile_bytes),
+           .most_sentinel_tile_bytes = tile_bytes},
+          kTunedScales};
+}
+
+}  // namespace
+
 CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
   CodecTraits traits;
+  if (const auto* of_header = std::get_if<CodecOfHeader>(&codec)) {
+    return traits_of(*of_header, dtype);
+  }
   if (const FormatKernels* format = format_kernels(codec)) {
     traits.tuning = format->tuning();
     traits.programs_only = true;

@@ -2,6 +2,8 @@
 // have made it. This header travels: it is compiled with the user's, and includes nothing but headers that travel, too.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -93,6 +95,13 @@ concept HasParse = requires {
   { Format::parse(std::string_view()) } -> std::same_as<std::optional<Format>>;
 };
 
+/// GPUs get a copy of the object's bytes.
+template <class Format>
+concept HasPlainMembers = std::is_trivially_copyable_v<Format> && requires {
+  typename std::bool_constant<(
+      (void)std::bit_cast<Format>(std::array<std::byte, sizeof(Format)>{}), true)>;
+};
+
 // ---------------------------------------------------------------- the interface of a format
 
 namespace compiled {
@@ -159,8 +168,6 @@ void say_mistakes(const Format& format, SayText say, void* to) {
 /// The interface of a format: CompiledFormat<Format>::kCodecs.
 template <NamedFormat Format>
 class CompiledFormat {
-  static_assert(std::is_trivially_copyable_v<Format>);  // GPUs get a copy of the object's bytes
-
   struct Named {
     Format format;
     std::string name;
@@ -180,7 +187,12 @@ class CompiledFormat {
   }
   static void* find(const char* name) {
     const std::optional<Format> format = Format::parse(name);
-    return format ? new Named{*format, name} : nullptr;
+    if (!format) return nullptr;
+    auto* const named = new Named{*format, name};
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&named->format);  // its bytes are part of a kernel's text
+#endif
+    return named;
   }
   static void forget(void* codec) { delete static_cast<Named*>(codec); }
   static void about(const void* codec, SayText say, void* to) {

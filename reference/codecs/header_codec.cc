@@ -88,7 +88,13 @@ class HeaderCodec final : public CodecInContext {
 
   CodecOfHeader of_header() const {
     const auto* const bytes = static_cast<const char*>(functions_.object(object_.get()));
-    return {*header_, std::string(bytes, functions_.object_bytes), bits_, scale_bytes_};
+    return {header_,
+            std::string(bytes, functions_.object_bytes),
+            bits_,
+            info().block,
+            scale_bytes_,
+            info().uses_context,
+            info().clamps_fp16_sums};
   }
 
  private:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,10 +34,13 @@ std::vector<std::string> register_header_codecs(const CodecHeader& header,
 
 /// What a kernel is made of for a codec of a header.
 struct CodecOfHeader {
-  CodecHeader header;
+  std::shared_ptr<const CodecHeader> header;
   std::string object;  ///< bytes of the struct that parse() gives for the name
   unsigned bits = 0;
+  std::size_t block = 0;
   std::size_t scale_bytes = 0;
+  bool stochastic = false;
+  bool clamps_fp16_sums = false;
 };
 
 /// Nothing for a codec that is of no header, and for a name that nobody has.

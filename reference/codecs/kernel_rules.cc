@@ -10,6 +10,7 @@
 #include "reference/codecs/formats/logfmt.h"
 #include "reference/codecs/formats/mx.h"
 #include "reference/codecs/formats/mxint8.h"
+#include "reference/codecs/header_codec.h"
 #include "reference/codecs/nvfp4.h"
 #include "reference/codecs/registry.h"
 
@@ -30,7 +31,7 @@ bool is_block_format_in_kernels(std::string_view codec) {
   if (const auto format = parse_nvfp4(codec)) return format->tensor_scale.has_value();
   return Fp8Blocks<64>::parse(codec) || Fp8Blocks<128>::parse(codec) ||
          Fp8Blocks<256>::parse(codec) || Mx::parse(codec) || MxInt8::parse(codec) ||
-         find_codebook(codec);
+         find_codebook(codec) || codec_header_of(codec);
 }
 
 /// What kernels have a scale of the message for: int<b>-gtensor and nvfp4.

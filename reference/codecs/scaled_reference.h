@@ -33,6 +33,7 @@ concept NamedFormat = ScaledFormat<Format> && requires {
 template <NamedFormat Format>
 CodecInfo scaled_info(const Format& format, const std::string& name) {
   CodecInfo info = Format::info(name);
+  info.uses_context = false;
   if constexpr (StochasticFormat<Format>) info.uses_context = format.stochastic;
   info.dtypes = {DType::fp16, DType::bf16, DType::fp32};
   info.block = Format::kBlock;

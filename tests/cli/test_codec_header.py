@@ -188,6 +188,8 @@ def test_what_is_missing_is_named_at_the_struct(folder, line, need):
         ("constexpr float dequantize(", "constexpr double dequantize(", "dequantize(std::uint32_t, Scale) const"),
         ("static CodecInfo info(", "CodecInfo info(", "static CodecInfo info(const std::string&)"),
         ("parse(std::string_view name)", "parsed(std::string_view name)", "parse(std::string_view)"),
+        ("using Scale = float;", "using Scale = float;\n  const char* text = nullptr;", "members that are numbers: no pointers"),
+        ("using Scale = float;", "using Scale = float;\n  std::string text;", "members that are numbers: no pointers"),
     ],
 )  # fmt: skip
 def test_what_is_of_another_kind_is_missing(folder, old, new, need):
@@ -253,6 +255,18 @@ def test_headers_that_cannot_be_read(folder):
     for included, said in (('"none.h"', "none.h"), ('"pipe.h"', "not a regular file")):
         changed(folder, "#pragma once\n", f"#pragma once\n#include {included}\n")
         refused(LIST, folder, said)
+
+
+def test_what_it_includes_otherwise_is_refused(folder):
+    """The hash of a header would not know of it."""
+    (folder / "a part.h").write_text("#pragma once\n")
+    for included, is_known in ((f"<{folder}/a part.h>", False), ('"a part.h"', True), ("PART", False)):
+        changed(folder, "#pragma once\n", f'#pragma once\n#define PART "{folder}/a part.h"\n#include {included}\n')
+        if is_known:
+            ok(LIST, folder)
+        else:
+            (folder / "a part.h").write_text(f"#pragma once\n// {included.strip('<>')}\n")
+            refused(LIST, folder, "mine.h: it includes ", "a part.h", "another way")
 
 
 def test_compilers_that_are_none(folder):

@@ -66,6 +66,29 @@ def test_kernels_are_built_listed_and_removed(built, tmp_path):
 
 
 @needs_compiler
+def test_kernels_of_a_header_are_built(tmp_path, tmp_path_factory):
+    """Also for GPUs of another kind; again once the header is another."""
+    header = tmp_path / "mine.h"
+    ok("new codec mine8-g64 --header mine.h", tmp_path)
+    env = environment(tmp_path_factory.mktemp("cache") / "kernels")
+    build = f"{BUILD.replace('qr-q8,int4-g32', 'mine8-g64')} --codec-header mine.h --dtype bf16"
+    assert [figures(build, tmp_path, env)["compiled"] for _ in range(2)] == [4, 0]
+    assert figures(build.replace("sm_90", "sm_100"), tmp_path, env)["compiled"] == 4
+    found = figures("kernels list", tmp_path, env)["kernels"]
+    assert {each["kernel"].split()[0] for each in found} >= {"ring", "encode", "decode", "decode_add"}
+    assert any("FormatOfHeader<::arlab::Mine8G64, 8, false>" in each["kernel"] for each in found)
+    text = header.read_text()
+    header.write_text(text.replace("largest / 127", "largest / 126"))
+    assert figures(build, tmp_path, env)["compiled"] == 4
+    header.write_text(text)
+    assert figures(build, tmp_path, env)["compiled"] == 0
+    # The system's compiler takes what GPUs cannot.
+    header.write_text(text.replace("round_to_even(", "std::nearbyint(").replace("<limits>", "<limits>\n#include <cmath>"))
+    line = header.read_text()[: header.read_text().index("nearbyint")].count("\n") + 1
+    refused(build, tmp_path, f"arlab: mine.h:{line}: ", "nearbyint", "compiled by NVRTC", env=env)
+
+
+@needs_compiler
 def test_a_folder_that_has_travelled_needs_no_compiler(built, tmp_path):
     nowhere = {"ARLAB_NVRTC": "/nowhere"}
     env = environment(built / "cache", ARLAB_KERNEL_FOLDER=str(built / "kernels"), **nowhere)

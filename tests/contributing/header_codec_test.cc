@@ -16,6 +16,7 @@
 #include "reference/definitions.h"
 #include "reference/tensors/synthetic.h"
 #include "tests/refusal.h"
+#include "wide_codec.h"
 
 namespace arlab {
 namespace {
@@ -25,7 +26,7 @@ constexpr std::size_t kLengths[] = {1, 7, 31, 32, 64, 2047, 2048, 2049, 4095, 40
 constexpr const char* kDistributions[] = {"gaussian", "gaussian:sigma=60000", "student-t:nu=2",
                                           "adversarial", "patterns"};
 
-/// Both headers, compiled and known.
+/// All headers, compiled.
 const lab::CompiledHeader& absmax() {
   static const lab::CompiledHeader& compiled =
       *new auto(lab::compiled_header(ARLAB_ABSMAX8_HEADER));
@@ -36,11 +37,17 @@ const lab::CompiledHeader& mini() {
   return compiled;
 }
 
+const lab::CompiledHeader& wide() {
+  static const lab::CompiledHeader& compiled = *new auto(lab::compiled_header(ARLAB_WIDE_HEADER));
+  return compiled;
+}
+
 class HeaderCodecs : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     lab::register_compiled_header(absmax());
     lab::register_compiled_header(mini());
+    lab::register_compiled_header(wide());
   }
 };
 
@@ -50,7 +57,8 @@ CodecPtr in_program(const std::string& name) {
 }
 std::vector<CodecPtr> codecs_in_program() {
   return {in_program<Absmax8G32>("absmax8-g32"), in_program<tests::MiniCodec>("mini-g16"),
-          in_program<tests::MiniCodec>("mini-g16-stoch")};
+          in_program<tests::MiniCodec>("mini-g16-stoch"),
+          in_program<tests::WideCodec>("wide5-g256-away")};
 }
 
 using Bytes = std::vector<std::byte>;
@@ -73,7 +81,7 @@ Coded coded(const Codec& codec, const Tensor& payload) {
   coded.clamped = counts.clamped;
   coded.values.resize(payload.bytes().size());
   codec.decode(payload.dtype, coded.wire, coded.values);
-  if (codec.name() != "absmax8-g32") {
+  if (codec.name().starts_with("mini")) {
     std::vector<float> sum(elements, 0.1F);
     codec.decode_fma(payload.dtype, coded.wire, sum);
     const auto bytes = std::as_bytes(std::span(sum));
@@ -110,6 +118,7 @@ TEST_F(HeaderCodecs, SayOfThemselvesWhatTheStructSays) {
     EXPECT_EQ(info.block, e.block);
     EXPECT_EQ(info.alignment, e.alignment);
     EXPECT_EQ(info.uses_context, e.uses_context);
+    EXPECT_EQ(info.clamps_fp16_sums, e.clamps_fp16_sums);
     EXPECT_EQ(info.is_same_in_fp32, e.is_same_in_fp32);
     EXPECT_EQ(info.fp32_values, e.fp32_values);
     EXPECT_EQ(info.saturating, e.saturating);
@@ -121,7 +130,7 @@ TEST_F(HeaderCodecs, SayOfThemselvesWhatTheStructSays) {
 }
 
 TEST_F(HeaderCodecs, HaveEveryProperty) {
-  for (const char* name : {"absmax8-g32", "mini-g16", "mini-g16-stoch"}) {
+  for (const char* name : {"absmax8-g32", "mini-g16", "mini-g16-stoch", "wide8-g256"}) {
     for (const CodecProperty& property : codec_properties()) {
       for (const DType dtype : kDTypes) {
         const PropertyResult result = check_property(property.name, *find_codec(name), dtype);
@@ -149,16 +158,23 @@ TEST_F(HeaderCodecs, RunOnEmulatedGpus) {
 }
 
 TEST_F(HeaderCodecs, TellTheirHeader) {
-  const auto stochastic = codec_header_of("mini-g16-stoch");
-  ASSERT_TRUE(stochastic);
-  EXPECT_EQ(stochastic->header.structure, "arlab::tests::MiniCodec");
-  EXPECT_EQ(stochastic->header.file, ARLAB_MINI_HEADER);
-  EXPECT_EQ(stochastic->header.files.front().first, "mini_codec.h");
-  EXPECT_EQ(stochastic->header.files.at(1).first, "mini_element.h");
-  EXPECT_EQ(stochastic->object, std::string(1, '\1'));
+  const CodecOfHeader stochastic = codec_header_of("mini-g16-stoch").value();
+  EXPECT_EQ(stochastic.header->structure, "arlab::tests::MiniCodec");
+  EXPECT_EQ(stochastic.header->file, ARLAB_MINI_HEADER);
+  EXPECT_EQ(stochastic.header->files.front().first, "mini_codec.h");
+  EXPECT_EQ(stochastic.header->files.at(1).first, "mini_element.h");
+  EXPECT_EQ(stochastic.object, std::string(1, '\1'));
+  EXPECT_EQ(stochastic.bits, 4U);
+  EXPECT_EQ(stochastic.block, 16U);
+  EXPECT_EQ(stochastic.scale_bytes, 1U);
+  EXPECT_TRUE(stochastic.stochastic);
+  EXPECT_FALSE(stochastic.clamps_fp16_sums);
   EXPECT_EQ(codec_header_of("mini-g16")->object, std::string(1, '\0'));
-  EXPECT_EQ(stochastic->bits, 4U);
-  EXPECT_EQ(stochastic->scale_bytes, 1U);
+  EXPECT_FALSE(codec_header_of("mini-g16")->stochastic);
+  // What is between members, or in place of none, is the same each time: it is part of a kernel's text.
+  EXPECT_EQ(codec_header_of("wide5-g256-away")->object, std::string("\1\0\0\0\5\0\0\0", 8));
+  EXPECT_TRUE(codec_header_of("wide5-g256-away")->clamps_fp16_sums);
+  EXPECT_EQ(codec_header_of("absmax8-g32")->object, std::string(1, '\0'));
   EXPECT_FALSE(codec_header_of("qr-q4"));
   EXPECT_FALSE(codec_header_of("nothing"));
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "kernels/platform/host/emulator.h"
 #include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/communicator.h"
+#include "reference/codecs/formats/codebook.h"
 #include "tests/kernels/compared_call.h"
 #include "tests/kernels/differing_calls.h"
 #include "tests/kernels/in_processes.h"
@@ -128,6 +130,28 @@ TEST(Processes, RanksInDifferentCallsAreNamedOnBoth) {
     return wrong;
   });
   EXPECT_EQ(said, std::vector<std::string>(2));
+}
+
+TEST(Processes, RanksWhoseCodecsOfANameDifferAreNamedOnBoth) {
+  const Meeting meeting;
+  const auto said = in_processes(all_of(2), [&](int rank) -> std::string {
+    auto bootstrap = meeting.join(rank, 2);
+    if (!bootstrap.ok()) return bootstrap.status().message();
+    const CollectiveRequest request = request_of("two_shot", "thirds-g32", 3000);
+    register_codebook("thirds", 32, std::array{-1.0F, -0.3F, 0.3F, 1.0F});
+    auto communicator = Communicator::create(rank, *bootstrap.value(), options_of(kPatientMs));
+    if (!communicator.ok()) return communicator.status().message();
+    const std::string alike = compared_call(communicator.value(), request, 1);
+    if (!alike.empty()) return alike;
+    if (rank == 1) register_codebook("thirds", 32, std::array{-1.0F, -0.4F, 0.4F, 1.0F});
+    const std::string error = compared_call(communicator.value(), request, 2);
+    return bootstrap.value()->barrier().ok() ? error : "no barrier";
+  });
+  const CollectiveRequest call = request_of("two_shot", "thirds-g32", 3000);
+  EXPECT_EQ(said, std::vector<std::string>(
+                      2, differing_calls_error(0, call, 1, call) +
+                             ": what stands behind these names differs, or seeds, options or "
+                             "schedules do"));
 }
 
 TEST(Processes, WhatOneRankCannotDoIsTheErrorOfAll) {

@@ -378,6 +378,7 @@ def codec_from_header(file: str | os.PathLike[str]) -> str:
 
     The system's C++ compiler (CXX, or c++, g++, clang++) makes a library of it, once: the cache of compiled kernels keeps it. Where the
     header lists several names, all are known, and the first is returned. Calling it again, once the header has changed, replaces them.
+    GPUs compile the header into the kernels of their calls, as they do with built-in codecs; emulated GPUs call the library.
 
     Raises ArgumentError (a ValueError), with file and line, where the header does not compile, lacks a function, or says wrong sizes;
     and where there is no compiler.

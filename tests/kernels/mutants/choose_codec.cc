@@ -18,7 +18,11 @@ Result<CodecChoice> choose_codec(const CodecPtr& codec) {
   if (name == "int4-g32-stoch") return CodecChoice(p);
   if (const auto codebook = Codebook<64>::parse(name)) return CodecChoice(*codebook);
   if (FormatChoice kernels = shared_scale_kernels(name)) return CodecChoice(kernels);
-  return Status::error(name);
+  const bool is_wide = name.starts_with("wide5");
+  CodecOfHeader of_header = {.object = name, .bits = is_wide ? 5u : 4u};
+  of_header.block = is_wide ? 256 : 16;
+  of_header.scale_bytes = 1;
+  return CodecChoice(of_header);  // whose instances take the name
 }
 
 }  // namespace ARLAB_PLATFORM

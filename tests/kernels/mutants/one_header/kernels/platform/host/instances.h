@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/codecs/choice.h"
+#include "kernels/codecs/of_header.h"
 #include "tests/contributing/mini_codec.h"
 #include "tests/contributing/wide_codec.h"
 

@@ -16,7 +16,7 @@ struct CallDescription {
   char codec[28];      ///< likewise
   std::uint32_t dtype;
   std::uint64_t elements;
-  std::uint64_t rest;       ///< a hash of whole names, their definitions, options, a schedule of one's own
+  std::uint64_t rest;       ///< a hash of names, definitions, options, a schedule of one's own
   std::uint32_t hash;       ///< hash_of() everything above
   std::uint32_t announced;  ///< 1: where a rank writes it, it is there
 

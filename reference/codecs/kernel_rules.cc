@@ -113,7 +113,9 @@ CodecInKernels codec_in_kernels(std::string_view codec, DType dtype) {
   known.one_shot_sentinel = known.is_tuned && !known.has_message_scale;
   known.two_shot_sentinel =
       known.is_tuned && kernel_tile_bytes(codec, dtype) <= kTwoShotSentinelBytes;
-  known.most_sentinel_tile_bytes = known.pads_tiles ? SIZE_MAX : kTwoShotSentinelBytes;
+  // Of a header's codecs, kernels always know the tile's bytes.
+  const bool knows_tiles = known.pads_tiles || codec_header_of(codec);
+  known.most_sentinel_tile_bytes = knows_tiles ? SIZE_MAX : kTwoShotSentinelBytes;
   return known;
 }
 

@@ -124,6 +124,20 @@ TEST_F(KernelsOfHeaders, AreChosenAsTheirTypesWouldBe) {
             2064);  // 2048 codes and 8 scales, in words of 16 bytes
 }
 
+TEST_F(KernelsOfHeaders, AreTheOnesThatTheSimulatorTakes) {
+  for (const char* name : {"absmax8-g32", "mini-g16-stoch", "wide8-g256"}) {
+    for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
+      const CodecTraits code = traits_of(choose_codec(name).value(), dtype);
+      const CodecInKernels known = codec_in_kernels(name, dtype);
+      EXPECT_EQ(known.is_tuned, code.is_tuned) << name;
+      EXPECT_EQ(known.lamport_blocks, code.lamport_blocks) << name;
+      EXPECT_EQ(known.one_shot_sentinel, code.one_shot_sentinel) << name;
+      EXPECT_EQ(known.two_shot_sentinel, code.two_shot_sentinel) << name;
+      EXPECT_GE(known.most_sentinel_tile_bytes, code.most_sentinel_tile_bytes) << name;
+    }
+  }
+}
+
 TEST_F(KernelsOfHeaders, AreThoseOfABuiltInCodecOfTheShape) {
   // nf4-g64 is e2m1's neighbour: four bits, a scale for each group.
   EXPECT_EQ(forms_of(kernels_of("mini-g16", DType::bf16)),

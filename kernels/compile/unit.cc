@@ -19,7 +19,7 @@ std::string unit_text(const KernelForm& form, const CodecText& codec, std::strin
   line("namespace arlab::kernels {\ninline namespace ARLAB_PLATFORM {");
   if (!element.empty()) line("using Element = ", element, ";");
   if (!codec.type.empty()) line("using Codec = ", codec.type, ";");
-  line("constexpr int kNumber = ", std::to_string(number), ";");
+  line("[[maybe_unused]] constexpr int kNumber = ", std::to_string(number), ";");
   const bool is_argument = !codec.type.empty() && codec.value.empty();
   line("extern \"C\" __global__ void __launch_bounds__(kThreads", form.blocks.empty() ? "" : ", ",
        form.blocks, ")");

@@ -30,10 +30,10 @@ class CompiledForAmd : public testing::Test {
   const Compiler* compiler_ = nullptr;
 };
 
-bool is_code(const char* bytes) {
-  return std::string_view(bytes, 4) ==
-         "\x7F"
-         "ELF";
+bool is_code(std::string_view bytes) {
+  return bytes.starts_with(
+      "\x7F"
+      "ELF");
 }
 
 // A codec of each family, and forms that differ most.
@@ -61,7 +61,7 @@ TEST_F(CompiledForAmd, ASampleOfKernels) {
     const Result<CodeObject> code = compiler_->compile(
         {kernel.name, kernel.unit, embedded_headers(), kArchitecture, KernelStore::options()});
     const std::string why = code.ok() ? "" : code.status().message();
-    EXPECT_TRUE(code.ok() && is_code(code.value().bytes.data())) << kernel.name << ": " << why;
+    EXPECT_TRUE(code.ok() && is_code(code.value().bytes)) << kernel.name << ": " << why;
   }
 }
 
@@ -81,7 +81,7 @@ TEST_F(CompiledForAmd, ACallOfTwoRanks) {
   EXPECT_EQ(fake.calls["hipModuleLoadData"], 1);
   EXPECT_EQ(fake.calls["hipModuleLaunchKernel"], 2);
   EXPECT_EQ(fake.threads, static_cast<unsigned>(kThreads));
-  EXPECT_TRUE(is_code(fake.image));
+  EXPECT_TRUE(is_code(fake.module_begin));
   EXPECT_EQ(KernelCache::of_process().value()->list().value().front().architecture, kArchitecture);
 }
 

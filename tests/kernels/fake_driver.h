@@ -12,7 +12,6 @@ struct FakeCalls {
   std::map<std::string, int> calls;
   std::map<std::string, int> failures;  ///< a function's name, and what it returns
   std::size_t handles = 100;
-  const char* image = nullptr;  ///< of the last module
   /// The last launch's first parameter.
   int parameter = 0;
 
@@ -33,6 +32,7 @@ struct FakeHip : FakeCalls {
   std::array<unsigned, 3> blocks{};
   unsigned threads = 0;
   unsigned shared_bytes = 0;
+  std::string module_begin;  ///< of the last one
 };
 
 /// The fake in a library that the process uses, or will use.

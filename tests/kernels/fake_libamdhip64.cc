@@ -84,7 +84,8 @@ FAKE(hipStreamDestroy, (hipStream_t), )
 FAKE(hipStreamSynchronize, (hipStream_t), )
 FAKE(hipStreamWaitEvent, (hipStream_t, hipEvent_t, unsigned), )
 FAKE(hipStreamIsCapturing, (hipStream_t stream, hipStreamCaptureStatus* status),
-     *status = stream == captured ? hipStreamCaptureStatusActive : hipStreamCaptureStatusNone)
+     *status = stream != nullptr && stream == captured ? hipStreamCaptureStatusActive
+                                                       : hipStreamCaptureStatusNone)
 FAKE(hipStreamBeginCapture, (hipStream_t stream, hipStreamCaptureMode), captured = stream)
 FAKE(hipStreamEndCapture, (hipStream_t, hipGraph_t* graph), (captured = nullptr, fake.make(graph)))
 FAKE(hipThreadExchangeStreamCaptureMode, (hipStreamCaptureMode*), )
@@ -93,7 +94,7 @@ FAKE(hipEventRecord, (hipEvent_t, hipStream_t), )
 FAKE(hipEventDestroy, (hipEvent_t), )
 
 FAKE(hipModuleLoadData, (hipModule_t * module, const void* image),
-     (fake.image = static_cast<const char*>(image), fake.make(module)))
+     (fake.module_begin.assign(static_cast<const char*>(image), 4), fake.make(module)))
 FAKE(hipModuleGetFunction, (hipFunction_t * function, hipModule_t, const char*),
      fake.make(function))
 hipError_t hipModuleLaunchKernel(hipFunction_t, unsigned x, unsigned y, unsigned z,

@@ -10,5 +10,6 @@ struct FakeDriver : FakeCalls {
   std::map<int, int> attributes;  ///< that were set
   arlab::cuda_driver::LaunchConfig launch{};
   bool overlaps = false;
+  const char* image = nullptr;  ///< of the last module
   arlab::cuda_driver::Stream captured = nullptr;
 };

@@ -36,7 +36,8 @@ using CodecParameters =
     std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8, Fp8Blocks<64>,
                  Fp8Blocks<128>, Fp8Blocks<256>, FastNvFp4Blocks, Codebook<32>, Codebook<64>,
                  Codebook<128>, LogFmtParameters, CodecOfHeader, FormatChoice,
-                 TwoPassAnyBitParameters, TwoPassHadamardParameters, TwoPassLogFmtParameters, NvFp4Blocks>;
+                 TwoPassAnyBitParameters, TwoPassHadamardParameters, TwoPassLogFmtParameters,
+                 NvFp4Blocks>;
 #if defined(ARLAB_KERNELS_ON_DEMAND)
 struct CodecChoice : CodecParameters {
   using CodecParameters::variant;

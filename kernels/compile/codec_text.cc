@@ -98,8 +98,8 @@ CodecText text(const LogFmtParameters& p, DType dtype) {
 CodecText text(const CodecOfHeader& codec, DType) {
   const std::string structure = "::" + codec.header->structure;
   const std::vector<std::uint8_t> bytes(codec.object.begin(), codec.object.end());
-  const std::string format = fmt::format("FormatOfHeader<{}, {}, {}>", structure, codec.bits,
-                                         codec.clamps_fp16_sums);
+  const std::string format =
+      fmt::format("FormatOfHeader<{}, {}, {}>", structure, codec.bits, codec.clamps_fp16_sums);
   return {fmt::format("{}Scaled<{}, Element>", codec.stochastic ? "Stochastic" : "", format),
           fmt::format("({}{{struct_of<{}, {}>()}})", format, structure, fmt::join(bytes, ", ")),
           false, codec.header};

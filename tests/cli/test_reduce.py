@@ -1,6 +1,7 @@
 """arlab reduce: outputs against NumPy, figures against float64, files in and out."""
 
 import json
+import re
 
 import ml_dtypes
 import numpy as np

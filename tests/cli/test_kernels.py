@@ -115,8 +115,8 @@ def test_a_folder_for_a_platform_that_takes_none_is_refused(tmp_path, command):
     refused("check-codec qr-q8 --kernel-folder here", tmp_path, "--kernel-folder", "--platform")
 
 
-def test_bad_input(tmp_path):
-    env = environment(tmp_path / "cache")
+def test_bad_input(tmp_path, tmp_path_factory):
+    env = environment(tmp_path_factory.mktemp("cache") / "kernels")
     refused("kernels build --codec qr-q4", tmp_path, "--arch")
     refused("kernels build --codec qr-q4 --arch gfx90a", tmp_path, "ARLAB_HIPRTC", "/none", env={**env, "ARLAB_HIPRTC": "/none"})
     refused("kernels build --codec rans-int4-g32 --arch sm_90", tmp_path, "rans-int4-g32", "no kernels", env=env)

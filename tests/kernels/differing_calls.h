@@ -44,13 +44,18 @@ inline std::vector<std::pair<CollectiveRequest, CollectiveRequest>> differing_pa
 /// The error of all ranks that two of them are the cause of.
 inline std::string differing_calls_error(int rank, const CollectiveRequest& call, int other,
                                          const CollectiveRequest& other_call) {
-  const auto text = [](int of, const CollectiveRequest& r) {
-    return fmt::format("rank {} called {} of {} {} elements with codec {}{}", of, r.algorithm,
-                       r.elements, name_of(r.dtype),
+  const auto text = [](const CollectiveRequest& r) {
+    return fmt::format("called {} of {} {} elements with codec {}{}", r.algorithm, r.elements,
+                       name_of(r.dtype),
                        r.codec + (r.options.inner_codec() ? "+" + *r.options.inner_codec() : ""),
                        r.sum == Sum{} ? "" : ", sum " + name_of(r.sum));
   };
-  return "the ranks' calls differ: " + text(rank, call) + ", " + text(other, other_call);
+  return fmt::format(
+      "the ranks' calls differ: rank {} {}, rank {} {}{}", rank, text(call), other,
+      text(other_call),
+      text(call) == text(other_call)
+          ? ": what stands behind these names differs, or seeds, options or schedules do"
+          : "");
 }
 
 }  // namespace arlab::kernels

@@ -166,17 +166,24 @@ TEST(FlowTiming, EmptyMessageTakesTheLatencyOnly) {
   EXPECT_EQ(rig.engine.usage(1).busy, 0);
 }
 
-/// Of what happens at one instant, deliveries come after timers.
+/// Of what happens at one instant, deliveries come after timers. A timer rings where it was set among
+/// other events: 2 has left when 3 rings.
 TEST(FlowTiming, ADeliveryAmongTimers) {
   Rig rig(one_link(50));
   std::vector<std::uint64_t> order;
+  struct Leaves final : NetworkTrace {
+    explicit Leaves(std::vector<std::uint64_t>& all) : order(all) {}
+    void on_sent(std::uint64_t tag, Picoseconds) override { order.push_back(10 * tag); }
+    std::vector<std::uint64_t>& order;
+  } leaves(order);
+  rig.engine.set_trace(&leaves);
   rig.then = [&](const Delivery& delivery) { order.push_back(delivery.tag); };
   rig.at_timer = [&](std::uint64_t tag) { order.push_back(tag); };
   rig.engine.call_at(2000 * kNanosecond, 1);
   rig.send(2, {0}, 100'000);
   rig.engine.call_at(2000 * kNanosecond, 3);
   rig.engine.run();
-  EXPECT_EQ(order, (std::vector<std::uint64_t>{1, 3, 2}));
+  EXPECT_EQ(order, (std::vector<std::uint64_t>{1, 20, 3, 2}));
 }
 
 // ---------------------------------------------------------------- max-min fair

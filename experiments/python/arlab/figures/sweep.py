@@ -24,6 +24,11 @@ from arlab.figures.tables import SWEEP_INTERVAL, InputError, plural
 LIBRARY = "library"
 
 
+def best_of(rows: pd.DataFrame, *by: str) -> pd.DataFrame:
+    """The row with the least latency of every group."""
+    return rows.loc[rows.groupby(list(by), sort=False)["latency_us"].idxmin()]
+
+
 class Sweep:
     """The rows of a sweep, a name for each machine and series, and how they are drawn."""
 
@@ -51,31 +56,21 @@ class Sweep:
         self.looks |= {name: {"color": HIGHLIGHT, "linestyle": "-."} for name in highlight if name in self.algorithms}
         self.looks |= {LIBRARY: {"color": INK, "linestyle": (0, (2, 2))}} if library.any() else {}
 
-    def best(self, by: Sequence[str], rows: pd.DataFrame | None = None) -> pd.DataFrame:
-        """The row with the least latency of every group."""
-        rows = self.rows if rows is None else rows
-        return rows.loc[rows.groupby(list(by), sort=False)["latency_us"].idxmin()]
-
     def curves(self, machine: str) -> dict[str, pd.DataFrame]:
         """The fastest run of every series at every size: codecs, highlighted algorithms, the library."""
         rows = self.rows[self.rows["machine"] == machine]
-        picked = {
-            name: rows[(rows["series"] == name) | ((rows["algorithm"] == name) & (rows["series"] != LIBRARY))]
-            for name in self.looks
-        }
-        return {name: self.best(["bytes"], each).sort_values("bytes") for name, each in picked.items() if len(each)}
+        ours = rows["series"] != LIBRARY
+        picked = {name: rows[(rows["series"] == name) | ((rows["algorithm"] == name) & ours)] for name in self.looks}
+        return {name: best_of(each, "bytes").sort_values("bytes") for name, each in picked.items() if len(each)}
 
-    def page(
-        self, title: str, subtitle: str, notes: Sequence[str], body_in: float, legends: Sequence[Any] = ()
-    ) -> Figure:
+    def page(self, title: str, subtitle: str, notes: Sequence[str], body_in: float, legends: Sequence[Any] = ()) -> Figure:
         """A page with what all figures of a sweep say: series and algorithms (or other legends), provenance."""
         ranks = ", ".join(str(each) for each in sorted(self.rows["ranks"].astype(int).unique()))
         dtypes = ", ".join(self.rows["dtype"].astype(str).unique()) if "dtype" in self.rows else ""
         lines = [handle(name, linewidth=2, **look) for name, look in self.looks.items()]
         dots = [handle(n, **style.algorithm_look(n, self.algorithms) | {"color": GREY}) for n in self.algorithms]
-        source = " ".join(
-            f"{key.capitalize()}: {self.about[key]}." for key in ("provenance", "file") if self.about.get(key)
-        )
+        said = {key: self.about.get(key) for key in ("provenance", "file")}
+        source = " ".join(f"{key.capitalize()}: {text}." for key, text in said.items() if text)
         subtitle = style.sentence(subtitle, f"{ranks} ranks", dtypes)
         return style.new_page(title, subtitle, notes, source, legends or [lines, dots], body_in)
 
@@ -89,13 +84,14 @@ def size_axis(axes: Axes, sizes: Sequence[float]) -> None:
 
 
 def draw_sizes(
-    sweep: Sweep, title: str, what: str, notes: Sequence[str], value: Callable[..., Any], log: bool = True, missing: str = "no data",
-    interval: Callable[[pd.DataFrame], Any] | None = None,
-) -> Figure:
-    """A panel per machine; a line per series through value(machine, its fastest runs), markers say the algorithm, a band from
-    one edge of interval(its fastest runs) to the other.
+    sweep: Sweep, title: str, what: str, notes: Sequence[str], value: Callable[..., Any], log: bool = True,
+    missing: str = "no data", interval: Sequence[str] = (),
+) -> Figure:  # fmt: skip
+    """A panel per machine; a line per series through value(machine, its fastest runs), markers say the algorithm, a band
+    lies between the two columns of `interval`.
 
-    On a log axis all panels have the same limits; else each has its own, from 0. A panel without values says what is `missing`.
+    On a log axis all panels have the same limits; else each has its own, from 0. A panel without values says what is
+    `missing`.
     """
     across = 1 if style.is_column() else min(len(sweep.machines), 2 if len(sweep.machines) in (2, 4) else 3)
     down = math.ceil(len(sweep.machines) / across)
@@ -109,8 +105,8 @@ def draw_sizes(
             look = sweep.looks[name]
             heights = np.asarray(value(machine, runs), dtype=float)
             strong = look["color"] == HIGHLIGHT
-            if interval is not None:
-                low, high = (pd.to_numeric(edge).astype(float) for edge in interval(runs))
+            if interval:
+                low, high = (pd.to_numeric(runs[name]).astype(float) for name in interval)
                 axes.fill_between(runs["bytes"], low, high, color=look["color"], alpha=0.12, linewidth=0, zorder=1)
             axes.plot(runs["bytes"], heights, zorder=4 if strong else 2, **look)
             for algorithm, size, height in zip(runs["algorithm"], runs["bytes"], heights):
@@ -124,10 +120,7 @@ def draw_sizes(
         grid[down - 2, list(grid[-1]).index(axes)].tick_params(labelbottom=True)
     drawn = [height for axes in grid.flat for line in axes.lines for height in line.get_ydata()]
     for axes in grid.flat[: len(sweep.machines)]:
-        if log:
-            style.log_axis(axes.yaxis, drawn)
-        else:
-            axes.set_ylim(bottom=0)
+        style.log_axis(axes.yaxis, drawn) if log else axes.set_ylim(bottom=0)
     for axes in grid[:, 0]:
         axes.set_ylabel(what)
     return figure
@@ -139,17 +132,16 @@ def latency_over_size(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Fig
     sweep = Sweep(frame, highlight)
     small = sweep.rows[sweep.rows["bytes"] == sweep.sizes[0]]
     low = small.loc[small["latency_us"].idxmin()]
-    best = sweep.best(["machine"], sweep.rows[sweep.rows["bytes"] == sweep.sizes[-1]])
+    best = best_of(sweep.rows[sweep.rows["bytes"] == sweep.sizes[-1]], "machine")
     first, last = best.loc[best["latency_us"].idxmin()], best.loc[best["latency_us"].idxmax()]
-    title = (
-        f"{size_text(low['bytes'])} takes {microseconds(low['latency_us'])} at best ({low['method']}, {low['machine']})"
-    )
+    at = f"{microseconds(low['latency_us'])} at best ({low['method']}, {low['machine']})"
+    title = f"{size_text(low['bytes'])} takes {at}"
     if len(sweep.sizes) > 1:
         title += f"; {size_text(sweep.sizes[-1])} {microseconds(first['latency_us'])} on {first['machine']}"
         title += f" to {microseconds(last['latency_us'])} on {last['machine']}" if len(best) > 1 else ""
     known = set(SWEEP_INTERVAL) <= set(sweep.rows) and sweep.rows[SWEEP_INTERVAL[0]].notna().any()
-    notes = ["In a band 90 % of measured times should lie."] if known else []
-    interval = (lambda runs: [runs[name] for name in SWEEP_INTERVAL]) if known else None
+    notes = ["In a band 90 % of measured times should lie."] * bool(known)
+    interval = SWEEP_INTERVAL if known else ()
     return draw_sizes(sweep, title, "latency (µs)", notes, lambda _, runs: runs["latency_us"], interval=interval)
 
 
@@ -158,10 +150,8 @@ def bandwidth_over_size(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> F
     """Bus bandwidth (GB/s) of the uncompressed payload against the payload per rank, a panel per topology."""
     sweep = Sweep(frame, highlight)
     top = sweep.rows.loc[sweep.rows["busbw_gb_per_s"].idxmax()]
-    title = (
-        f"Up to {top['busbw_gb_per_s']:.4g}{NO_BREAK}GB/s of bus bandwidth: {top['method']} on {top['machine']}, "
-        f"{size_text(top['bytes'])}"
-    )
+    title = f"Up to {top['busbw_gb_per_s']:.4g}{NO_BREAK}GB/s of bus bandwidth: {top['method']} on {top['machine']}"
+    title += f", {size_text(top['bytes'])}"
     notes = ["Bus bandwidth counts the payload before compression, so it can exceed that of the links."]
     return draw_sizes(sweep, title, "bus bandwidth (GB/s)", notes, lambda _, runs: runs["busbw_gb_per_s"], log=False)
 
@@ -176,7 +166,7 @@ def speedup_over_library(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> 
     if LIBRARY not in sweep.looks:
         raise InputError("no row has an implementation that begins with 'library', so there is nothing to compare with")
     library = sweep.rows[sweep.rows["series"] == LIBRARY].groupby(["machine", "bytes"])["latency_us"].min()
-    kernels = sweep.best(["machine", "bytes", "series"], sweep.rows[sweep.rows["series"] != LIBRARY])
+    kernels = best_of(sweep.rows[sweep.rows["series"] != LIBRARY], "machine", "bytes", "series")
     ratio = library.reindex(list(zip(kernels["machine"], kernels["bytes"]))).to_numpy() / kernels["latency_us"]
     if ratio.isna().all():
         raise InputError("the rows of the library have no topology and size in common with the others")
@@ -196,9 +186,7 @@ def speedup_over_library(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> 
 
 
 @style.drawn
-def best_method_by_size(
-    frame: pd.DataFrame, highlight: Sequence[str] = (), least_sqnr_db: float | None = None
-) -> Figure:
+def best_method_by_size(frame: pd.DataFrame, highlight: Sequence[str] = (), least_sqnr_db: float | None = None) -> Figure:
     """Which algorithm and codec is fastest at each size on each topology, as bands coloured by codec.
 
     With `least_sqnr_db` only rows with at least this SQNR (dB) take part; rows without an SQNR do not.
@@ -209,20 +197,16 @@ def best_method_by_size(
         allowed = allowed[allowed["sqnr_db"].astype(float) >= least_sqnr_db]
         if allowed.empty:
             raise InputError(f"no row has an SQNR of at least {least_sqnr_db:g} dB")
-    best = sweep.best(["machine", "bytes"], allowed)
+    best = best_of(allowed, "machine", "bytes")
     wins = best["method"].value_counts()
-    title = (
-        f"{plural(len(wins), 'method')} {'is' if len(wins) == 1 else 'are'} fastest somewhere; {wins.index[0]} most often, "
-        f"in {wins.iloc[0]} of {plural(len(best), 'case')}"
-    )
+    title = f"{plural(len(wins), 'method')} {'is' if len(wins) == 1 else 'are'} fastest somewhere; {wins.index[0]} most "
+    title += f"often, in {wins.iloc[0]} of {plural(len(best), 'case')}"
     notes = ["A band is a method that stays the fastest; its colour is that of the codec."]
-    limit = "No limit on the error." if least_sqnr_db is None else f"SQNR at least {least_sqnr_db:g} dB."
-    winners = [
-        handle(n, color=look["color"], marker="s") for n, look in sweep.looks.items() if n in set(best["series"])
-    ]
-    figure = sweep.page(
-        title, f"Fastest method by size of the payload. {limit[:-1]}", notes, 0.55 * len(sweep.machines) + 0.6, [winners]
-    )
+    limit = "No limit on the error" if least_sqnr_db is None else f"SQNR at least {least_sqnr_db:g} dB"
+    there = {name: look["color"] for name, look in sweep.looks.items() if name in set(best["series"])}
+    winners = [handle(name, color=colour, marker="s") for name, colour in there.items()]
+    height = 0.55 * len(sweep.machines) + 0.6
+    figure = sweep.page(title, f"Fastest method by size of the payload. {limit}", notes, height, [winners])
     axes = figure.subplots()
     axes.set(xlim=(-0.5, len(sweep.sizes) - 0.5), ylim=(len(sweep.machines) - 0.5, -0.5))
     axes.set_yticks(range(len(sweep.machines)), sweep.machines)
@@ -239,12 +223,9 @@ def best_method_by_size(
         changes = (runs["method"] != runs["method"].shift()) | (runs["place"].diff() != 1)
         for _, band in runs.groupby(changes.cumsum()):
             first = band.iloc[0]
-            colour = sweep.looks[first["series"]]["color"]
-            if first["algorithm"] in highlight:
-                colour = HIGHLIGHT
-            axes.barh(
-                y, len(band), left=first["place"] - 0.5, height=0.8, color=colour, edgecolor="white", linewidth=1.5
-            )
+            colour = HIGHLIGHT if first["algorithm"] in highlight else sweep.looks[first["series"]]["color"]
+            look = {"height": 0.8, "color": colour, "edgecolor": "white", "linewidth": 1.5}
+            axes.barh(y, len(band), left=first["place"] - 0.5, **look)
             room = len(band) * cell_in - 0.06
             words = [style.fitted(word, size, room) for word in (first["series"], first["algorithm"])]
             if min(map(len, words)) >= 3:
@@ -254,9 +235,7 @@ def best_method_by_size(
 
 
 @style.drawn
-def machines_heat_map(
-    frame: pd.DataFrame, highlight: Sequence[str] = (), method: tuple[str, str] | None = None
-) -> Figure:
+def machines_heat_map(frame: pd.DataFrame, highlight: Sequence[str] = (), method: tuple[str, str] | None = None) -> Figure:
     """Topologies by sizes, colour and number: the least latency (µs) of all rows, or of method (algorithm, codec)."""
     sweep = Sweep(frame, highlight)
     rows = sweep.rows
@@ -274,12 +253,10 @@ def machines_heat_map(
     what = "the fastest method" if method is None else f"{method[0]} with {method[1]}"
     figure = sweep.page(f"{size_text(at)}: {said}", f"Latency (µs) of {what}", [], 0.4 * len(table) + 0.8, [[]])
     table.columns = pd.Index([size_text(size) for size in table.columns], name="payload per rank")
-    style.heat_map(figure, {"": table}, "latency (µs), lower is better", lambda v: "–" if math.isnan(v) else f"{v:.3g}"
-                   if v < 1000 else f"{v:.0f}", log=True)  # fmt: skip
+    text = lambda us: "–" if math.isnan(us) else f"{us:.3g}" if us < 1000 else f"{us:.0f}"  # noqa: E731
+    style.heat_map(figure, {"": table}, "latency (µs), lower is better", text, log=True)
     return figure
 
 
-FIGURES = {
-    each.__name__: each
-    for each in (latency_over_size, bandwidth_over_size, speedup_over_library, best_method_by_size, machines_heat_map)
-}
+DRAWN = (latency_over_size, bandwidth_over_size, speedup_over_library, best_method_by_size, machines_heat_map)
+FIGURES = {each.__name__: each for each in DRAWN}

@@ -6,7 +6,7 @@
 //
 //     std::vector<BoundField> fields(SimulateRequest& r) {
 //       return {field("ranks", &r.ranks, "World size", "all").from(1, 1024),
-//               field("sharing", &r.sharing, "How messages share links").among({"max_min", "fifo"}), ...};
+//               field("dtype", &r.dtype, "Of the payload").among({"fp16", "bf16"}), ...};
 //     }
 //
 // What the members of a new request hold are the defaults.

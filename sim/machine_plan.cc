@@ -21,16 +21,8 @@ void require_room(Rank world_size, std::string_view algorithm, const Topology& t
 }
 
 void require_multicast(const Topology& topology, const SimulateOptions& options, bool is_nvls) {
-  if (!options.multicast && !is_nvls) return;
-  const char* what = is_nvls ? "nvls" : "--multicast";
-  if (options.sharing == Sharing::fifo) {
-    fail(
-        "{} with --sharing fifo: a message that crosses many ports at once has no turn at each; "
-        "allowed is max_min",
-        what);
-  }
-  const bool one_switch = topology.kind == TopologyKind::switched;
-  if (is_nvls || (one_switch && topology.in_switch.multicast)) return;
+  if (!options.multicast || is_nvls) return;
+  if (topology.kind == TopologyKind::switched && topology.in_switch.multicast) return;
   fail(
       "--multicast: topology '{}' has no switch that spreads messages, [switch] with multicast = "
       "true",
@@ -43,7 +35,6 @@ namespace {
 std::string why_all_ranks(const Algorithm& algorithm, const ScheduleRequest& request,
                           const Topology& topology, const SimulateOptions& options) {
   if (options.trace != nullptr) return "the timeline shows all";
-  if (options.sharing != Sharing::max_min) return "that is for max-min sharing";
   const FabricShifts shifts = shifts_of(topology);
   if (!shifts.any && shifts.extents.empty()) {
     return fmt::format("topology '{}' does not look the same from all of them", topology.name);
@@ -121,7 +112,7 @@ Plan plan_of_one_copy(const Algorithm& algorithm, const ScheduleRequest& request
     Plan plan = plan_of_equal_chunks(algorithm, request, *equal, codecs, dtype, topology, options);
     if (plan.lists_one_rank()) return plan;
   }
-  if (options.sharing == Sharing::max_min && options.trace == nullptr) {
+  if (options.trace == nullptr) {
     const FabricShifts shifts = shifts_of(topology);
     std::optional<Plan> folded =
         folded_plan_of(algorithm, request, codecs, dtype, shifts.extents, shifts.any);
@@ -154,7 +145,7 @@ namespace {
 /// Whether one rank may stand for all where each does what the one before it does.
 bool may_fold(const ScheduleRequest& request, const Topology& topology,
               const SimulateOptions& options) {
-  if (options.sharing != Sharing::max_min || options.trace != nullptr) return false;
+  if (options.trace != nullptr) return false;
   const FabricShifts shifts = shifts_of(topology);
   if (shifts.any) return request.world_size > 1;
   const auto extents = std::count_if(shifts.extents.begin(), shifts.extents.end(),
@@ -221,11 +212,9 @@ Plan plan_inside(const Algorithm& algorithm, const ScheduleRequest& request, con
 /// by itself, of all that it has, else of that one.
 class ChoiceBySize {
  public:
-  ChoiceBySize(const Plan& plan, const Topology& topology, const SimulateOptions& options)
+  ChoiceBySize(const Plan& plan, const Topology& topology)
       : plan_(plan), topology_(topology), asked_(plan.library->algorithm) {
-    const bool may_be_nvls =
-        options.sharing == Sharing::max_min && topology.device_overrides.empty();
-    if (asked_ == LibraryAlgorithm::program || !may_be_nvls) return;
+    if (asked_ == LibraryAlgorithm::program || !topology.device_overrides.empty()) return;
     const std::optional<LibraryAlgorithm> asked = std::exchange(asked_, std::nullopt);
     if (of(plan.elements) != *plan.library) asked_ = asked;
   }
@@ -302,7 +291,7 @@ Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const C
              DType dtype, const Topology& topology, const SimulateOptions& options) {
   Plan plan = plan_of_size(algorithm, request, codecs, dtype, topology, options);
   if (!plan.library) return plan;
-  const ChoiceBySize choice(plan, topology, options);
+  const ChoiceBySize choice(plan, topology);
   ScheduleRequest more = request;
   for (const std::uint64_t elements : choice.changes()) {
     // Collectives of slots have a multiple of the ranks.

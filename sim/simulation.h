@@ -19,10 +19,6 @@ namespace arlab {
 
 inline constexpr std::string_view kSimulatorModel = "event-driven";
 
-/// How messages share links: fluid, max-min fair, in the order of steps from each sender; or one
-/// after the other on every link.
-enum class Sharing : std::uint8_t { max_min, fifo };
-
 /// Where the latency goes, along the chain of events that ends last; the parts add up to it.
 struct LatencyBreakdown {
   double launch_us = 0;           ///< kernel launch, and the delay of a straggler
@@ -102,11 +98,11 @@ class SimulationTrace {
   virtual void on_message(const PlannedMessage& /*message*/, std::uint32_t /*step*/,
                           std::span<const LinkId> /*route*/, Picoseconds /*begin*/,
                           Picoseconds /*delivered*/) {}
-  /// A link of its route carries the message. Max-min: from when it begins to flow until it has
-  /// left, as on all others; fifo: while the link serves it.
+  /// A link of its route carries the message, from when it begins to flow until it has left, as on
+  /// all others.
   virtual void on_link(const PlannedMessage& /*message*/, std::uint32_t /*step*/, LinkId /*link*/,
                        Picoseconds /*begin*/, Picoseconds /*end*/) {}
-  /// Max-min: from now on the message of this number, of those that are simulated, takes this share
+  /// From now on the message of this number, of those that are simulated, takes this share
   /// of the link's bandwidth; 0 in the end.
   virtual void on_share(MessageId /*message*/, LinkId /*link*/, double /*share*/,
                         Picoseconds /*now*/) {}
@@ -125,7 +121,6 @@ struct SimulateOptions {
   /// What a rank sends alike to all others leaves it once, and the switch spreads it
   /// (Topology::in_switch).
   bool multicast = false;
-  Sharing sharing = Sharing::max_min;
   SimulationTrace* trace = nullptr;
   /// Links that the messages cross, all together.
   std::uint64_t most_crossings = kMostCrossings;

@@ -32,7 +32,7 @@ namespace {
 
 /// Whether options and topology are such that a folded plan stands for the whole one.
 void require_foldable(const Plan& plan, const Topology& topology, const SimulateOptions& options) {
-  const bool whole = options.sharing == Sharing::max_min && options.trace == nullptr;
+  const bool whole = options.trace == nullptr;
   const FabricShifts shifts = shifts_of(topology);
   const bool same_ranks = shifts.any || plan.world_size == topology.ranks.value;
   if (whole && !shifts.extents.empty() && same_ranks) return;

@@ -1,7 +1,7 @@
 // Is an all-reduce of another process, in any language, exact, deterministic, and how far is it off?
 //
-// What is said over the pipes is in kProtocol, which --help prints; regions are those of
-// kernels/conformance/all_reduce_check.h.
+// What is said over pipes, or stands in files, is in kProtocol, which --help prints; regions are those
+// of kernels/conformance/all_reduce_check.h.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -15,6 +15,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <thread>
@@ -32,28 +34,26 @@ namespace {
 using kernels::AllReduceCall;
 using kernels::Status;
 
-/// An end of a named pipe. Every wait for the other process has a bound, from the last byte that it
-/// took or gave.
-class Pipe {
+/// An end of a named pipe, or a file. Every wait for the other process has a bound, from the last byte
+/// that it took or gave.
+class Stream {
  public:
   enum class End { reading, writing };
 
   /// Does not wait for the other process.
-  Pipe(std::string path, End end, const char* option, std::chrono::seconds most)
+  Stream(std::string path, End end, const char* option, std::chrono::seconds most)
       : path_(std::move(path)), end_(end), most_(most) {
     struct ::stat status = {};
-    if (::stat(path_.c_str(), &status) != 0) {
-      fail("{}: {} cannot be opened: {}; mkfifo makes a pipe", option, quote(path_),
-           std::generic_category().message(errno));
+    if (::stat(path_.c_str(), &status) != 0) fail_to_open(option, "; mkfifo makes a pipe");
+    is_pipe_ = S_ISFIFO(status.st_mode);
+    if (!is_pipe_ && !S_ISREG(status.st_mode)) {
+      fail("{}: {} cannot be opened: it is neither a pipe nor a file; mkfifo makes a pipe", option,
+           quote(path_));
     }
-    if (!S_ISFIFO(status.st_mode)) {
-      fail("{}: {} cannot be opened: it is not a pipe; mkfifo makes one", option, quote(path_));
-    }
-    if (end == End::reading) open();
-    if (end == End::reading && !descriptor_.is_open()) {
-      fail("{}: {} cannot be opened: {}", option, quote(path_),
-           std::generic_category().message(errno));
-    }
+    // A pipe can be opened for writing once somebody reads it.
+    if (is_pipe_ && end == End::writing) return;
+    open();
+    if (!descriptor_.is_open()) fail_to_open(option);
   }
 
   Status write(std::span<const std::byte> bytes) {
@@ -95,11 +95,15 @@ class Pipe {
 
  private:
   void open() {
-    const int mode = end_ == End::reading ? O_RDONLY : O_WRONLY;
+    const int mode = end_ == End::reading ? O_RDONLY : O_WRONLY | O_TRUNC;
     descriptor_ = kernels::FileDescriptor(::open(path_.c_str(), mode | O_NONBLOCK | O_CLOEXEC));
   }
 
-  /// A pipe can be opened for writing once somebody reads it.
+  [[noreturn]] void fail_to_open(const char* option, const char* hint = "") const {
+    fail("{}: {} cannot be opened: {}{}", option, quote(path_),
+         std::generic_category().message(errno), hint);
+  }
+
   Status wait_for_reader() {
     const auto deadline = std::chrono::steady_clock::now() + most_;
     while (!descriptor_.is_open()) {
@@ -141,7 +145,8 @@ class Pipe {
   }
 
   Status closed() const {
-    return Status::error(fmt::format("the other process has closed {}", quote(path_)));
+    return Status::error(is_pipe_ ? fmt::format("the other process has closed {}", quote(path_))
+                                  : fmt::format("{} ends, and calls are left", quote(path_)));
   }
   Status late(const std::string& what) const {
     return Status::error(fmt::format("{} {} s (--timeout)", what, most_.count()));
@@ -149,13 +154,13 @@ class Pipe {
 
   std::string path_;
   End end_;
+  bool is_pipe_ = true;
   std::chrono::seconds most_;
   kernels::FileDescriptor descriptor_;
   std::string buffer_;  // read, and not asked for yet
 };
 
-/// One call, over the pipes.
-Status call_over(Pipe& calls, Pipe& answers, const AllReduceCall& call) {
+std::string line_of(const AllReduceCall& call) {
   const Json header = {{"schema", "arlab.judge.call/1"},
                        {"dtype", name_of(call.dtype)},
                        {"ranks", call.regions.size()},
@@ -163,10 +168,31 @@ Status call_over(Pipe& calls, Pipe& answers, const AllReduceCall& call) {
                        {"region_bytes", call.regions[0].size()},
                        {"input_at", call.input_at},
                        {"output_at", call.output_at}};
-  const std::string line = json_line(header) + "\n";
+  return json_line(header);
+}
+
+Status write_call(Stream& calls, const AllReduceCall& call) {
+  const std::string line = line_of(call) + "\n";
   ARLAB_RETURN_IF_ERROR(calls.write(std::as_bytes(std::span(line))));
   for (const auto region : call.regions) ARLAB_RETURN_IF_ERROR(calls.write(region));
+  return {};
+}
 
+/// Answers to other calls would be judged as wrong ones.
+Status require_same_call(Stream& calls, const AllReduceCall& call) {
+  ARLAB_ASSIGN_OR_RETURN(const std::string line, calls.read_line());
+  bool same = line == line_of(call);
+  for (std::size_t rank = 0; same && rank < call.regions.size(); ++rank) {
+    std::vector<std::byte> written(call.regions[rank].size());
+    ARLAB_RETURN_IF_ERROR(calls.read(written));
+    same = std::ranges::equal(written, call.regions[rank]);
+  }
+  if (same) return {};
+  return Status::error(
+      "its calls were written with other options: allowed are those of --write-calls");
+}
+
+Status read_answer(Stream& answers, const AllReduceCall& call) {
   ARLAB_ASSIGN_OR_RETURN(const std::string answer, answers.read_line());
   if (answer.starts_with("error ")) return Status::error(answer.substr(6));
   if (answer != "done") {
@@ -182,7 +208,9 @@ constexpr std::uint32_t kDefaultTimeout = 60;
 constexpr const char* kProtocol = R"(
 Protocol
   mkfifo CALLS ANSWERS makes the pipes. The other process opens both, then answers calls until it
-  reads the end of CALLS. A call is a line of JSON
+  reads the end of CALLS. Where it cannot run at the same time, --write-calls DIR writes all calls to
+  the file DIR/calls; it writes its answers to DIR/answers, and --answers-in DIR judges these, with the
+  same options besides. A call is a line of JSON
     {"schema": "arlab.judge.call/1", "dtype": "bf16", "ranks": 4, "elements": 2049,
      "region_bytes": 8960, "input_at": 256, "output_at": 4608}
   (in one line) and then, rank after rank, region_bytes bytes: the rank's region. Its input, elements
@@ -193,6 +221,8 @@ Protocol
 struct JudgeRequest {
   std::string calls;
   std::string answers;
+  std::string write_calls;
+  std::string answers_in;
   std::optional<std::uint32_t> ranks;
   std::string dtype;
   std::vector<std::string> lengths;
@@ -232,34 +262,94 @@ struct JudgeRequest {
     kernels::list_candidates(asked);  // refuses what is wrong before pipes are opened, which waits
     require_memory_of(asked);
     std::signal(SIGPIPE, SIG_IGN);
-    const std::chrono::seconds most(timeout.value_or(kDefaultTimeout));
-    Pipe from(answers, Pipe::End::reading, "--answers", most);
-    Pipe to(calls, Pipe::End::writing, "--calls", most);
-    const auto report = kernels::check_all_reduce(
-        [&](const AllReduceCall& call) { return call_over(to, from, call); }, asked);
+    const auto report = kernels::check_all_reduce(all_reduce(), asked);
     if (!report.ok()) fail("{}", report.status().message());
+    return write_calls.empty() ? result_of(report.value(), format) : written(report.value());
+  }
+
+ private:
+  using StreamPtr = std::shared_ptr<Stream>;
+
+  StreamPtr open(const std::string& path, Stream::End end, const char* option) const {
+    return std::make_shared<Stream>(path, end, option,
+                                    std::chrono::seconds(timeout.value_or(kDefaultTimeout)));
+  }
+
+  /// One call, by whichever way the options say.
+  kernels::AllReduce all_reduce() const {
+    const int ways =
+        (!calls.empty() || !answers.empty()) + !write_calls.empty() + !answers_in.empty();
+    if (ways != 1 || calls.empty() != answers.empty()) {
+      fail("one of these is required: --calls and --answers, --write-calls, or --answers-in");
+    }
+    if (!write_calls.empty()) return written_calls();
+    const std::string from = answers_in.empty() ? answers : answers_in + "/answers";
+    const char* option = answers_in.empty() ? "--answers" : "--answers-in";
+    const StreamPtr read = open(from, Stream::End::reading, option);
+    if (!answers_in.empty()) {
+      const StreamPtr known = open(answers_in + "/calls", Stream::End::reading, option);
+      return [=](const AllReduceCall& call) {
+        ARLAB_RETURN_IF_ERROR(require_same_call(*known, call));
+        return read_answer(*read, call);
+      };
+    }
+    const StreamPtr to = open(calls, Stream::End::writing, "--calls");
+    return [=](const AllReduceCall& call) {
+      ARLAB_RETURN_IF_ERROR(write_call(*to, call));
+      return read_answer(*read, call);
+    };
+  }
+
+  kernels::AllReduce written_calls() const {
+    std::error_code error;
+    std::filesystem::create_directories(write_calls, error);
+    const std::string file = write_calls + "/calls";
+    const kernels::FileDescriptor made(
+        ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
+    if (!made.is_open()) {
+      fail("--write-calls: {} cannot be written: {}", quote(file),
+           error ? error.message() : std::generic_category().message(errno));
+    }
+    const StreamPtr to = open(file, Stream::End::writing, "--write-calls");
+    return [=](const AllReduceCall& call) { return write_call(*to, call); };
+  }
+
+  Result written(const kernels::AllReduceCheckReport& report) const {
+    return {.schema = "arlab.judge.calls/1",
+            .figures = {{"calls", report.calls + report.repeated_calls, "in the order of answers"},
+                        {"file", write_calls + "/calls"},
+                        {"answers", write_calls + "/answers",
+                         "is where --answers-in " + write_calls + " looks for them"}}};
+  }
+
+  static Result result_of(const kernels::AllReduceCheckReport& report, Format format) {
     Result result{"arlab.judge/1"};
     if (format == Format::csv) {
       result.rows_name = "candidates";
       result.rows.columns = {"candidate", "mismatches", "first_mismatch"};
-      for (const auto& c : report.value().candidates) {
+      for (const auto& c : report.candidates) {
         result.rows.rows.push_back({c.name, c.mismatches, c.first_mismatch});
       }
     }
-    const Json all = to_json(report.value());
+    const Json all = to_json(report);
     for (const auto& [name, value] : all.items()) {
       if (name != "schema") result.figures.push_back({name, value});
     }
-    result.text = to_text(report.value());
+    result.text = to_text(report);
     result.is_text = true;
-    add_findings(result, "", report.value().findings, "the all-reduce is wrong: ");
+    add_findings(result, "", report.findings, "the all-reduce is wrong: ");
     return result;
   }
 };
 
 std::vector<BoundField> fields(JudgeRequest& c) {
-  return {field("calls", &c.calls, "Pipe that the other process reads calls from").required(),
-          field("answers", &c.answers, "Pipe that it writes answers to").required(),
+  return {field("calls", &c.calls, "Pipe that the other process reads calls from"),
+          field("answers", &c.answers, "Pipe that it writes answers to, or a file of answers"),
+          field("write_calls", &c.write_calls,
+                "Write all calls to a file of this folder, for a process that runs later, and "
+                "check nothing"),
+          field("answers_in", &c.answers_in,
+                "Folder of --write-calls, to which answers have been added"),
           field("ranks", &c.ranks, "World size").from(2, 64).required(),
           field("dtype", &c.dtype, "fp16, bf16 or fp32").required(),
           field("lengths", &c.lengths, "Elements per rank, separated by commas", "1 to 65541"),

@@ -61,16 +61,12 @@ SimulateOptions options_of(const SimulateRequest& r) {
   if (r.library && r.multicast) {
     fail("--multicast with --library: NCCL spreads by --algorithm nvls; allowed is one of both");
   }
-  if (r.quantum && r.sharing == "fifo") {
-    fail("--quantum with --sharing fifo: nothing is solved for; allowed is max_min");
-  }
   if (r.quantum && !(*r.quantum >= 0 && *r.quantum <= kLargestQuantity)) {
     fail("--quantum is {} us: allowed is 0, which is exact, to {:.0f}", *r.quantum,
          kLargestQuantity);
   }
   return {.library = r.library,
           .multicast = r.multicast,
-          .sharing = r.sharing == "fifo" ? Sharing::fifo : Sharing::max_min,
           .quantum_us = r.quantum,
           .seed = r.seed.value_or(0)};
 }
@@ -525,9 +521,6 @@ Result Simulation::result(bool with_interval) const {
        {"bytes", r.payload_bytes, "payload of one rank"},
        {"group_size", state_->shown_group_size(), "ranks per group of hierarchical algorithms"},
        {"implementation", state_->implementation(), state_->library_note()},
-       {"sharing", request.sharing,
-        request.sharing == "fifo" ? "of links: one message after the other"
-                                  : "of links: all messages at once, max-min fair"},
        {"kernel", request.library ? Cell() : Cell(state_->kernel())},
        {"latency_us", r.latency_us, state_->is_at_most() ? kAtMost : "us"}});
   if (request.tail_wire_bits) {
@@ -800,8 +793,8 @@ Result result_of_workload(const SimulateRequest& request) {
       !request.placement.empty() || !request.dtype.empty() || request.ranks || request.skew ||
       request.library || request.multicast || request.sensitivity || !request.trace.empty()) {
     fail(
-        "--workload says what runs; besides it are allowed --topology, --sms, --sharing, "
-        "--quantum, --runs, --seed, --jitter-launch, --jitter-message and --format");
+        "--workload says what runs; besides it are allowed --topology, --sms, --quantum, "
+        "--runs, --seed, --jitter-launch, --jitter-message and --format");
   }
   const SimulateOptions options = options_of(request);
   const TopologyPtr topology = topology_of(request);
@@ -860,7 +853,6 @@ Result result_of_workload(const SimulateRequest& request) {
       {"workload", w.name, w.summary},
       {"topology", t.name},
       {"end_us", end_us, "us, when the last of them ends"},
-      {"sharing", request.sharing},
       {"model", kSimulatorModel, "sim/README.md says how far it is from measured times"},
       {"provenance",
        fmt::format("simulated: model {}, topology {}", kSimulatorModel, name_with_caveat(t))}};
@@ -939,10 +931,8 @@ std::vector<BoundField> fields(SimulateRequest& r) {
              "--algorithm, by the fastest of the algorithms that the library has"),
        field("multicast", &r.multicast,
              "What a rank sends alike to all others leaves it once, where the switch spreads it"),
-       field("sharing", &r.sharing, "Messages share links max-min fairly, or take turns")
-           .among({"max_min", "fifo"}),
        field("quantum", &r.quantum,
-             "max_min: solve for rates at most once in so many us; what that adds is printed",
+             "Solve for rates at most once in so many us; what that adds is printed",
              "0, which is exact, for about a second; then it grows"),
        field("trace", &r.trace,
              "Write the timeline to this .json, for ui.perfetto.dev, and as a .png beside it; to a "

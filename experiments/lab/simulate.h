@@ -34,7 +34,6 @@ struct SimulateRequest {
   std::optional<double> jitter_message;
   bool library = false;
   bool multicast = false;
-  std::string sharing = "max_min";
   std::optional<double> quantum;
   std::string trace;
   bool sensitivity = false;

@@ -1,4 +1,4 @@
-// What the network engines have in common: messages in, deliveries out, one clock.
+// Messages in, deliveries out, one clock: what a driver sees of the engine (flow_engine.h).
 //
 // A driver derives from NetworkClient, starts messages and timers, and calls run(). Whatever
 // happens is reported by calls of the client, which may start more: a delivered message lets a
@@ -24,13 +24,13 @@ struct Message {
   std::uint64_t tag = 0;          ///< whatever the driver knows it by; need not be unique
   /// A sender or a protocol may be slower than every link; > 0.
   double rate_cap_gb_per_s = kNoRateCap;
-  /// Max-min engine: of the messages of one stream that begin with the same link, only those of the
-  /// lowest turn flow. The others wait at the sender, even if they have begun.
+  /// Of the messages of one stream that begin with the same link, only those of the lowest turn flow.
+  /// The others wait at the sender, even if they have begun.
   std::uint32_t turn = 0;
   std::uint32_t stream = 0;
-  /// Max-min engine: the links are those of a tree, a multicast or what a switch adds up, in any
-  /// order, each as often as the message crosses it. It flows over all of them at one rate, and is
-  /// delivered `tree_latency` after it has been sent.
+  /// The links are those of a tree, a multicast or what a switch adds up, in any order, each as often
+  /// as the message crosses it. It flows over all of them at one rate, and is delivered `tree_latency`
+  /// after it has been sent.
   bool is_tree = false;
   Picoseconds tree_latency = 0;
   bool tells_flow = false;  ///< asks for NetworkClient::on_flowing()
@@ -45,8 +45,8 @@ struct Delivery {
   Picoseconds started = 0;    ///< when the driver handed it in
   Picoseconds sent = 0;       ///< when the last byte left the sender
   Picoseconds delivered = 0;  ///< when the last byte arrived: now
-  /// What it had to share or wait for: the full resource that set its last rate (max-min), or the
-  /// one at which it spent the most time (FIFO). kNoLimit: its own cap, or it was empty.
+  /// What it had to share: the full resource that set its last rate. kNoLimit: its own cap, or it
+  /// was empty.
   ResourceId limit = kNoLimit;
 };
 
@@ -55,8 +55,8 @@ class NetworkClient {
   virtual ~NetworkClient() = default;
   virtual void on_delivered(const Delivery& delivery) = 0;
   virtual void on_timer(std::uint64_t tag) = 0;
-  /// The message has begun to flow, or has got its turn on its last link, and its first byte arrives
-  /// at this time, now or later. Once, of a message that tells_flow; perhaps within send().
+  /// The message has begun to flow, and its first byte arrives at this time, now or later. Once, of a
+  /// message that tells_flow; perhaps within send().
   virtual void on_flowing(std::uint64_t /*tag*/, Picoseconds /*first_byte*/) {}
 };
 
@@ -65,20 +65,17 @@ class NetworkTrace {
  public:
   virtual ~NetworkTrace() = default;
   virtual void on_started(const Message& /*message*/, Picoseconds /*now*/) {}
-  /// Max-min engine: from now on the message flows at this rate.
+  /// From now on the message flows at this rate.
   virtual void on_rate(std::uint64_t /*tag*/, double /*gb_per_s*/, Picoseconds /*now*/) {}
-  /// Max-min engine: all rates are right again until the next event.
+  /// All rates are right again until the next event.
   virtual void on_solved(Picoseconds /*now*/) {}
-  /// Max-min engine: the last byte has left the sender.
+  /// The last byte has left the sender.
   virtual void on_sent(std::uint64_t /*tag*/, Picoseconds /*now*/) {}
-  /// FIFO engine: a link or a domain serves the message from `begin` to `end`.
-  virtual void on_service(std::uint64_t /*tag*/, ResourceId /*resource*/, Picoseconds /*begin*/,
-                          Picoseconds /*end*/) {}
 };
 
 /// What a link or a sharing domain did until now.
 struct ResourceUsage {
-  /// Bytes of messages that were sent (max-min) or have arrived at it (FIFO), once per crossing.
+  /// Bytes of messages that were sent, once per crossing.
   std::uint64_t bytes = 0;
   Picoseconds busy = 0;    ///< time with at least one message on it
   double utilisation = 0;  ///< bytes / (capacity * now); 0 at time 0
@@ -110,10 +107,6 @@ class NetworkEngine {
   ResourceUsage usage(ResourceId resource) const;
   /// ResourceUsage::bytes alone: quicker, of a million links.
   std::uint64_t bytes_on(ResourceId resource) const { return counters_until_now(resource).bytes; }
-
-  /// Max-min engine: from now on rates that messages share are solved for again this long after the
-  /// last time at the soonest; 0, as at first: at once.
-  virtual void set_quantum(Picoseconds /*quantum*/) {}
 
   /// What it has cost so far to solve for rates that messages share: over all times that they were
   /// solved, how many there were, each once per resource that it crosses.

@@ -49,7 +49,9 @@ class FlowEngine final : public NetworkEngine {
   /// `streams`: how many may take turns on a link without regard for each other.
   FlowEngine(const Network& network, NetworkClient& client, std::uint32_t streams = 1);
 
-  void set_quantum(Picoseconds quantum) override { quantum_ = quantum; }
+  /// From now on rates that messages share are solved for again this long after the last time at the
+  /// soonest; 0, as at first: at once.
+  void set_quantum(Picoseconds quantum) { quantum_ = quantum; }
 
   /// The bandwidth of a link that is stored by itself is about to change, at this instant.
   void before_change(LinkId link);

@@ -1,8 +1,8 @@
 // A network: devices and switches, directed links between them, and capacities that links share.
 //
 // It knows nothing of what is sent. A driver builds it once; a Router finds routes through it, an
-// engine (flow_engine.h, fifo_engine.h) says how long messages take on them. It must not change
-// while one of these uses it; any number of them, in any threads, may use the same one.
+// engine (flow_engine.h) says how long messages take on them. It must not change while one of these
+// uses it; any number of them, in any threads, may use the same one.
 #pragma once
 
 #include <cstdint>

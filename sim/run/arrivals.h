@@ -22,7 +22,6 @@ struct Arrival {
   ResourceId limit = kNoLimit;
   Picoseconds network = 0;  ///< what the network took
   Picoseconds gone = 0;     ///< the sender is done with it
-  Picoseconds queued = 0;   ///< FIFO: what it waited for others on later links
   Picoseconds there = 0;
   TimerId timer = 0;   ///< rings then
   CauseId before = 0;  ///< why its stage began

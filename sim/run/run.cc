@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "sim/network/fifo_engine.h"
 #include "sim/run/critical_path.h"
 #include "sim/run/crossings.h"
 #include "sim/run/later.h"
@@ -16,37 +15,30 @@ Run::Run(const Plan& plan, const Jobs& jobs, const Topology& topology, const Fab
       jobs_(jobs),
       topology_(topology),
       fabric_(fabric),
-      fifo_(options.sharing == Sharing::fifo),
       copies_(plan),
       crossings_(crossings_of(copies_, topology, fabric, options)),
       routes_(fabric, topology, copies_, crossings_, Changes::any(topology)),
       costs_(copies_, jobs, routes_, jobs.link_efficiency()),
       jitter_(topology.jitter, options.seed),
+      engine_(routes_.network(), *this, plan.channels),
       quantum_(options, crossings_, picoseconds_from_us(jobs.first_start_us())),
       causes_(jobs.size()),
       arrivals_(copies_),
       begun_(copies_.stages()),
       last_messages_(jobs.size()) {
-  if (fifo_) {
-    if (Changes::any(topology)) fail("link_events and background need --sharing max_min");
-    engine_ = std::make_unique<FifoEngine>(routes_.network(), *this);
-  } else {
-    auto flows = std::make_unique<FlowEngine>(routes_.network(), *this, plan_.channels);
-    flows->set_quantum(quantum_.length());
-    if (Changes::any(topology)) changes_.emplace(topology, fabric, routes_, *flows);
-    engine_ = std::move(flows);
-  }
+  engine_.set_quantum(quantum_.length());
+  if (Changes::any(topology)) changes_.emplace(topology, fabric, routes_, engine_);
   if (options.trace == nullptr) return;
-  timeline_.emplace(*options.trace, copies_, routes_, fabric, options.sharing);
-  engine_->set_trace(&*timeline_);
+  timeline_.emplace(*options.trace, copies_, routes_, fabric);
+  engine_.set_trace(&*timeline_);
 }
 
 std::vector<SimulationResult> Run::results() {
   for (std::uint32_t i = 0; changes_ && i < changes_->size(); ++i) {
-    engine_->call_at(changes_->time_of(i), timer_tag(i, RunTimer::change));
+    engine_.call_at(changes_->time_of(i), timer_tag(i, RunTimer::change));
   }
   start_ranks();
-  engine_->run();
+  engine_.run();
   Picoseconds end = 0;
   for (std::uint32_t job = 0; job < jobs_.size(); ++job) {
     add_last(job);
@@ -56,7 +48,7 @@ std::vector<SimulationResult> Run::results() {
   std::vector<SimulationResult> results;
   for (std::uint32_t job = 0; job < jobs_.size(); ++job) {
     results.push_back(result_of(job));
-    results.back().links = link_use_.by_class(*engine_, routes_, fabric_, end);
+    results.back().links = link_use_.by_class(engine_, routes_, fabric_, end);
     path.explain(results.back(), job);
   }
   return results;
@@ -160,7 +152,7 @@ void Run::begin_at(StageId id, CauseId arrived, Picoseconds at) {
   Begun& begun = begun_[id];
   begun.by = at >= worker.ready_at ? arrived : worker.ready;
   begun.at = std::max(at, worker.ready_at);
-  engine_->call_at(std::max(begun.at, engine_->now()), timer_tag(id, RunTimer::begin));
+  engine_.call_at(std::max(begun.at, engine_.now()), timer_tag(id, RunTimer::begin));
 }
 
 void Run::count_cause(StageId id) {
@@ -169,7 +161,7 @@ void Run::count_cause(StageId id) {
 
 void Run::begin_or_wait(StageId id) {
   const std::uint32_t worker = worker_of(id);
-  workers_[worker].wait({engine_->now(), false, id});
+  workers_[worker].wait({engine_.now(), false, id});
   call_when_free(worker);
 }
 
@@ -178,7 +170,7 @@ void Run::call_when_free(std::uint32_t index) {
   Worker& worker = workers_[index];
   if (worker.is_called) return;
   worker.is_called = true;
-  engine_->call_at(std::max(worker.free_at, engine_->now()), timer_tag(index, RunTimer::free));
+  engine_.call_at(std::max(worker.free_at, engine_.now()), timer_tag(index, RunTimer::free));
 }
 
 void Run::begin_waiting(std::uint32_t index) {
@@ -191,7 +183,7 @@ void Run::begin_waiting(std::uint32_t index) {
       decode_while_arriving(id, static_cast<Rank>(index % copies_.ranks()), since);
       continue;
     }
-    if (since < engine_->now()) {
+    if (since < engine_.now()) {
       begun_[id].by = free_of(worker, jobs_.index_of(copies_.stage(id)));
       begun_[id].at = worker.free_at;
     }
@@ -218,7 +210,7 @@ void Run::begin(StageId id) {
   const std::uint32_t job = jobs_.index_of(stage);
   const StageCost& cost = costs_.of(id);
   const KernelModel& kernel = jobs_.kernel_of(stage, rank);
-  const Picoseconds start = engine_->now();
+  const Picoseconds start = engine_.now();
   const CauseId begun_by = begun_[id].by;
   begun_[id].causes = stage.messages + (stage.dependents > 0 ? 1 : 0);
   const Picoseconds done = later_by(start, kernel.stage_time(cost).total_us());
@@ -234,20 +226,20 @@ void Run::begin(StageId id) {
   for (std::uint32_t i = 0; i < stage.messages; ++i) {
     send(first + i, copies_.message_on(stage.first_message + i, rank), cap);
   }
-  if (stage.dependents > 0) engine_->call_at(done, timer_tag(id, RunTimer::done));
+  if (stage.dependents > 0) engine_.call_at(done, timer_tag(id, RunTimer::done));
   if (stage.messages + stage.dependents == 0) begun_.release(id);
 }
 
 void Run::finish(StageId id) {
   const Stage& stage = copies_.stage(id);
   const CauseId done =
-      causes_.add(jobs_.index_of(stage), engine_->now(), begun_[id].by, Span::stage, id);
+      causes_.add(jobs_.index_of(stage), engine_.now(), begun_[id].by, Span::stage, id);
   count_cause(id);
   for (std::uint32_t i = 0; i < stage.dependents; ++i) {
     const StageId dependent =
         copies_.stage_on(plan_.dependents[stage.first_dependent + i], copies_.rank_of(id));
     arrivals_.count_stage(dependent);
-    if (arrivals_.is_complete(dependent)) begin_at(dependent, done, engine_->now());
+    if (arrivals_.is_complete(dependent)) begin_at(dependent, done, engine_.now());
   }
 }
 
@@ -276,19 +268,19 @@ void Run::send(const PlannedMessage& message, std::span<const LinkId> route, std
                std::uint64_t bytes, double rate_cap_gb_per_s, bool tells_flow) {
   const Stage& stage = copies_.stage(message.stage);
   const bool is_tree = message.reach != Reach::one;
-  engine_->send({.route = route,
-                 .bytes = bytes,
-                 .tag = tag,
-                 .rate_cap_gb_per_s = rate_cap_gb_per_s,
-                 .turn = stage.step / jobs_.of(stage).steps,  // one of steps side by side
-                 .stream = stage.channel,
-                 .is_tree = is_tree,
-                 .tree_latency = is_tree ? routes_.latency_of_tree(message) : 0,
-                 .tells_flow = tells_flow});
+  engine_.send({.route = route,
+                .bytes = bytes,
+                .tag = tag,
+                .rate_cap_gb_per_s = rate_cap_gb_per_s,
+                .turn = stage.step / jobs_.of(stage).steps,  // one of steps side by side
+                .stream = stage.channel,
+                .is_tree = is_tree,
+                .tree_latency = is_tree ? routes_.latency_of_tree(message) : 0,
+                .tells_flow = tells_flow});
 }
 
 void Run::on_flowing(std::uint64_t tag, Picoseconds first_byte) {
-  engine_->call_at(first_byte, timer_tag(static_cast<MessageId>(tag), RunTimer::first_byte));
+  engine_.call_at(first_byte, timer_tag(static_cast<MessageId>(tag), RunTimer::first_byte));
 }
 
 void Run::await_decoding(MessageId id) {
@@ -296,7 +288,7 @@ void Run::await_decoding(MessageId id) {
   const Rank channel = copies_.stage(message.stage).channel;
   copies_.for_each_receiver(message, [&](Rank to) {
     const std::uint32_t worker = channel * copies_.ranks() + to;
-    workers_[worker].wait({engine_->now(), true, id});
+    workers_[worker].wait({engine_.now(), true, id});
     call_when_free(worker);
   });
 }
@@ -314,7 +306,7 @@ void Run::decode_while_arriving(MessageId id, Rank to, Picoseconds since) {
   if (work_us <= 0) return;
   Worker& worker = workers_[stage.channel * copies_.ranks() + to];
   CauseId start = 0;
-  if (since == engine_->now()) {
+  if (since == engine_.now()) {
     const std::span<const LinkId> route = routes_.route(message);
     const Picoseconds flows = since - routes_.latency_of(message, route);
     start = begun.by;
@@ -326,9 +318,9 @@ void Run::decode_while_arriving(MessageId id, Rank to, Picoseconds since) {
     start = free_of(worker, job);
   }
   const std::uint32_t limit = kernel.is_memory_bound(decoded) ? 1 : 0;
-  work(worker, job, {later_by(engine_->now(), work_us), 0, start, to, limit, Span::work});
+  work(worker, job, {later_by(engine_.now(), work_us), 0, start, to, limit, Span::work});
   if (timeline_) {
-    timeline_->decoding(to, stage.step, engine_->now(), worker.free_at);
+    timeline_->decoding(to, stage.step, engine_.now(), worker.free_at);
   }
 }
 
@@ -368,7 +360,7 @@ void Run::on_delivered(const Delivery& delivered) {
   }
   if ((delivery.tag & kHalf) != 0 && !join(delivery)) return;
   ++delivered_;
-  if (quantum_.grows(engine_->solved(), engine_->now())) engine_->set_quantum(quantum_.length());
+  if (quantum_.grows(engine_.solved(), engine_.now())) engine_.set_quantum(quantum_.length());
   const auto id = static_cast<MessageId>(delivery.tag);
   const PlannedMessage message = copies_.message(id);
   const Arrival arrival = arrival_of(id, message, delivery);
@@ -390,17 +382,14 @@ void Run::on_delivered(const Delivery& delivered) {
 Arrival Run::arrival_of(MessageId id, const PlannedMessage& message, const Delivery& delivery) {
   const Picoseconds network = delivery.sent - delivery.started;
   const std::uint32_t steps = jobs_.of(copies_.stage(message.stage)).steps;
-  const Picoseconds way =
-      fifo_ || steps > 1 ? routes_.latency_of(message, routes_.route(message)) : 0;
+  const Picoseconds way = steps > 1 ? routes_.latency_of(message, routes_.route(message)) : 0;
   // Where steps run side by side, the last wire takes such a way in each.
   Picoseconds latency = delivery.delivered - delivery.sent + (steps - 1) * way;
   if (jitter_.delays_messages()) latency = later_by(latency, jitter_.message_us(id));
   const Picoseconds gone = std::max(
       delivery.sent, later_by(delivery.started, costs_.message_parts(message, network).total_us()));
   const Picoseconds there = later_by(gone, us_from_picoseconds(latency));
-  // On later links what has left the sender may have waited for others.
-  const Picoseconds queued = fifo_ ? there - gone - steps * way : 0;
-  return {id, delivery.limit, network, gone, queued, there, {}, begun_[message.stage].by};
+  return {id, delivery.limit, network, gone, there, {}, begun_[message.stage].by};
 }
 
 void Run::arrive_at_all(StageId consumer, const PlannedMessage& message, const Arrival& arrival) {
@@ -413,7 +402,7 @@ void Run::arrive_at_all(StageId consumer, const PlannedMessage& message, const A
 }
 
 void Run::arrive(StageId id, const Arrival& arrival) {
-  if (arrivals_.arrive(id, arrival, *engine_, timer_tag(id, RunTimer::arrived))) {
+  if (arrivals_.arrive(id, arrival, engine_, timer_tag(id, RunTimer::arrived))) {
     begin_at(id, add_causes_of(jobs_.index_of(copies_.stage(id)), arrival), arrival.there);
   }
 }
@@ -421,7 +410,7 @@ void Run::arrive(StageId id, const Arrival& arrival) {
 /// What led to it; returns why it is there.
 CauseId Run::add_causes_of(std::uint32_t job, const Arrival& arrival) {
   const Picoseconds latency = arrival.there - arrival.gone;
-  const bool in_one = arrival.queued == 0 && latency <= Cause::kMostLatency;
+  const bool in_one = latency <= Cause::kMostLatency;
   Cause message{in_one ? arrival.there : arrival.gone,
                 arrival.network,
                 arrival.before,
@@ -429,11 +418,8 @@ CauseId Run::add_causes_of(std::uint32_t job, const Arrival& arrival) {
                 arrival.limit,
                 Span::message};
   if (in_one) message.latency = static_cast<std::uint32_t>(latency) & Cause::kMostLatency;
-  CauseId left = causes_.add(job, message);
+  const CauseId left = causes_.add(job, message);
   if (in_one) return left;
-  if (arrival.queued > 0) {
-    left = causes_.add(job, arrival.gone + arrival.queued, left, Span::queue, 0, 0, arrival.limit);
-  }
   return causes_.add(job, arrival.there, left, Span::latency);
 }
 

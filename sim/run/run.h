@@ -8,14 +8,12 @@
 
 #include <algorithm>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "sim/network/engine.h"
 #include "sim/network/flow_engine.h"
 #include "sim/network/paged_array.h"
 #include "sim/run/arrivals.h"
@@ -88,7 +86,7 @@ class Run final : public NetworkClient {
   std::uint32_t worker_of(StageId id) const {
     return copies_.stage(id).channel * copies_.ranks() + copies_.rank_of(id);
   }
-  bool is_busy(const Worker& worker) const { return worker.free_at > engine_->now(); }
+  bool is_busy(const Worker& worker) const { return worker.free_at > engine_.now(); }
   /// Something waits for it to be free.
   CauseId free_of(Worker& worker, std::uint32_t job);
   void work(Worker& worker, std::uint32_t job, const Cause& cause);
@@ -124,13 +122,12 @@ class Run final : public NetworkClient {
   const Jobs& jobs_;
   const Topology& topology_;
   const Fabric& fabric_;
-  bool fifo_;
   Copies copies_;
   std::uint64_t crossings_;
   MessageRoutes routes_;
   Costs costs_;
   RunJitter jitter_;
-  std::unique_ptr<NetworkEngine> engine_;
+  FlowEngine engine_;
   std::optional<Timeline> timeline_;
   Quantum quantum_;
   std::optional<Changes> changes_;

@@ -28,29 +28,19 @@ void Timeline::message(const PlannedMessage& message, Picoseconds started, const
   const std::span<const LinkId> found = routes_.real_route(message);
   const std::vector<LinkId> route(found.begin(), found.end());  // of a tree it is made anew
   trace_.on_message(message, step, route, started, arrival.there);
-  if (sharing_ != Sharing::fifo) {  // on_service() has said it
-    // Before it flows it may wait for its turn.
-    const auto flows = flowing_since_.find(arrival.message);
-    const Picoseconds begin = flows == flowing_since_.end() ? started : flows->second;
-    for (const LinkId link : route) {
-      trace_.on_link(message, step, link, begin, arrival.gone);
-    }
-    for (const LinkId link : routes_.real_other_route(message)) {
-      if (std::find(route.begin(), route.end(), link) != route.end()) continue;
-      trace_.on_link(message, step, link, begin, arrival.gone);
-    }
+  // Before it flows it may wait for its turn.
+  const auto flows = flowing_since_.find(arrival.message);
+  const Picoseconds begin = flows == flowing_since_.end() ? started : flows->second;
+  for (const LinkId link : route) {
+    trace_.on_link(message, step, link, begin, arrival.gone);
+  }
+  for (const LinkId link : routes_.real_other_route(message)) {
+    if (std::find(route.begin(), route.end(), link) != route.end()) continue;
+    trace_.on_link(message, step, link, begin, arrival.gone);
   }
   if (gathered > arrival.there) {
     decoding(copies_.receiver_of(message), step, arrival.there, gathered);
   }
-}
-
-void Timeline::on_service(std::uint64_t tag, ResourceId resource, Picoseconds begin,
-                          Picoseconds end) {
-  if (resource >= routes_.network().links()) return;  // a domain
-  const PlannedMessage message = copies_.message(static_cast<MessageId>(tag));
-  trace_.on_link(message, copies_.stage(message.stage).step, routes_.real_link(resource), begin,
-                 end);
 }
 
 void Timeline::on_rate(std::uint64_t tag, double gb_per_s, Picoseconds now) {

@@ -20,8 +20,8 @@ namespace arlab {
 class Timeline final : public NetworkTrace {
  public:
   Timeline(SimulationTrace& trace, const Copies& copies, MessageRoutes& routes,
-           const Fabric& fabric, Sharing sharing)
-      : trace_(trace), copies_(copies), routes_(routes), fabric_(fabric), sharing_(sharing) {
+           const Fabric& fabric)
+      : trace_(trace), copies_(copies), routes_(routes), fabric_(fabric) {
     trace.on_fabric(fabric);
   }
 
@@ -39,8 +39,6 @@ class Timeline final : public NetworkTrace {
                Picoseconds gathered);
 
  private:
-  void on_service(std::uint64_t tag, ResourceId resource, Picoseconds begin,
-                  Picoseconds end) override;
   void on_rate(std::uint64_t tag, double gb_per_s, Picoseconds now) override;
   void on_sent(std::uint64_t tag, Picoseconds now) override { on_rate(tag, 0, now); }
 
@@ -48,7 +46,6 @@ class Timeline final : public NetworkTrace {
   const Copies& copies_;
   MessageRoutes& routes_;
   const Fabric& fabric_;
-  Sharing sharing_;
   std::set<Rank> launched_;
   std::map<MessageId, Picoseconds> flowing_since_;
   /// The shares of both halves of messages that take two routes.

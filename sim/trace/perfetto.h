@@ -4,7 +4,7 @@
 // Process "ranks" has a track per rank: launch, flags, encode, decode, reduce, forward; where a
 // rank does none of these, `send` while messages of its own are on their way, else `wait`. Process
 // "links" has a track per link that carried anything, with a span per message, and a counter "load
-// of ..." that says how many percent of its bandwidth are in use (not with fifo: always all). Where
+// of ..." that says how many percent of its bandwidth are in use. Where
 // spans overlap, the track goes on in another one below: spans of one track must nest.
 //
 // Times are microseconds from the call of the collective. `otherData` says what was simulated.

@@ -1,4 +1,4 @@
-"""arlab judge: an all-reduce of another process, over two named pipes."""
+"""arlab judge: an all-reduce of another process, over two named pipes or by files."""
 
 import json
 import os
@@ -10,6 +10,20 @@ import pytest
 from program import HANGS_AFTER, PROGRAM, error_line, ok, parse_csv, parse_json, refused, run
 
 import numpy as np
+
+
+def answer_calls(folder, answer):
+    """The other process: pipes or files, it reads and writes the same."""
+    with open(folder / "calls", "rb") as calls, open(folder / "answers", "wb") as answers:
+        while line := calls.readline():
+            call = json.loads(line)
+            assert call["schema"] == "arlab.judge.call/1"
+            content = calls.read(call["ranks"] * call["region_bytes"])
+            reply = answer(call, np.frombuffer(bytearray(content), np.uint8).reshape(call["ranks"], -1))
+            if reply is None:
+                break
+            answers.write(reply)
+            answers.flush()
 
 
 def judge(folder, options, answer):
@@ -25,16 +39,7 @@ def judge(folder, options, answer):
     )
     timer = threading.Timer(HANGS_AFTER, process.kill)
     timer.start()
-    with open(folder / "calls", "rb") as calls, open(folder / "answers", "wb") as answers:
-        while line := calls.readline():
-            call = json.loads(line)
-            assert call["schema"] == "arlab.judge.call/1"
-            content = calls.read(call["ranks"] * call["region_bytes"])
-            reply = answer(call, np.frombuffer(bytearray(content), np.uint8).reshape(call["ranks"], -1))
-            if reply is None:
-                break
-            answers.write(reply)
-            answers.flush()
+    answer_calls(folder, answer)
     stdout, stderr = process.communicate()
     timer.cancel()
     return process.returncode, stdout, stderr
@@ -134,17 +139,45 @@ def test_other_answers(tmp_path, reply, message):
     assert code == 2 and stdout == "" and message in stderr and stderr.count("\n") == 1
 
 
+def test_files_say_what_pipes_say(tmp_path):
+    """The process may run between two runs of the program, which then says the same; and --answers reads a file, too."""
+    (tmp_path / "pipes").mkdir()
+    by_pipes = judge(tmp_path / "pipes", f"{FAST} --claim one_shot/fp16/native --format json", add)[1]
+    written = parse_json(ok(f"judge --write-calls d {FAST} --format json", tmp_path))
+    assert written["schema"] == "arlab.judge.calls/1" and written["file"] == "d/calls" and written["calls"] == 128
+    answer_calls(tmp_path / "d", add)
+    for way in ("--answers-in d", "--calls again --answers d/answers"):
+        (tmp_path / "again").touch()
+        assert ok(f"judge {way} {FAST} --claim one_shot/fp16/native --format json", tmp_path) == by_pipes
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "d/calls").read_bytes()
+
+
+def test_files_that_do_not_fit(tmp_path):
+    judged = f"judge --answers-in d {FAST}"
+    refused(judged, tmp_path, "--answers-in: 'd/answers' cannot be opened: No such file")
+    ok(f"judge --write-calls d {FAST}", tmp_path)
+    answer_calls(tmp_path / "d", add)
+    refused(f"{judged} --seed 2", tmp_path, "calls were written with other options: allowed are those of --write-calls")
+    refused(f"{judged} --in-place", tmp_path, "calls were written with other options")
+    answers = (tmp_path / "d/answers").read_bytes()
+    (tmp_path / "d/answers").write_bytes(answers[:-1])
+    refused(judged, tmp_path, "'d/answers' ends, and calls are left")
+    refused(f"judge --write-calls d/answers {FAST}", tmp_path, "--write-calls: 'd/answers/calls' cannot be written: Not a directory")
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
-        ("--ranks 2 --dtype fp16", "--calls is required"),
+        ("--ranks 2 --dtype fp16", "one of these is required: --calls and --answers, --write-calls, or --answers-in"),
+        ("--calls c --ranks 2 --dtype fp16", "one of these is required: --calls and --answers"),
+        ("--answers a --answers-in d --ranks 2 --dtype fp16", "one of these is required: --calls and --answers"),
+        ("--write-calls d --answers-in d --ranks 2 --dtype fp16", "one of these is required: --calls and --answers"),
         ("--calls c --answers a --ranks 1 --dtype fp16", "allowed is an integer from 2 to 64"),
         ("--calls c --answers a --ranks 2 --dtype fp8", "unknown dtype 'fp8'"),
         ("--calls c --answers a --ranks 2 --dtype fp16 --lengths 0", "allowed"),
         ("--calls c --answers a --ranks 2 --dtype fp16 --codec qr-q5", "unknown codec"),
-        ("--calls . --answers pipe --ranks 2 --dtype fp16", "--calls: '.' cannot be opened"),
-        ("--calls file --answers pipe --ranks 2 --dtype fp16", "--calls: 'file' cannot be opened: it is not a pipe"),
-        ("--calls pipe --answers file --ranks 2 --dtype fp16", "--answers: 'file' cannot be opened: it is not a pipe"),
+        ("--calls . --answers pipe --ranks 2 --dtype fp16", "--calls: '.' cannot be opened: it is neither a pipe nor a file"),
+        ("--calls pipe --answers . --ranks 2 --dtype fp16", "--answers: '.' cannot be opened: it is neither a pipe nor a file"),
         ("--calls nope --answers pipe --ranks 2 --dtype fp16", "--calls: 'nope' cannot be opened: No such file"),
         ("--calls pipe --answers nope --ranks 2 --dtype fp16", "--answers: 'nope' cannot be opened: No such file"),
         ("--calls pipe --answers pipe --ranks 2 --dtype fp16 --timeout 0", "allowed is an integer from 1 to 86400"),
@@ -152,7 +185,6 @@ def test_other_answers(tmp_path, reply, message):
 )
 def test_bad_input(tmp_path, options, message):
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "file").write_text("")
     refused(f"judge {options}", tmp_path, message)
 
 

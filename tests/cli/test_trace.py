@@ -1,4 +1,4 @@
-"""arlab simulate --trace, --library and --sharing."""
+"""arlab simulate --trace and --library."""
 
 import json
 from collections import defaultdict
@@ -12,11 +12,10 @@ PIPELINED = (
 )
 COMMANDS = [
     PIPELINED,
-    PIPELINED + " --sharing fifo",
     "simulate --topology mi300x-8 --algorithm two_shot --codec qr-q4 --bytes 1M",
     "simulate --topology ring:5 --algorithm ring --codec fp16 --bytes 1M",
     "simulate --topology fat_tree:16 --algorithm hierarchical --codec qr-q4 --bytes 1M",
-    "simulate --topology l40-8 --algorithm all_to_all --codec qr-q4 --bytes 1M --sharing fifo",
+    "simulate --topology l40-8 --algorithm all_to_all --codec qr-q4 --bytes 1M",
     "simulate --topology mi300x-8 --algorithm two_shot --codec fp16 --bytes 32K --library",
     "simulate --topology full:1 --algorithm two_shot --codec fp16 --bytes 32K",
 ]
@@ -112,7 +111,7 @@ def test_a_rank_is_never_without_a_span_until_it_is_done(tmp_path, command):
         assert last == pytest.approx(report["latency_us"], abs=2 * PICOSECOND)
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS if "fifo" not in each])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_loads_carry_the_bytes(tmp_path, command):
     trace, report = traced(command, tmp_path)
     links = trace.of(LINKS)
@@ -127,14 +126,8 @@ def test_loads_carry_the_bytes(tmp_path, command):
         assert fullest[each["link_class"]] == pytest.approx(each["utilisation"], rel=1e-4)
 
 
-def test_fifo_serves_one_message_at_a_time(tmp_path):
-    trace, _ = traced(COMMANDS[1], tmp_path)
-    assert not trace.loads
-    assert not [name for pid, name in trace.tracks if pid == LINKS and "(" in name]
-
-
 def test_a_trace_does_not_change_the_figures(tmp_path):
-    for command in [PIPELINED, COMMANDS[2]]:
+    for command in [PIPELINED, COMMANDS[1]]:
         _, report = traced(command, tmp_path)
         plain = ok_json(command, tmp_path)
         assert report.pop("trace") == "t.json"
@@ -193,7 +186,7 @@ def test_refused(tmp_path):
     refused(f"{command} --trace none/t.json", tmp_path, "none")
     refused(f"{command} --trace .json", tmp_path, "--trace")
     refused(f"{command} --no-plots", tmp_path, "--trace")
-    refused(f"{command} --sharing fair", tmp_path, "fair", "max_min, fifo")
+    refused(f"{command} --sharing fifo", tmp_path, "--sharing")
     refused(
         f"{command.replace('fp16', 'qr-q4')} --library", tmp_path, "library", "fp16, bf16 and fp32"
     )
@@ -201,12 +194,6 @@ def test_refused(tmp_path):
     large = "simulate --algorithm {} --codec fp16 --bytes 64M --trace t.json --topology "
     refused(large.format("ring") + "ring:5000", tmp_path, "5000 ranks", "4096")
     refused(large.format("two_shot") + "full:4096", tmp_path, "messages", "2 million")
-
-
-def test_sharing(tmp_path):
-    for sharing in ("max_min", "fifo"):
-        assert ok_json(f"{PIPELINED} --sharing {sharing}", tmp_path)["sharing"] == sharing
-    assert ok_json(PIPELINED, tmp_path)["sharing"] == "max_min"
 
 
 def test_as_a_chakra_trace(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from arlab import figures
 from arlab.figures import InputError, error_bars, read_results
 from arlab.figures.__main__ import main as figures_main
 
@@ -58,3 +59,8 @@ def test_page_has_the_table_of_the_study(tmp_path):
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     page = (STUDY / "README.md").read_text(encoding="utf-8")
     assert error_bars.spread_table(read_results(tmp_path / "results.csv"), ranks=4) in page, "run run.sh"
+
+
+def test_no_module_hides_a_function():
+    """Importing arlab.figures.NAME makes that module an attribute, in place of a function of the same name."""
+    assert not set(figures._PLACES) & set(figures.__all__)

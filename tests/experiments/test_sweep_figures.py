@@ -126,7 +126,7 @@ def test_no_number_is_a_negative_zero(value, form, shown):
 def test_no_cell_or_label_is_a_negative_zero():
     from arlab.figures import pages
 
-    assert [style.decibel_text(-0.04), style.change_text(-0.04), style.decibels(-0.04)] == ["0.0", "0.0", f"0.0{style.NO_BREAK}dB"]
+    assert [style.decibel_text(-0.04), style.decibel_text(-0.04, change=True), style.decibels(-0.04)] == ["0.0", "0.0", f"0.0{style.NO_BREAK}dB"]
     assert [pages.short(text) for text in ("-0.0", "-0", "0", "-0.5", "-1.23456789")] == ["0.0", "0", "0", "-0.5", "-1.23457"]
     figure = style.Figure()
     axes = figure.subplots()

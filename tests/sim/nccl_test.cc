@@ -244,10 +244,6 @@ TEST(Nccl, RefusesWhatItCannotDo) {
                   "allowed with --library are ring, nvls, all_gather");
   expect_contains(message_of([&] { run(t, "nvls", kMi, {}, "qr-q4"); }),
                   "allowed codecs are fp16, bf16 and fp32, or another algorithm with --multicast");
-  expect_contains(message_of([&] { run(t, "nvls", kMi, {.sharing = Sharing::fifo}); }), "max_min");
-  expect_contains(
-      message_of([&] { run(t, "two_shot", kMi, {.multicast = true, .sharing = Sharing::fifo}); }),
-      "max_min");
   expect_contains(message_of([&] { nvls_algorithm().write({}); }), "simulated only");
   Topology plain = t;
   plain.in_switch = {};

@@ -282,11 +282,6 @@ std::vector<HandCase> hand_cases() {
   add("places, a late rank", two_shot, packed, with_straggler(narrow_places, 1, 10),
       16 + 2 * 2 + 2 * 1.5 + 5.8 + 1.55 + 80 + 2, {16, 9, 80, 0, 7.35, 0});
 
-  // Links first in, first out: the same 80 us.
-  add("places, one message at a time", two_shot, packed, narrow_places,
-      6 + 2 * 2 + 2 * 1.5 + 5.8 + 1.55 + 80 + 2, {6, 9, 80, 0, 7.35, 0},
-      {.sharing = Sharing::fifo});
-
   // 20 items in 5 turns: 1 - 2^(-4 / 1.5) of the pipeline, with half of a turn's work. 600000 operations for 40000 elements,
   // and 40000 additions, 16 us in 5 turns.
   const double filled = 1 - std::exp2(-4 / 1.5);
@@ -757,12 +752,6 @@ std::vector<Bottleneck> bottlenecks() {
        "bandwidth of link 2->1 (72 % of the latency)"},
       {"incast", incast, fp16, machine(switched, 4),
        "bandwidth of port into 0 (74 % of the latency)"},
-      {"incast, one after the other",
-       incast,
-       fp16,
-       machine(switched, 4),
-       "bandwidth of port into 0 (74 % of the latency)",
-       {.sharing = Sharing::fifo}},
       {"straggler", two_shot, fp16, with_straggler(mesh, 2, 20),
        "late start of rank 2 (66 % of the latency)"},
       {"launch", two_shot, fp16, with_device(mesh, [](Device& d) { d.launch_us.value = 100; }),
@@ -901,10 +890,6 @@ TEST(Simulator, SendsInTheOrderOfSteps) {
     t.stragglers.push_back({1, assumed(on_time.latency_us / 2)});
     const SimulationResult late = simulate({schedule, *codec, DType::fp16, t});
     EXPECT_LE(late.latency_us, on_time.latency_us * 1.5 + 1e-3) << algorithm;
-    // One at a time on each link, or, of one step, in equal parts: as long.
-    const SimulationResult fifo =
-        simulate({schedule, *codec, DType::fp16, t, {.sharing = Sharing::fifo}});
-    EXPECT_NEAR(late.latency_us, fifo.latency_us, 1e-3) << algorithm;
   }
 }
 
@@ -971,17 +956,13 @@ TEST(Simulator, TakesNoMemoryForLinksThatNobodyUses) {
   const Topology small = machine(TopologyKind::full_mesh, 2);
   const Schedule far = messages(kRanks, {{5, kRanks - 1}});
   const LinkId link = 5 * (kRanks - 1) + (kRanks - 2);
-  for (const Sharing sharing : {Sharing::max_min, Sharing::fifo}) {
-    LinksInTrace trace;
-    const SimulationResult r =
-        simulate({far, *one_byte(), DType::fp16, large, {.sharing = sharing, .trace = &trace}});
-    EXPECT_EQ(r.latency,
-              simulate({messages(2, {{0, 1}}), *one_byte(), DType::fp16, small}).latency);
-    EXPECT_EQ(trace.links, std::set<LinkId>{link});
-    ASSERT_EQ(r.links.size(), 1u);
-    EXPECT_EQ(r.links[0].links, 1u);
-    EXPECT_EQ(r.links[0].busiest, fmt::format("link 5->{}", kRanks - 1));
-  }
+  LinksInTrace trace;
+  const SimulationResult r = simulate({far, *one_byte(), DType::fp16, large, {.trace = &trace}});
+  EXPECT_EQ(r.latency, simulate({messages(2, {{0, 1}}), *one_byte(), DType::fp16, small}).latency);
+  EXPECT_EQ(trace.links, std::set<LinkId>{link});
+  ASSERT_EQ(r.links.size(), 1u);
+  EXPECT_EQ(r.links[0].links, 1u);
+  EXPECT_EQ(r.links[0].busiest, fmt::format("link 5->{}", kRanks - 1));
 }
 
 // 2^14 ranks that send each other 2^39 bytes: 2^67 bytes, less what a rank does not send itself.

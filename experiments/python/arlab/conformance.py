@@ -12,7 +12,7 @@ bit, with the algorithms of arlab's reference and with orders of summation that 
 run to run, and between ranks. Zeros, outputs that are not written, writes behind the end, and ranks whose contribution
 is missing are found and named.
 
-Of a process in another language, `arlab judge` does the same over two pipes, with the same report.
+Of a process in another language, `arlab judge` does the same over two pipes or by files, with the same report.
 
 A codec in NumPy, PyTorch or Triton against the reference's:
 

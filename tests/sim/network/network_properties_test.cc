@@ -5,6 +5,10 @@
 // later. A faster link lets its messages take more of the links behind it (a case by hand is in
 // timing_test.cc). It is true, and tested, for a set of simultaneous messages when everything
 // becomes faster by the same factor, and when they share one resource only.
+//
+// Speed is not tested. Measured on 2026-11-29, on one core of a Xeon (GCC 12, -O3), in million messages
+// per second of processor time: all-to-all of 1024 ranks over links of their own 8.7 (sizes equal; 134 MB)
+// and 4.9 (sizes random), a ring of 4096 16.5 and 6.5, through a switch of 256 3.8, 1024 to one 0.015.
 
 #include <gtest/gtest.h>
 
@@ -14,9 +18,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <type_traits>
 
-#include "sim/network/fifo_engine.h"
 #include "sim/network/flow_engine.h"
 #include "tests/sim/network/dice.h"
 #include "tests/sim/network/recorder.h"
@@ -122,16 +124,10 @@ Picoseconds latency_of(const Network& network, std::span<const LinkId> route) {
 }
 
 /// Deliveries by tag.
-template <class Engine>
-std::vector<Delivery> run(const Case& c, NetworkTrace* trace = nullptr,
-                          Rig<Engine>* keep = nullptr) {
-  std::optional<Rig<Engine>> own;
-  if constexpr (std::is_same_v<Engine, FlowEngine>) {
-    own.emplace(c.network, 2u);
-  } else {
-    own.emplace(c.network);
-  }
-  Rig<Engine>& rig = keep != nullptr ? *keep : *own;
+std::vector<Delivery> run(const Case& c, NetworkTrace* trace = nullptr, Rig* keep = nullptr) {
+  std::optional<Rig> own;
+  if (keep == nullptr) own.emplace(c.network, 2u);
+  Rig& rig = keep != nullptr ? *keep : *own;
   rig.engine.set_trace(trace);
   for (std::size_t tag = 0; tag < c.sendings.size(); ++tag) {
     const Sending& s = c.sendings[tag];
@@ -278,7 +274,7 @@ TEST(FlowProperties, RatesAreMaxMinFairAfterEveryChange) {
     SCOPED_TRACE(seed);
     const Case c = random_case(seed);
     RateChecker checker(c.network);
-    run<FlowEngine>(c, &checker);
+    run(c, &checker);
     solved += checker.solved;
     crowded += checker.crowded;
     if (testing::Test::HasFailure()) return;
@@ -335,11 +331,11 @@ TEST(FlowProperties, OnlyTheLowestTurnOfASenderFlows) {
       sending.stream = dice.below(2);
     }
     TurnChecker checker(c);
-    const std::vector<Delivery> traced = run<FlowEngine>(c, &checker);
+    const std::vector<Delivery> traced = run(c, &checker);
     waited += checker.waited;
     stopped += checker.stopped;
     // Without a trace most events are others.
-    const std::vector<Delivery> quiet = run<FlowEngine>(c);
+    const std::vector<Delivery> quiet = run(c);
     for (std::size_t tag = 0; tag < traced.size(); ++tag) {
       EXPECT_EQ(quiet[tag].sent, traced[tag].sent) << "message " << tag;
       EXPECT_EQ(quiet[tag].delivered, traced[tag].delivered) << "message " << tag;
@@ -369,20 +365,18 @@ TEST(FlowProperties, RatesAreMaxMinFairInACrowd) {
                           .bytes = 1 + dice.below(100'000)});
   }
   RateChecker checker(c.network);
-  run<FlowEngine>(c, &checker);
+  run(c, &checker);
   EXPECT_GT(checker.crowded, 150);
 }
 
-// ---------------------------------------------------------------- both engines
+// ---------------------------------------------------------------- bytes and bounds
 
-/// Bytes and bounds that hold whoever is served first.
-template <class Engine>
-void check_bounds() {
+TEST(FlowProperties, BytesAreConservedAndBoundsHold) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
     const Case c = random_case(seed);
-    Rig<Engine> rig(c.network);
-    const std::vector<Delivery> deliveries = run<Engine>(c, nullptr, &rig);
+    Rig rig(c.network);
+    const std::vector<Delivery> deliveries = run(c, nullptr, &rig);
     const auto messages = static_cast<Picoseconds>(c.sendings.size());
     std::vector<std::uint64_t> bytes(c.network.resources());
     std::vector<Picoseconds> first(c.network.resources(), kNever);
@@ -423,18 +417,14 @@ void check_bounds() {
   }
 }
 
-TEST(FlowProperties, BytesAreConservedAndBoundsHold) { check_bounds<FlowEngine>(); }
-TEST(FifoProperties, BytesAreConservedAndBoundsHold) { check_bounds<FifoEngine>(); }
-
-template <class Engine>
-void check_repeats() {
+TEST(FlowProperties, ARunRepeatsBitForBit) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
     const Case c = random_case(seed);
-    const auto once = run<Engine>(c);
-    const auto again = run<Engine>(c);
+    const auto once = run(c);
+    const auto again = run(c);
     // Beside two idle copies of itself: other numbers of nodes and links, the same order.
-    const auto beside = run<Engine>(random_case(seed, {.copies = 3}));
+    const auto beside = run(random_case(seed, {.copies = 3}));
     for (std::size_t tag = 0; tag < once.size(); ++tag) {
       EXPECT_EQ(once[tag].delivered, again[tag].delivered);
       EXPECT_EQ(once[tag].sent, beside[tag].sent);
@@ -442,26 +432,6 @@ void check_repeats() {
     }
   }
 }
-
-TEST(FlowProperties, ARunRepeatsBitForBit) { check_repeats<FlowEngine>(); }
-TEST(FifoProperties, ARunRepeatsBitForBit) { check_repeats<FifoEngine>(); }
-
-/// A message alone takes as long in both disciplines.
-TEST(FifoProperties, AMessageAloneIsAsFastAsAFlow) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
-    SCOPED_TRACE(seed);
-    Case c = random_case(seed);
-    c.sendings.resize(1);
-    const auto resources = resources_of(c.network, c.sendings[0].route);
-    // What is crossed twice is shared with itself when flowing, and queued for when not.
-    if (std::set(resources.begin(), resources.end()).size() < resources.size()) continue;
-    const Picoseconds flowing = run<FlowEngine>(c)[0].delivered;
-    const Picoseconds queued = run<FifoEngine>(c)[0].delivered;
-    EXPECT_NEAR(static_cast<double>(flowing), static_cast<double>(queued), 5);
-  }
-}
-
-// ---------------------------------------------------------------- the flow engine
 
 /// Components neither see each other nor the order in which they are solved.
 TEST(FlowProperties, IndependentPartsDoNotTouchEachOther) {
@@ -483,8 +453,8 @@ TEST(FlowProperties, IndependentPartsDoNotTouchEachOther) {
                      [](const auto& a, const auto& b) { return a.first.time < b.first.time; });
     both.sendings.clear();
     for (const auto& [sending, tag] : all) both.sendings.push_back(sending);
-    const auto apart = run<FlowEngine>(alone);
-    const auto together = run<FlowEngine>(both);
+    const auto apart = run(alone);
+    const auto together = run(both);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const std::size_t tag = all[i].second % apart.size();
       EXPECT_EQ(together[i].sent - together[i].started, apart[tag].sent - apart[tag].started);
@@ -505,8 +475,8 @@ TEST(FlowProperties, OrderOfSimultaneousStartsDoesNotMatter) {
       std::swap(order[i - 1], order[dice.below(static_cast<std::uint32_t>(i))]);
     }
     for (std::size_t i = 0; i < order.size(); ++i) shuffled.sendings[i] = c.sendings[order[i]];
-    const auto one = run<FlowEngine>(c);
-    const auto other = run<FlowEngine>(shuffled);
+    const auto one = run(c);
+    const auto other = run(shuffled);
     for (std::size_t i = 0; i < order.size(); ++i) {
       EXPECT_EQ(one[order[i]].delivered, other[i].delivered);
     }
@@ -518,9 +488,8 @@ TEST(FlowProperties, OrderOfSimultaneousStartsDoesNotMatter) {
 TEST(FlowProperties, AFasterNetworkIsFasterByTheSameFactor) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
-    const auto slow = run<FlowEngine>(random_case(seed, {.simultaneous = true, .latency = 0}));
-    const auto fast =
-        run<FlowEngine>(random_case(seed, {.simultaneous = true, .speed = 4, .latency = 0}));
+    const auto slow = run(random_case(seed, {.simultaneous = true, .latency = 0}));
+    const auto fast = run(random_case(seed, {.simultaneous = true, .speed = 4, .latency = 0}));
     for (std::size_t tag = 0; tag < slow.size(); ++tag) {
       EXPECT_NEAR(static_cast<double>(slow[tag].sent), 4 * static_cast<double>(fast[tag].sent),
                   4 * static_cast<double>(slow.size()));
@@ -549,65 +518,11 @@ TEST(FlowProperties, AFasterSharedLinkMakesNobodyLater) {
       slow.sendings.push_back(sending);
       fast.sendings.push_back(sending);
     }
-    const auto before = run<FlowEngine>(slow);
-    const auto after = run<FlowEngine>(fast);
+    const auto before = run(slow);
+    const auto after = run(fast);
     for (std::size_t tag = 0; tag < before.size(); ++tag) {
       EXPECT_LE(after[tag].delivered, before[tag].delivered + messages);
     }
-  }
-}
-
-// ---------------------------------------------------------------- the FIFO engine
-
-/// Services of a resource, as they come.
-class ServiceChecker : public NetworkTrace {
- public:
-  std::map<ResourceId, Picoseconds> free_at;
-  std::map<std::uint64_t, Picoseconds> end_before;
-  int waited = 0;
-
-  void on_service(std::uint64_t tag, ResourceId resource, Picoseconds begin,
-                  Picoseconds end) override {
-    EXPECT_GE(begin, free_at[resource]) << "two at a time";
-    EXPECT_GE(end, begin);
-    EXPECT_GE(end, end_before[tag]) << "served before it came";
-    waited += begin == free_at[resource] && begin > 0 ? 1 : 0;
-    free_at[resource] = end;
-    end_before[tag] = end;
-  }
-};
-
-TEST(FifoProperties, ServesOneAtATime) {
-  int waited = 0;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
-    SCOPED_TRACE(seed);
-    const Case c = random_case(seed);
-    ServiceChecker checker;
-    run<FifoEngine>(c, &checker);
-    waited += checker.waited;
-  }
-  EXPECT_GT(waited, 3000);
-}
-
-/// One link that is never idle ends at the same time in both disciplines.
-TEST(FifoProperties, ASharedLinkTakesAsLongAsWhenFlowing) {
-  for (std::uint64_t seed = 0; seed < 50; ++seed) {
-    SCOPED_TRACE(seed);
-    Dice dice(seed);
-    Case c;
-    c.network.add_devices(2);
-    c.network.add_link(0, 1, {dice.between(1, 50), 1});
-    const std::uint32_t messages = 1 + dice.below(40);
-    for (std::uint32_t i = 0; i < messages; ++i) {
-      c.sendings.push_back({.time = 0, .route = {0}, .bytes = 1 + dice.below(100'000)});
-    }
-    const auto last = [](const std::vector<Delivery>& deliveries) {
-      Picoseconds time = 0;
-      for (const Delivery& d : deliveries) time = std::max(time, d.delivered);
-      return time;
-    };
-    EXPECT_NEAR(static_cast<double>(last(run<FlowEngine>(c))),
-                static_cast<double>(last(run<FifoEngine>(c))), messages);
   }
 }
 

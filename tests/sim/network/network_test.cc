@@ -9,7 +9,6 @@
 #include <functional>
 
 #include "reference/error.h"
-#include "sim/network/fifo_engine.h"
 #include "sim/network/flow_engine.h"
 #include "sim/network/router.h"
 #include "tests/refusal.h"
@@ -107,52 +106,44 @@ TEST(Network, EnginesSayWhatIsWrongWithAMessage) {
   network.add_devices(4);
   network.add_link(0, 1, {50, 1});
   network.add_link(2, 3, {1e-6, 1});
-  const auto check = [&](auto& rig) {
-    EXPECT_EQ(message_of([&] { rig.send(7, {}, 1); }),
-              "route: it has no links; a message needs at least one");
-    EXPECT_EQ(message_of([&] { rig.send(7, {5}, 1); }),
-              "route: there is no link 5; the network has 2");
-    EXPECT_EQ(message_of([&] { rig.send(7, {0, 1}, 1); }),
-              "route: link 2->3 does not begin where link 0->1 ends");
-    EXPECT_EQ(message_of([&] { rig.send(7, {0}, 1, 0); }),
-              "message 7: a rate cap of 0 GB/s is not allowed; it must be above 0");
-    EXPECT_EQ(message_of([&] { rig.send(7, {0}, kMaxMessageBytes + 1); }),
-              "message 7: 9007199254740993 bytes are too many; allowed are at most "
-              "9007199254740992");
-    EXPECT_EQ(message_of([&] { rig.engine.call_at(-1, 3); }),
-              "timer 3: -1 ps is not between now, 0 ps, and 4611686018427387903 ps");
-    EXPECT_EQ(message_of([&] {
-                rig.send(7, {1}, kMaxMessageBytes);
-                rig.engine.run();
-              }),
-              "message 7: it would end later than 4611686.018427388 s after the start of the "
-              "simulation");
-  };
-  Rig<FlowEngine> flow(network);
-  check(flow);
-  Rig<FifoEngine> fifo(network);
-  check(fifo);
+  Rig rig(network);
+  EXPECT_EQ(message_of([&] { rig.send(7, {}, 1); }),
+            "route: it has no links; a message needs at least one");
+  EXPECT_EQ(message_of([&] { rig.send(7, {5}, 1); }),
+            "route: there is no link 5; the network has 2");
+  EXPECT_EQ(message_of([&] { rig.send(7, {0, 1}, 1); }),
+            "route: link 2->3 does not begin where link 0->1 ends");
+  EXPECT_EQ(message_of([&] { rig.send(7, {0}, 1, 0); }),
+            "message 7: a rate cap of 0 GB/s is not allowed; it must be above 0");
+  EXPECT_EQ(message_of([&] { rig.send(7, {0}, kMaxMessageBytes + 1); }),
+            "message 7: 9007199254740993 bytes are too many; allowed are at most "
+            "9007199254740992");
+  EXPECT_EQ(message_of([&] { rig.engine.call_at(-1, 3); }),
+            "timer 3: -1 ps is not between now, 0 ps, and 4611686018427387903 ps");
+  EXPECT_EQ(message_of([&] {
+              rig.send(7, {1}, kMaxMessageBytes);
+              rig.engine.run();
+            }),
+            "message 7: it would end later than 4611686.018427388 s after the start of the "
+            "simulation");
 }
 
 // ---------------------------------------------------------------- routes
 
-template <class Engine>
 std::uint64_t bytes_after(std::uint64_t largest_messages) {
   const Network network = one_link(Network::kMaxBandwidth);
-  Rig<Engine> rig(network);
+  Rig rig(network);
   for (std::uint64_t i = 0; i < largest_messages; ++i) rig.send(i, {0}, kMaxMessageBytes);
   rig.engine.run();
   return rig.engine.bytes_on(0);
 }
 
-TEST(Network, EnginesCountNoBytesModulo2To64) {
+TEST(Network, EngineCountsNoBytesModulo2To64) {
   const std::string refusal =
       "network: a link would carry more than 18446744073709551615 bytes, which is all that can be "
       "counted";
-  EXPECT_EQ(bytes_after<FlowEngine>(2047), 2047 * kMaxMessageBytes);
-  EXPECT_EQ(bytes_after<FifoEngine>(2047), 2047 * kMaxMessageBytes);
-  EXPECT_EQ(message_of([] { bytes_after<FlowEngine>(2048); }), refusal);
-  EXPECT_EQ(message_of([] { bytes_after<FifoEngine>(2048); }), refusal);
+  EXPECT_EQ(bytes_after(2047), 2047 * kMaxMessageBytes);
+  EXPECT_EQ(message_of([] { bytes_after(2048); }), refusal);
 }
 
 TEST(Router, FewestHopsThenLatencyThenNumbers) {

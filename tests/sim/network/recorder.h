@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/network/engine.h"
+#include "sim/network/flow_engine.h"
 #include "sim/network/network.h"
 
 namespace arlab {
@@ -75,13 +75,10 @@ struct ToSend {
   Picoseconds at_ns = 0;
 };
 
-/// An engine with a recorder: Rig<FlowEngine> rig(one_link(50)).
-template <class Engine>
+/// An engine with a recorder.
 struct Rig : Recorder {
-  /// `more`: for the engine.
-  template <class... More>
-  explicit Rig(Network of, More... more)
-      : network(std::move(of)), engine(network, *this, more...) {}
+  explicit Rig(Network of, std::uint32_t streams = 1)
+      : network(std::move(of)), engine(network, *this, streams) {}
 
   void send(std::uint64_t tag, std::vector<LinkId> route, std::uint64_t bytes,
             double cap = kNoRateCap) {
@@ -108,7 +105,7 @@ struct Rig : Recorder {
   }
 
   const Network network;
-  Engine engine;
+  FlowEngine engine;
 
  private:
   std::vector<std::function<void()>> actions_;

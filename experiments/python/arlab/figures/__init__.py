@@ -15,18 +15,16 @@ _PLACES = {
     "tables": ("InputError", "read_results", "read_sweep"),
     "style": ("save",),
     "pages": ("report",),
-    "error_bars": ("error_bars",),
+    "spreads": ("error_bars",),
     "model_quality": ("divergence_over_sqnr",),
     "model_times": ("divergence_over_speedup", "pays_below", "read_model_times", "speedup_over_link"),
     "study": ("error_by_codec", "error_by_ranks", "error_by_tensor", "pareto"),
-    "sweep": (
-        "bandwidth_over_size", "best_method_by_size", "latency_over_size", "machines_heat_map", "speedup_over_library",
-    ),
+    "sweep": ("bandwidth_over_size", "best_method_by_size", "latency_over_size", "machines_heat_map", "speedup_over_library"),
     "selections": ("read_selection", "selection"),
     "timelines": ("read_trace", "timeline"),
     "topologies": ("read_topology", "topology"),
     "validations": ("read_validation", "validation"),
-}  # fmt: skip
+}
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 __all__ = sorted(_MODULES)
 

@@ -35,13 +35,9 @@ def names_in(frame: Any, names: Sequence[str], option: str, columns: Sequence[st
 def write_all(figures: dict[str, Callable[..., Any]], frame: Any, options: argparse.Namespace, folder: Path) -> None:
     """Draws all figures, then writes them, so that a figure that fails leaves no others behind."""
     names_in(frame, options.highlight, "--highlight", ("codec", "algorithm"))
-    drawn = {
-        folder / f"{name}.{options.format}": style.encoded(
-            draw(frame, highlight=options.highlight, width=options.width), options.format
-        )
-        for name, draw in figures.items()
-    }
-    for path, data in drawn.items():
+    drawn = {name: draw(frame, highlight=options.highlight, width=options.width) for name, draw in figures.items()}
+    encoded = {folder / f"{name}.{options.format}": style.encoded(each, options.format) for name, each in drawn.items()}
+    for path, data in encoded.items():
         style.write_whole(path, data)
         print(path)
 
@@ -81,7 +77,7 @@ def draw_json(options: argparse.Namespace) -> None:
 
 def draw_error_bars(options: argparse.Namespace) -> None:
     """The figure, and its table on standard output."""
-    from arlab.figures.error_bars import error_bars, spread_table
+    from arlab.figures.spreads import error_bars, spread_table
     from arlab.figures.tables import read_results
 
     frame = read_results(options.results)
@@ -95,8 +91,7 @@ def write_report(options: argparse.Namespace) -> None:
     from arlab.figures import pages
 
     page = pages.report(options.folders, options.out, options.title)
-    print(page)
-    print(page.with_suffix(".md"))
+    print(page, page.with_suffix(".md"), sep="\n")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -125,7 +120,6 @@ def main(words: Sequence[str] | None = None) -> int:
     for one in (study, sweep):
         one.add_argument("--highlight", metavar="NAME[,NAME]", type=listed, default=[], help="codecs or algorithms")
         one.add_argument("--out", metavar="FOLDER", type=Path, required=one is sweep)
-    for one in (study, sweep):
         one.add_argument("--format", choices=["png", "svg", "pdf"], default="png")
     for name, about, place, functions in (
         ("select", "what `arlab select` has found", "SELECTION.json", ("read_selection", "selection")),

@@ -62,8 +62,7 @@ def selection(data: dict[str, Any]) -> Figure:
     if bounded:
         legend.append(style.handle("outside of the budget", color=EXCLUDED, marker="o"))
     figure = style.new_page(
-        title(data, every, size),
-        f"Error: {data['error_measured_on']}", [], data.get("provenance", ""), [legend], 4.4,
+        title(data, every, size), f"Error: {data['error_measured_on']}", [], data.get("provenance", ""), [legend], 4.4,
     )  # fmt: skip
     axes = figure.subplots()
     axes.grid()

@@ -13,9 +13,10 @@ the rows. With many codecs, lines and dots give way to heat maps. All return a m
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,9 @@ class Study:
         bits = rows.groupby("codec", sort=False)["wire_bits_per_element"].median().sort_values(kind="stable")
         self.wire_bits: dict[str, float] = bits.to_dict()
         self.codecs = list(bits.index)
+        named = {OTHER_COLLECTIVES.get(name, "all-reduce") for name in self.algorithms}
+        self.collective = named.pop() if len(named) == 1 else "collective"
+        self.dtypes = ", ".join(name for name in rows["dtype"].unique() if name)
         # Algorithms that have the same error in every row are one series, which the first of them stands for.
         columns = ["input", "tensor", "ranks", "codec", *(name for name in ERRORS if name in rows)]
         points = pd.Series(list(zip(*(rows[name].astype(str) for name in columns))), rows.index)
@@ -82,10 +86,6 @@ class Study:
         there = list(self.at(name, ranks)["algorithm"].unique())
         return "two_shot" if "two_shot" in there else there[0]
 
-    def dtypes(self) -> str:
-        """The payload's dtypes, for captions."""
-        return ", ".join(name for name in self.rows["dtype"].unique() if name)
-
     def source(self, latency: bool = False) -> str:
         """Where the numbers of a figure come from, in the words of the file."""
         about = self.about
@@ -99,23 +99,16 @@ class Study:
         """`exact error` for `error`, where the file says that its figures are."""
         return f"exact {noun}" if "exact" in self.about.get("exact_provenance", "") else noun
 
-    def collective(self) -> str:
-        """What the algorithms do."""
-        named = {OTHER_COLLECTIVES.get(name, "all-reduce") for name in self.algorithms}
-        return named.pop() if len(named) == 1 else "collective"
-
     def subtitle(self, *parts: str) -> str:
         """What the SQNR is, and for what."""
-        target = "sum" if self.collective() in ("all-reduce", "reduce-scatter") else "result"
-        text = sentence(
-            self.exact(f"SQNR of the {'median token of the ' * self.by_token}{self.collective()} against the exact {target}"), *parts, self.dtypes()
-        )
+        target = "sum" if self.collective in ("all-reduce", "reduce-scatter") else "result"
+        of = "median token of the " * self.by_token + self.collective
+        text = sentence(self.exact(f"SQNR of the {of} against the exact {target}"), *parts, self.dtypes)
         return text[0].upper() + text[1:]
 
     def joined_note(self) -> str:
         """Explains the = in the names of algorithms."""
-        joined = len(self.series) < len(self.algorithms)
-        return "Algorithms joined by = have the same error in every row." if joined else ""
+        return "Algorithms joined by = have the same error in every row." * (len(self.series) < len(self.algorithms))
 
     def heat_rows(self, table: pd.DataFrame) -> pd.DataFrame:
         """A table by codec in the order of wire bits, with these beside the names."""
@@ -134,10 +127,9 @@ class Study:
 
 def series_label(names: Sequence[str]) -> str:
     """All names of a series where they are few: `hierarchical = …_pipelined`."""
-    first, rest = names[0], names[1:]
-    if len(rest) > 2:
-        return f"{first} = {len(rest)} others"
-    return " = ".join([first, *(f"…{n[len(first) :]}" if n.startswith(first) else n for n in rest)])
+    first, *rest = names
+    shown = [f"…{n[len(first) :]}" if n.startswith(first) else n for n in rest]
+    return " = ".join([first, *(shown if len(rest) <= 2 else [f"{len(rest)} others"])])
 
 
 def kinds_of(tensors: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -160,9 +152,8 @@ def listing(tensors: Iterable[str]) -> str:
     for kind, numbered in kinds_of(tensors).items():
         numbers = [int(n) for n in numbered if n]
         whole = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
-        shown = (
-            f"{numbers[0]} to {numbers[-1]}" if whole else ", ".join(map(str, numbers[:8])) + " …" * (len(numbers) > 8)
-        )
+        few = ", ".join(map(str, numbers[:8])) + " …" * (len(numbers) > 8)
+        shown = f"{numbers[0]} to {numbers[-1]}" if whole else few
         parts.append(f"{kind}, N = {shown}".replace(" ", NO_BREAK) if numbers else kind)
     return "; ".join(parts[:4]) + (" …" if len(parts) > 4 else "")
 
@@ -173,8 +164,7 @@ def error_by_codec(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure
     study = Study(frame)
     ranks = study.world_size
     rows = study.errors[study.errors["ranks"] == ranks]
-    groups = rows.groupby(["input", "algorithm", "codec"], sort=False)["sqnr_db"]
-    spreads = groups.agg(["median", "min", "max"])
+    spreads = rows.groupby(["input", "algorithm", "codec"], sort=False)["sqnr_db"].agg(["median", "min", "max"])
     lost = int(rows["sqnr_db"].isna().sum())
     tensors = rows.groupby("input", sort=False)["tensor"].unique()
     many = len(study.codecs) > MAX_CODECS or len(study.codecs) * len(study.series) > MAX_DOTS or style.is_column()
@@ -182,25 +172,16 @@ def error_by_codec(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure
         "Marker: median over the tensors of the input; bar: smallest to largest.")  # fmt: skip
     main = list(tensors[study.main_input])
     notes = [
-        over if tensors.map(len).max() > 1 else "",
-        f"{study.main_input}: {listing(main)}." if len(main) > 1 else "",
-        study.joined_note(),
-        f"{plural(lost, 'result')} without an SQNR left out." if lost else "",
-    ]
+        over if tensors.map(len).max() > 1 else "", f"{study.main_input}: {listing(main)}." if len(main) > 1 else "",
+        study.joined_note(), f"{plural(lost, 'result')} without an SQNR left out." if lost else "",
+    ]  # fmt: skip
     words = codec_title(study, spreads), study.subtitle(plural(ranks, "rank"))
     headings = {n: sentence(shortened(n, 60), plural(len(t), "tensor") * (list(t) != [""])) for n, t in tensors.items()}
     if many:
-        height = heat_height(study, study.series.values(), len(tensors))
-        figure = style.new_page(*words, notes, study.source(), body_in=height)
-        tables = {
-            heading: study.heat_rows(
-                spreads["median"][name].unstack(0)[list(study.series)].rename(columns=study.series)
-            )
-            for name, heading in headings.items()
-        }
+        medians = {heading: spreads["median"][name].unstack(0) for name, heading in headings.items()}
+        tables = {heading: each[list(study.series)].rename(columns=study.series) for heading, each in medians.items()}
         bound = spreads["median"][~spreads.index.get_level_values("codec").isin(style.UNCOMPRESSED)]
-        draw_heat(figure, tables, "SQNR (dB), higher is better", bound, highlight)
-        return figure
+        return heat_page(study, words, notes, tables, study.series.values(), bound, highlight)
     scale = DecibelScale.of(spreads.to_numpy().ravel())
     legend = [study.legend(highlight)]
     figure = style.new_page(*words, notes, study.source(), legend, len(tensors) * PANEL_IN)
@@ -218,20 +199,24 @@ def error_by_codec(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure
     return figure
 
 
-def heat_height(study: Study, columns: Iterable[str], count: int) -> float:
-    """Inches that a heat map needs: a row per codec, room for slanted names; below each other in a column."""
+def heat_page(
+    study: Study, words: tuple[str, str], notes: Sequence[str], tables: dict[str, pd.DataFrame], columns: Iterable[str],
+    bound: Any, highlight: Sequence[str], change: bool = False, label: str = "SQNR",
+) -> Figure:  # fmt: skip
+    """A page with heat maps of a row per codec, below each other in a column; `columns` are names that are slanted.
+
+    Colours tell compressed codecs apart (`bound`): uncompressed ones lie far above their range.
+    """
     longest = max((min(26, len(name)) for name in columns if len(name) > 3), default=0)
     size = style.matplotlib.rcParams["font.size"]
-    return (len(study.codecs) * 0.0168 * size + 0.5 + 0.0055 * size * longest) * (count if style.is_column() else 1)
-
-
-def draw_heat(
-    figure: Figure, tables: Mapping[str, Any], label: str, bound: Any, highlight: Sequence[str], change: bool = False
-) -> None:
-    """A heat map whose colours tell compressed codecs apart: uncompressed ones lie far above their range."""
+    height = len(study.codecs) * 0.0168 * size + 0.5 + 0.0055 * size * longest
+    height *= len(tables) if style.is_column() else 1
+    figure = style.new_page(*words, notes, study.source(), body_in=height)
+    shown = {heading: study.heat_rows(table) for heading, table in tables.items()}
+    text = functools.partial(style.decibel_text, change=change)
     known = bound[np.isfinite(bound)]
-    text = style.change_text if change else style.decibel_text
-    style.heat_map(figure, tables, label, text, change, known, bold=highlight)
+    style.heat_map(figure, shown, f"{label} (dB), higher is better", text, change, known, bold=highlight)
+    return figure
 
 
 def draw_dots(axes: Axes, study: Study, spreads: pd.DataFrame, scale: DecibelScale, highlight: Sequence[str]) -> None:
@@ -324,13 +309,11 @@ def error_by_ranks(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure
         for name, mine in curves.items():
             values = mine.changes() if change else mine.curves[mine.ranks[0]]
             table = values.unstack("algorithm").reindex(columns=list(study.series)).rename(columns=study.series)
-            tables[f"{name}, {mine.ranks[0]} to {mine.ranks[-1]} ranks" if change else name] = study.heat_rows(table)
-        height = heat_height(study, study.series.values(), len(tables))
-        figure = style.new_page(*words, [*notes, study.joined_note()], study.source(), body_in=height)
-        label = f"{'Change of SQNR' if change else 'SQNR'} (dB), higher is better"
-        bound = np.concatenate([np.ravel(t) for t in tables.values()])
-        draw_heat(figure, tables, label, bound, highlight, change)
-        return figure
+            tables[f"{name}, {mine.ranks[0]} to {mine.ranks[-1]} ranks" if change else name] = table
+        bound = np.concatenate([np.ravel(table) for table in tables.values()])
+        label = "Change of SQNR" if change else "SQNR"
+        notes.append(study.joined_note())
+        return heat_page(study, words, notes, tables, study.series.values(), bound, highlight, change, label)
     if len(study.codecs) * len(study.inputs) > 1:
         notes.insert(0, "All panels span the same number of dB, each from its own level, so slopes compare.")
     notes.append(study.joined_note())
@@ -391,11 +374,10 @@ def ranks_title(study: Study, mine: RankCurves) -> str:
     over = f", median over {plural(len(study.codecs), 'codec')}" if len(study.codecs) > 1 else ""
     worst, best = changes.idxmin(), changes.idxmax()
     low, high = (f"{style.signed(changes[name])}{NO_BREAK}dB" for name in (worst, best))
-    if low == high:
-        return (
-            f"{path} SQNR changes by {low} with {study.series[worst] if len(changes) == 1 else 'every algorithm'}{over}"
-        )
-    return f"{path} SQNR changes by {low} ({study.series[worst]}) to {high} ({study.series[best]}){over}"
+    said = f"{low} with {study.series[worst] if len(changes) == 1 else 'every algorithm'}"
+    if low != high:
+        said = f"{low} ({study.series[worst]}) to {high} ({study.series[best]})"
+    return f"{path} SQNR changes by {said}{over}"
 
 
 @style.drawn
@@ -426,15 +408,10 @@ def error_by_tensor(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figur
         heading: table[[(each, t) for t in numbered.values()]].set_axis(pd.Index(numbered, name="N"), axis=1)
         for each, heading, numbered in kinds if len(numbered) > 1
     }  # fmt: skip
-    alone = {
-        heading: table[each, tensor] for each, heading, numbered in kinds for n, tensor in numbered.items() if not n
-    }
+    alone = {heading: table[each, t] for each, heading, numbered in kinds for n, t in numbered.items() if not n}
     tables |= {"": pd.DataFrame(alone)} if alone else {}
-    figure = style.new_page(*words, notes, study.source(), body_in=heat_height(study, alone, len(tables)))
     bound = table[~table.index.isin(style.UNCOMPRESSED)].to_numpy().ravel()
-    tables = {heading: study.heat_rows(each) for heading, each in tables.items()}
-    draw_heat(figure, tables, "SQNR (dB), higher is better", bound, highlight)
-    return figure
+    return heat_page(study, words, notes, tables, alone, bound, highlight)
 
 
 def tensor_title(table: pd.DataFrame, name: str, algorithm: str) -> str:
@@ -444,10 +421,8 @@ def tensor_title(table: pd.DataFrame, name: str, algorithm: str) -> str:
     if ranges.empty:
         return f"SQNR of {name} by codec ({algorithm})"
     widest = finite.loc[ranges.idxmax()]
-    return (
-        f"One codec, {decibels(ranges.max())} apart: {ranges.idxmax()} has {decibels(widest.min())} on "
-        f"{shortened(widest.idxmin(), 40)}, {decibels(widest.max())} on {shortened(widest.idxmax(), 40)}"
-    )
+    worst, best = (f"{decibels(widest[at])} on {shortened(at, 40)}" for at in (widest.idxmin(), widest.idxmax()))
+    return f"One codec, {decibels(ranges.max())} apart: {ranges.idxmax()} has {worst}, {best}"
 
 
 def front(choices: pd.DataFrame) -> pd.DataFrame:
@@ -496,10 +471,11 @@ def pareto(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
     legend = [style.handle(each, **study.look(each, highlight)) for each in shown]
     figure = style.new_page(
         pareto_title(by_bits, by_latency, ranks, algorithm, highlight),
-        sentence(name, f"{study.collective()} over {plural(ranks, 'rank')}", study.dtypes()),
+        sentence(name, f"{study.collective} over {plural(ranks, 'rank')}", study.dtypes),
         notes, study.source(simulated), [legend], 5.2 if style.is_column() and simulated else 4.2,
     )  # fmt: skip
     left, *right = style.panels(figure, 2 if simulated else 1, sharey=True)
+    panels = [(left, by_bits), *((axes, by_latency) for axes in right)]
     error = study.exact("error")
     share = 0.5 if right and not style.is_column() else 1.0
     style.head(left, f"{algorithm}: {error}, {study.exact('wire bits')}", share)
@@ -513,11 +489,11 @@ def pareto(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
         axes.set_xlabel("Simulated latency (µs, log scale), lower is better")
         if style.is_column():
             axes.set_ylabel("Median SQNR (dB)")
-    for axes, choices in ((left, by_bits), *((axes, by_latency) for axes in right)):
+    for axes, choices in panels:
         frame_choices(axes, choices, scale, share)
         scale.apply(axes)
     style.settle(figure)
-    for axes, choices in ((left, by_bits), *((axes, by_latency) for axes in right)):
+    for axes, choices in panels:
         draw_choices(axes, study, choices, scale, highlight)
     return figure
 
@@ -543,9 +519,9 @@ def draw_choices(
     """The markers, which say the algorithm, with the codecs of the front and of the fastest highlighted."""
     on_front = set(front(choices).index)
     size, line = (style.matplotlib.rcParams[f"lines.{name}"] for name in ("markersize", "linewidth"))
-    mine = {name: choices[(choices["codec"] == name) | (choices["algorithm"] == name)] for name in highlight}
-    strong = {index for each in mine.values() for index in each.index}
-    named = on_front | {each["cost"].idxmin() for each in mine.values() if len(each)}
+    mine = [choices[(choices["codec"] == name) | (choices["algorithm"] == name)] for name in highlight]
+    strong = {index for each in mine for index in each.index}
+    named = on_front | {each["cost"].idxmin() for each in mine if len(each)}
     labels = []
     for index, choice in choices.iterrows():
         y = float(scale.at(choice["sqnr_db"]))
@@ -596,9 +572,8 @@ def pareto_title(
         kind = f"codecs with {choices['algorithm'].iloc[0]}"
         return f"{at}: {len(best)} of {len(choices)} {kind} are on the Pareto front, {ends}"
     counts = best["algorithm"].value_counts()
-    if len(counts) == 1:
-        return f"{at}: {counts.index[0]} makes all of the {len(best)} best trade-offs, {ends}"
-    return f"{at}: {counts.index[0]} makes {counts.iloc[0]} of the {len(best)} best trade-offs, {ends}"
+    share = "all" if len(counts) == 1 else counts.iloc[0]
+    return f"{at}: {counts.index[0]} makes {share} of the {len(best)} best trade-offs, {ends}"
 
 
 FIGURES = {draw.__name__: draw for draw in (error_by_codec, error_by_ranks, pareto, error_by_tensor)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,36 +34,26 @@ from arlab.figures.tables import InputError
 
 INK, GREY, PALE, GRID, BAND = "#222222", "#666666", "#BBBBBB", "#DDDDDD", "#F4F4F4"
 HIGHLIGHT = "#D55E00"
-BLUE, ORANGE, WINE, GREEN, INDIGO, SKY, PINK = (
-    "#0072B2", "#E69F00", "#882255", "#009E73", "#332288", "#88CCEE", "#CC79A7",
-)  # fmt: skip
+BLUE, ORANGE, WINE, GREEN = "#0072B2", "#E69F00", "#882255", "#009E73"
+INDIGO, SKY, PINK = "#332288", "#88CCEE", "#CC79A7"
 PALETTE = (BLUE, ORANGE, WINE, SKY, INDIGO, GREEN, PINK)
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "p", "h", "*", "d", "8", "H")
 LINES = ("-", (0, (5, 1)), (0, (1, 0.8)), (0, (5, 1, 1, 1)))
 # An algorithm has the same colour and marker in all figures.
 ALGORITHMS = {
-    "one_shot": (BLUE, "o"),
-    "two_shot": (ORANGE, "s"),
-    "ring": (GREEN, "D"),
-    "hierarchical": (WINE, "^"),
-    "hierarchical_pipelined": (PINK, "v"),
-    "halving_doubling": (SKY, "P"),
-    "tree": (INDIGO, "<"),
-    "all_to_all": (BLUE, "X"),
-    "reduce_scatter": (ORANGE, "p"),
-    "all_gather": (GREEN, "h"),
-    "broadcast": (WINE, "*"),
-}
+    "one_shot": (BLUE, "o"), "two_shot": (ORANGE, "s"), "ring": (GREEN, "D"), "hierarchical": (WINE, "^"),
+    "hierarchical_pipelined": (PINK, "v"), "halving_doubling": (SKY, "P"), "tree": (INDIGO, "<"),
+    "all_to_all": (BLUE, "X"), "reduce_scatter": (ORANGE, "p"), "all_gather": (GREEN, "h"), "broadcast": (WINE, "*"),
+}  # fmt: skip
 UNCOMPRESSED = ("fp16", "bf16", "fp32")
 NO_BREAK = "\u00a0"
 HALO = [withStroke(linewidth=2, foreground="white")]
 MARGIN_IN = 0.2
 # By width: inches across, least inches down, points of a label, of a title, size of markers and lines, dots per inch.
 WIDTHS = {
-    "screen": (1600 / 150, 6.0, 10.0, 14.0, 7.0, 1.6, 150),
-    "page": (7.0, 3.6, 8.0, 9.5, 4.5, 1.1, 300),
+    "screen": (1600 / 150, 6.0, 10.0, 14.0, 7.0, 1.6, 150), "page": (7.0, 3.6, 8.0, 9.5, 4.5, 1.1, 300),
     "column": (3.3, 2.4, 7.0, 8.0, 3.5, 0.9, 300),
-}
+}  # fmt: skip
 RC: dict[str, Any] = {
     "text.parse_math": False,  # names hold dollars and underscores
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
@@ -78,10 +69,7 @@ RC: dict[str, Any] = {
 
 
 def use_own_fonts() -> None:
-    """Only the fonts that come with matplotlib, so that equal data give equal files on every machine.
-
-    Of a font that the system has too, matplotlib takes either. For programs: in a notebook the user's fonts stay.
-    """
+    """For programs: only matplotlib's own fonts, so that equal data give equal files on every machine."""
     fontManager.ttflist = [font for font in fontManager.ttflist if font.fname.startswith(matplotlib.get_data_path())]
 
 
@@ -107,7 +95,7 @@ class Picture(Figure):
         return file.getvalue()
 
     def get_tightbbox(self, *arguments: Any, **keywords: Any) -> Bbox:
-        """All of it: Jupyter cuts figures to this box, and title and provenance are outside of the axes' layout."""
+        """All of it: Jupyter cuts figures to this box, and titles are outside of the axes' layout."""
         return Bbox.from_bounds(0, 0, *self.get_size_inches())
 
 
@@ -127,11 +115,10 @@ def drawn(draw: Callable[..., Figure]) -> Callable[..., Figure]:
 def shortened(text: str, limit: int) -> str:
     """A long name with its middle left out."""
     head = (limit - 1) // 2
-    return text if len(text) <= limit else f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
+    return text if len(text) <= limit else f"{text[:head]}…{text[len(text) + head + 1 - limit :]}"
 
 
 def sentence(*parts: str) -> str:
-    """The parts that are not empty, with commas."""
     return ", ".join(part for part in parts if part)
 
 
@@ -171,11 +158,11 @@ def fits(size: float, room_in: float) -> int:
 
 def wrapped(text: str, size: float, room_in: float, balanced: bool = False) -> list[str]:
     """The text in lines that fit a width, or about equally long ones; none is broken at a hyphen or a no-break space."""
+    wrap = functools.partial(textwrap.wrap, text, break_on_hyphens=False)
     width = fits(size, room_in)
-    lines = textwrap.wrap(text, width, break_on_hyphens=False)
-    while balanced and len(lines) > 1 and len(textwrap.wrap(text, width - 1, break_on_hyphens=False)) == len(lines):
+    while balanced and len(wrap(width)) > 1 and len(wrap(width - 1)) == len(wrap(width)):
         width -= 1
-    return textwrap.wrap(text, width, break_on_hyphens=False)
+    return wrap(width)
 
 
 def fitted(text: str, size: float, room_in: float) -> str:
@@ -218,17 +205,17 @@ def algorithm_look(name: str, among: Sequence[str] = ()) -> dict[str, str]:
 
 def codec_colours(codecs: Sequence[str], highlight: Sequence[str] = ()) -> dict[str, str]:
     """A colour per codec: black and grey for uncompressed ones, the palette for others while it lasts."""
-    plain = [codec for codec in codecs if codec in UNCOMPRESSED]
-    others = [codec for codec in codecs if codec not in UNCOMPRESSED and codec not in highlight]
-    colours = {codec: PALETTE[i] if i < len(PALETTE) else GREY for i, codec in enumerate(others)}
-    colours |= {codec: (INK, GREY, "#999999")[i % 3] for i, codec in enumerate(plain)}
-    return colours | dict.fromkeys(highlight, HIGHLIGHT)
+    others = (codec for codec in codecs if codec not in UNCOMPRESSED and codec not in highlight)
+    plain = (codec for codec in codecs if codec in UNCOMPRESSED)
+    colours = dict(zip(others, itertools.chain(PALETTE, itertools.repeat(GREY))))
+    return colours | dict(zip(plain, itertools.cycle((INK, GREY, "#999999")))) | dict.fromkeys(highlight, HIGHLIGHT)
 
 
 def codec_lines(codecs: Sequence[str], highlight: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """A colour and a line style per codec, since colours are not enough in grey; a highlighted line is solid."""
     colours = codec_colours(codecs, highlight)
-    return {name: {"color": colours[name], "linestyle": "-" if name in highlight else LINES[i % len(LINES)]} for i, name in enumerate(codecs)}
+    lines = ("-" if name in highlight else LINES[i % len(LINES)] for i, name in enumerate(codecs))
+    return {name: {"color": colours[name], "linestyle": line} for name, line in zip(codecs, lines)}
 
 
 def provenance(frame: Any) -> str:
@@ -242,16 +229,12 @@ def is_column() -> bool:
 
 
 def new_page(
-    title: str,
-    subtitle: str = "",
-    notes: Iterable[str] = (),
-    source: str = "",
-    legends: Sequence[Sequence[Any]] = (),
-    body_in: float = 0.0,
-) -> Figure:
-    """A figure with a title, what the marks mean, notes and provenance around the room for axes.
+    title: str, subtitle: str = "", notes: Iterable[str] = (), source: str = "",
+    legends: Sequence[Sequence[Any]] = (), body_in: float = 0.0,
+) -> Figure:  # fmt: skip
+    """A figure with a title, what the marks mean, notes and provenance around the room for axes, at least `body_in` high.
 
-    The body is at least `body_in` high; a layout engine fits axes into it, until settle().
+    A layout engine fits axes into it, until settle().
     """
     across, down = matplotlib.rcParams["figure.figsize"]
     label = matplotlib.rcParams["font.size"]
@@ -266,9 +249,14 @@ def new_page(
         (False, wrapped(source, 0.7 * label, room), 0.7 * label, {"color": GREY}),
         (False, wrapped(" ".join(filter(None, notes)), 0.8 * label, room), 0.8 * label, {}),
     ]
-    tables = [(handles, columns_for(handles, label, room)) for handles in legends if handles]
+    tables = []  # (handles, columns, height)
+    for handles in filter(None, legends):
+        lengths = [len(handle.get_label()) + 7 for handle in handles]
+        letters = fits(label, room)
+        columns = len(handles) if sum(lengths) <= letters else max(1, letters // max(lengths))
+        tables.append((handles, columns, math.ceil(len(handles) / columns) * label * 1.5 / 72 + 0.1))
     around = sum(len(lines) * size * 1.4 / 72 + 0.06 for _, lines, size, _ in texts if lines)
-    around += sum(math.ceil(len(handles) / columns) * label * 1.5 / 72 + 0.1 for handles, columns in tables)
+    around += sum(height for _, _, height in tables)
     down = max(down, 1.5 * margin + around + body_in)
     figure.set_size_inches(across, down)
     top, bottom = down - margin, margin / 2
@@ -278,27 +266,21 @@ def new_page(
         text.set_in_layout(False)
         height = len(lines) * size * 1.4 / 72 + 0.06 if lines else 0.0
         top, bottom = (top - height, bottom) if above else (top, bottom + height)
-    for handles, columns in tables:
+    for handles, columns, height in tables:
         place = {"loc": "upper left", "bbox_to_anchor": (margin / across, top / down)}
         figure.legend(handles=handles, ncols=columns, **place).set_in_layout(False)
-        top -= math.ceil(len(handles) / columns) * label * 1.5 / 72 + 0.1
+        top -= height
     rect = (margin / across, bottom / down, room / across, (top - bottom) / down)
     figure.get_layout_engine().set(rect=rect, w_pad=0.05, h_pad=0.05)
     return figure
-
-
-def columns_for(handles: Sequence[Any], size: float, room_in: float) -> int:
-    """How many columns a legend has: one row where that fits."""
-    lengths = [len(handle.get_label()) + 7 for handle in handles]
-    return len(handles) if sum(lengths) <= fits(size, room_in) else max(1, fits(size, room_in) // max(lengths))
 
 
 def panels(figure: Figure, count: int, **keywords: Any) -> list[Axes]:
     """Axes side by side, in a narrow figure below each other."""
     if is_column():
         keywords.pop("width_ratios", None)
-        return list(figure.subplots(count, 1, squeeze=False, **keywords)[:, 0])
-    return list(figure.subplots(1, count, squeeze=False, **keywords)[0])
+    shape = (count, 1) if is_column() else (1, count)
+    return list(figure.subplots(*shape, squeeze=False, **keywords).flat)
 
 
 def head(axes: Axes, text: str, share: float) -> None:
@@ -318,13 +300,12 @@ def settle(figure: Figure) -> None:
     The solver of constrained layouts adds in the order of addresses in memory: the last bits differ from run to run,
     and with them what is drawn on half a pixel. Hence whole pixels, and an offset, since half pixels are frequent.
     """
-    if not isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
-        return
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    size = np.array([figure.bbox.width, figure.bbox.height])
-    for axes in figure.axes:
-        axes.set_position(Bbox(np.floor(axes.get_position().get_points() * size + 0.27) / size))
+    if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        size = np.array([figure.bbox.width, figure.bbox.height])
+        for axes in figure.axes:
+            axes.set_position(Bbox(np.floor(axes.get_position().get_points() * size + 0.27) / size))
 
 
 @dataclass(frozen=True)
@@ -451,41 +432,30 @@ def label_ends(figure: Figure, ends: Mapping[Axes, Sequence[Text]]) -> None:
 
 
 def heat_map(
-    figure: Figure,
-    tables: Mapping[str, Any],
-    label: str,
-    text: Callable[[float], str],
-    change: bool = False,
-    colour_of: Any = None,
-    log: bool = False,
-    bold: Sequence[str] = (),
-) -> None:
-    """Tables (title: DataFrame) side by side, with the numbers where they fit.
+    figure: Figure, tables: Mapping[str, Any], label: str, text: Callable[[float], str], change: bool = False,
+    colour_of: Any = None, log: bool = False, bold: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Tables (title: DataFrame) side by side, with the numbers where they fit; rows named in `bold` stand out.
 
-    Colours span the finite values, or those of `colour_of`; with `change` they diverge from 0. Rows named in `bold`
-    stand out.
+    Colours span the finite values, or those of `colour_of`; with `change` they diverge from 0.
     """
     values = np.concatenate([np.ravel(t.to_numpy(dtype=float)) for t in tables.values()])
     values = values[np.isfinite(values)] if np.isfinite(values).any() else np.array([1.0])
     ends = values if colour_of is None or not len(colour_of) else np.asarray(colour_of)
     low, high = float(ends.min()), float(ends.max())
-    if change:
-        high = max(0.1, abs(low), abs(high))
-        low = -high
+    low, high = (-max(0.1, -low, high), max(0.1, -low, high)) if change else (low, high)
     norm = (matplotlib.colors.LogNorm if log else matplotlib.colors.Normalize)(low, high, clip=True)
     colours = matplotlib.colormaps["PuOr" if change else "viridis_r" if log else "viridis"]
     widths = [max(2, table.shape[1]) for table in tables.values()]
     axes_of = panels(figure, len(tables), sharey=not is_column(), width_ratios=widths)
-    across = sum(widths)
-    for axes, (title, table) in zip(axes_of, tables.items()):
+    for axes, table in zip(axes_of, tables.values()):
         shown = np.ma.masked_invalid(table.to_numpy(dtype=float))
         image = axes.imshow(shown, cmap=colours, norm=norm, aspect="auto", interpolation="nearest")
         names = [shortened(str(name), 26) for name in table.columns]
-        if max(map(len, names)) > 3:
-            axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
-        else:
-            step = math.ceil(across / 40)
-            axes.set_xticks(range(0, len(names), step), names[::step])
+        long = max(map(len, names)) > 3
+        step = 1 if long else math.ceil(sum(widths) / 40)
+        slant = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if long else {}
+        axes.set_xticks(range(0, len(names), step), names[::step], **slant)
         axes.set_xlabel(table.columns.name or "", size="small")
         axes.set_yticks(range(len(table)), [shortened(str(name), 40) for name in table.index])
         for tick, name in zip(axes.get_yticklabels(), table.index):
@@ -513,14 +483,11 @@ def heat_map(
             axes.text(x, y, cells.iloc[y, x], ha="center", va="center_baseline", size=points, color=colour)
 
 
-def decibel_text(value: float) -> str:
+def decibel_text(value: float, change: bool = False) -> str:
     """A cell: `exact` for no error, a dash for no value."""
-    return "–" if math.isnan(value) else "exact" if math.isinf(value) else number(value)
-
-
-def change_text(value: float) -> str:
-    """A cell that holds a change in dB."""
-    return signed(value) if math.isfinite(value) else decibel_text(value)
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "exact"
+    return number(value, "+.1f" if change else ".1f")
 
 
 def encoded(figure: Figure, kind: str) -> bytes:

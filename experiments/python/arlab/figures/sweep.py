@@ -25,6 +25,11 @@ LIBRARY = "library"
 MOST_TIMES = 2.0  # that a panel of ratios shows
 
 
+def best_of(rows: pd.DataFrame, *by: str) -> pd.DataFrame:
+    """The row with the least latency of every group."""
+    return rows.loc[rows.groupby(list(by), sort=False)["latency_us"].idxmin()]
+
+
 class Sweep:
     """The rows of a sweep, a name for each machine and series, and how they are drawn."""
 
@@ -52,31 +57,21 @@ class Sweep:
         self.looks |= {name: {"color": HIGHLIGHT, "linestyle": "-."} for name in highlight if name in self.algorithms}
         self.looks |= {LIBRARY: {"color": INK, "linestyle": (0, (2, 2))}} if library.any() else {}
 
-    def best(self, by: Sequence[str], rows: pd.DataFrame | None = None) -> pd.DataFrame:
-        """The row with the least latency of every group."""
-        rows = self.rows if rows is None else rows
-        return rows.loc[rows.groupby(list(by), sort=False)["latency_us"].idxmin()]
-
     def curves(self, machine: str) -> dict[str, pd.DataFrame]:
         """The fastest run of every series at every size: codecs, highlighted algorithms, the library."""
         rows = self.rows[self.rows["machine"] == machine]
-        picked = {
-            name: rows[(rows["series"] == name) | ((rows["algorithm"] == name) & (rows["series"] != LIBRARY))]
-            for name in self.looks
-        }
-        return {name: self.best(["bytes"], each).sort_values("bytes") for name, each in picked.items() if len(each)}
+        ours = rows["series"] != LIBRARY
+        picked = {name: rows[(rows["series"] == name) | ((rows["algorithm"] == name) & ours)] for name in self.looks}
+        return {name: best_of(each, "bytes").sort_values("bytes") for name, each in picked.items() if len(each)}
 
-    def page(
-        self, title: str, subtitle: str, notes: Sequence[str], body_in: float, legends: Sequence[Any] = ()
-    ) -> Figure:
+    def page(self, title: str, subtitle: str, notes: Sequence[str], body_in: float, legends: Sequence[Any] = ()) -> Figure:
         """A page with what all figures of a sweep say: series and algorithms (or other legends), provenance."""
         ranks = ", ".join(str(each) for each in sorted(self.rows["ranks"].astype(int).unique()))
         dtypes = ", ".join(self.rows["dtype"].astype(str).unique()) if "dtype" in self.rows else ""
         lines = [handle(name, linewidth=2, **look) for name, look in self.looks.items()]
         dots = [handle(n, **style.algorithm_look(n, self.algorithms) | {"color": GREY}) for n in self.algorithms]
-        source = " ".join(
-            f"{key.capitalize()}: {self.about[key]}." for key in ("provenance", "file") if self.about.get(key)
-        )
+        said = {key: self.about.get(key) for key in ("provenance", "file")}
+        source = " ".join(f"{key.capitalize()}: {text}." for key, text in said.items() if text)
         subtitle = style.sentence(subtitle, f"{ranks} ranks", dtypes)
         return style.new_page(title, subtitle, notes, source, legends or [lines, dots], body_in)
 
@@ -90,11 +85,11 @@ def size_axis(axes: Axes, sizes: Sequence[float]) -> None:
 
 
 def draw_sizes(
-    sweep: Sweep, title: str, what: str, notes: Sequence[str], value: Callable[..., Any], log: bool = True, missing: str = "no data",
-    interval: Callable[[pd.DataFrame], Any] | None = None,
-) -> Figure:
-    """A panel per machine; a line per series through value(machine, its fastest runs), markers say the algorithm, a band from
-    one edge of interval(its fastest runs) to the other.
+    sweep: Sweep, title: str, what: str, notes: Sequence[str], value: Callable[..., Any], log: bool = True,
+    missing: str = "no data", interval: Sequence[str] = (),
+) -> Figure:  # fmt: skip
+    """A panel per machine; a line per series through value(machine, its fastest runs), markers say the algorithm, a band
+    lies between the two columns of `interval`.
 
     On a log axis all panels have the same limits, and where lines are compared, a panel below each says how many times the
     least value each has: on an axis of decades lines that are 10 % apart are one. Else each has its own limits, from 0. A
@@ -132,16 +127,14 @@ def draw_sizes(
     return figure
 
 
-def draw_series(
-    sweep: Sweep, axes: Axes, machine: str, value: Callable[..., Any], interval: Callable[[pd.DataFrame], Any] | None
-) -> None:
+def draw_series(sweep: Sweep, axes: Axes, machine: str, value: Callable[..., Any], interval: Sequence[str]) -> None:
     """A machine's lines with their markers and bands."""
     for name, runs in sweep.curves(machine).items():
         look = sweep.looks[name]
         heights = np.asarray(value(machine, runs), dtype=float)
         strong = look["color"] == HIGHLIGHT
-        if interval is not None:
-            low, high = (pd.to_numeric(edge).astype(float) for edge in interval(runs))
+        if interval:
+            low, high = (pd.to_numeric(runs[edge]).astype(float) for edge in interval)
             axes.fill_between(runs["bytes"], low, high, color=look["color"], alpha=0.12, linewidth=0, zorder=1)
         axes.plot(runs["bytes"], heights, zorder=4 if strong else 2, **look)
         for algorithm, size, height in zip(runs["algorithm"], runs["bytes"], heights):
@@ -181,17 +174,16 @@ def latency_over_size(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Fig
     sweep = Sweep(frame, highlight)
     small = sweep.rows[sweep.rows["bytes"] == sweep.sizes[0]]
     low = small.loc[small["latency_us"].idxmin()]
-    best = sweep.best(["machine"], sweep.rows[sweep.rows["bytes"] == sweep.sizes[-1]])
+    best = best_of(sweep.rows[sweep.rows["bytes"] == sweep.sizes[-1]], "machine")
     first, last = best.loc[best["latency_us"].idxmin()], best.loc[best["latency_us"].idxmax()]
-    title = (
-        f"{size_text(low['bytes'])} takes {microseconds(low['latency_us'])} at best ({low['method']}, {low['machine']})"
-    )
+    at = f"{microseconds(low['latency_us'])} at best ({low['method']}, {low['machine']})"
+    title = f"{size_text(low['bytes'])} takes {at}"
     if len(sweep.sizes) > 1:
         title += f"; {size_text(sweep.sizes[-1])} {microseconds(first['latency_us'])} on {first['machine']}"
         title += f" to {microseconds(last['latency_us'])} on {last['machine']}" if len(best) > 1 else ""
     known = set(SWEEP_INTERVAL) <= set(sweep.rows) and sweep.rows[SWEEP_INTERVAL[0]].notna().any()
-    notes = ["In a band 90 % of measured times should lie."] if known else []
-    interval = (lambda runs: [runs[name] for name in SWEEP_INTERVAL]) if known else None
+    notes = ["In a band 90 % of measured times should lie."] * bool(known)
+    interval = SWEEP_INTERVAL if known else ()
     return draw_sizes(sweep, title, "latency (µs)", notes, lambda _, runs: runs["latency_us"], interval=interval)
 
 
@@ -200,10 +192,8 @@ def bandwidth_over_size(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> F
     """Bus bandwidth (GB/s) of the uncompressed payload against the payload per rank, a panel per topology."""
     sweep = Sweep(frame, highlight)
     top = sweep.rows.loc[sweep.rows["busbw_gb_per_s"].idxmax()]
-    title = (
-        f"Up to {top['busbw_gb_per_s']:.4g}{NO_BREAK}GB/s of bus bandwidth: {top['method']} on {top['machine']}, "
-        f"{size_text(top['bytes'])}"
-    )
+    title = f"Up to {top['busbw_gb_per_s']:.4g}{NO_BREAK}GB/s of bus bandwidth: {top['method']} on {top['machine']}"
+    title += f", {size_text(top['bytes'])}"
     notes = ["Bus bandwidth counts the payload before compression, so it can exceed that of the links."]
     return draw_sizes(sweep, title, "bus bandwidth (GB/s)", notes, lambda _, runs: runs["busbw_gb_per_s"], log=False)
 
@@ -218,7 +208,7 @@ def speedup_over_library(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> 
     if LIBRARY not in sweep.looks:
         raise InputError("no row has an implementation that begins with 'library', so there is nothing to compare with")
     library = sweep.rows[sweep.rows["series"] == LIBRARY].groupby(["machine", "bytes"])["latency_us"].min()
-    kernels = sweep.best(["machine", "bytes", "series"], sweep.rows[sweep.rows["series"] != LIBRARY])
+    kernels = best_of(sweep.rows[sweep.rows["series"] != LIBRARY], "machine", "bytes", "series")
     ratio = library.reindex(list(zip(kernels["machine"], kernels["bytes"]))).to_numpy() / kernels["latency_us"]
     if ratio.isna().all():
         raise InputError("the rows of the library have no topology and size in common with the others")
@@ -238,9 +228,7 @@ def speedup_over_library(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> 
 
 
 @style.drawn
-def best_method_by_size(
-    frame: pd.DataFrame, highlight: Sequence[str] = (), least_sqnr_db: float | None = None
-) -> Figure:
+def best_method_by_size(frame: pd.DataFrame, highlight: Sequence[str] = (), least_sqnr_db: float | None = None) -> Figure:
     """Which algorithm and codec is fastest at each size on each topology, as bands coloured by codec.
 
     With `least_sqnr_db` only rows with at least this SQNR (dB) take part; rows without an SQNR do not.
@@ -251,20 +239,16 @@ def best_method_by_size(
         allowed = allowed[allowed["sqnr_db"].astype(float) >= least_sqnr_db]
         if allowed.empty:
             raise InputError(f"no row has an SQNR of at least {least_sqnr_db:g} dB")
-    best = sweep.best(["machine", "bytes"], allowed)
+    best = best_of(allowed, "machine", "bytes")
     wins = best["method"].value_counts()
-    title = (
-        f"{plural(len(wins), 'method')} {'is' if len(wins) == 1 else 'are'} fastest somewhere; {wins.index[0]} most often, "
-        f"in {wins.iloc[0]} of {plural(len(best), 'case')}"
-    )
+    title = f"{plural(len(wins), 'method')} {'is' if len(wins) == 1 else 'are'} fastest somewhere; {wins.index[0]} most "
+    title += f"often, in {wins.iloc[0]} of {plural(len(best), 'case')}"
     notes = ["A band is a method that stays the fastest; its colour is that of the codec."]
-    limit = "No limit on the error." if least_sqnr_db is None else f"SQNR at least {least_sqnr_db:g} dB."
-    winners = [
-        handle(n, color=look["color"], marker="s") for n, look in sweep.looks.items() if n in set(best["series"])
-    ]
-    figure = sweep.page(
-        title, f"Fastest method by size of the payload. {limit[:-1]}", notes, 0.55 * len(sweep.machines) + 0.6, [winners]
-    )
+    limit = "No limit on the error" if least_sqnr_db is None else f"SQNR at least {least_sqnr_db:g} dB"
+    there = {name: look["color"] for name, look in sweep.looks.items() if name in set(best["series"])}
+    winners = [handle(name, color=colour, marker="s") for name, colour in there.items()]
+    height = 0.55 * len(sweep.machines) + 0.6
+    figure = sweep.page(title, f"Fastest method by size of the payload. {limit}", notes, height, [winners])
     axes = figure.subplots()
     axes.set(xlim=(-0.5, len(sweep.sizes) - 0.5), ylim=(len(sweep.machines) - 0.5, -0.5))
     axes.set_yticks(range(len(sweep.machines)), sweep.machines)
@@ -281,12 +265,9 @@ def best_method_by_size(
         changes = (runs["method"] != runs["method"].shift()) | (runs["place"].diff() != 1)
         for _, band in runs.groupby(changes.cumsum()):
             first = band.iloc[0]
-            colour = sweep.looks[first["series"]]["color"]
-            if first["algorithm"] in highlight:
-                colour = HIGHLIGHT
-            axes.barh(
-                y, len(band), left=first["place"] - 0.5, height=0.8, color=colour, edgecolor="white", linewidth=1.5
-            )
+            colour = HIGHLIGHT if first["algorithm"] in highlight else sweep.looks[first["series"]]["color"]
+            look = {"height": 0.8, "color": colour, "edgecolor": "white", "linewidth": 1.5}
+            axes.barh(y, len(band), left=first["place"] - 0.5, **look)
             room = len(band) * cell_in - 0.06
             words = [style.fitted(word, size, room) for word in (first["series"], first["algorithm"])]
             if min(map(len, words)) >= 3:
@@ -296,9 +277,7 @@ def best_method_by_size(
 
 
 @style.drawn
-def machines_heat_map(
-    frame: pd.DataFrame, highlight: Sequence[str] = (), method: tuple[str, str] | None = None
-) -> Figure:
+def machines_heat_map(frame: pd.DataFrame, highlight: Sequence[str] = (), method: tuple[str, str] | None = None) -> Figure:
     """Topologies by sizes, colour and number: the least latency (µs) of all rows, or of method (algorithm, codec)."""
     sweep = Sweep(frame, highlight)
     rows = sweep.rows
@@ -316,12 +295,10 @@ def machines_heat_map(
     what = "the fastest method" if method is None else f"{method[0]} with {method[1]}"
     figure = sweep.page(f"{size_text(at)}: {said}", f"Latency (µs) of {what}", [], 0.4 * len(table) + 0.8, [[]])
     table.columns = pd.Index([size_text(size) for size in table.columns], name="payload per rank")
-    style.heat_map(figure, {"": table}, "latency (µs), lower is better", lambda v: "–" if math.isnan(v) else f"{v:.3g}"
-                   if v < 1000 else f"{v:.0f}", log=True)  # fmt: skip
+    text = lambda us: "–" if math.isnan(us) else f"{us:.3g}" if us < 1000 else f"{us:.0f}"  # noqa: E731
+    style.heat_map(figure, {"": table}, "latency (µs), lower is better", text, log=True)
     return figure
 
 
-FIGURES = {
-    each.__name__: each
-    for each in (latency_over_size, bandwidth_over_size, speedup_over_library, best_method_by_size, machines_heat_map)
-}
+DRAWN = (latency_over_size, bandwidth_over_size, speedup_over_library, best_method_by_size, machines_heat_map)
+FIGURES = {each.__name__: each for each in DRAWN}

@@ -139,10 +139,9 @@ def read_results(path: Path, metric: str = "token") -> pd.DataFrame:
     frame.attrs = {
         "title": next((v for k, v in table.attrs["comments"].items() if k.startswith("arlab.study/")), ""),
         "exact_provenance": "; ".join(p for p in said if p and not p.startswith(LATENCY)),
-        "simulated_provenance": "; ".join(p for p in said if p.startswith(LATENCY)),
-        "file": table.attrs["file"],
+        "simulated_provenance": "; ".join(p for p in said if p.startswith(LATENCY)), "file": table.attrs["file"],
         "metric": "token" if by_token else "tensor",
-    }
+    }  # fmt: skip
     return frame
 
 

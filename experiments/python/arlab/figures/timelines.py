@@ -22,15 +22,10 @@ from arlab.figures.tables import read_report
 
 # What a rank does: its colour and what the legend says.
 WORK = {
-    "launch": (style.INDIGO, "launch"),
-    "flags": (style.ORANGE, "flags"),
-    "encode": (style.BLUE, "encode"),
-    "reduce": (style.GREEN, "decode, sum, encode"),
-    "decode": (style.SKY, "decode"),
-    "forward": (style.WINE, "forward"),
-    "send": ("#D5DCE6", "own messages on their way"),
-    "wait": ("#FFFFFF", "wait for others"),
-}
+    "launch": (style.INDIGO, "launch"), "flags": (style.ORANGE, "flags"), "encode": (style.BLUE, "encode"),
+    "reduce": (style.GREEN, "decode, sum, encode"), "decode": (style.SKY, "decode"), "forward": (style.WINE, "forward"),
+    "send": ("#D5DCE6", "own messages on their way"), "wait": ("#FFFFFF", "wait for others"),
+}  # fmt: skip
 LOAD, ON_THE_WAY = "#B34A00", "#F6D5BF"
 MOST_RANKS, MOST_LINKS, MOST_LANES = 16, 12, 8
 ROUNDING_US = 2e-6  # times are whole picoseconds
@@ -65,9 +60,8 @@ def spans_of(trace: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
             row = (event["pid"], *places[event["pid"], event["tid"]], event["name"], begin, begin + float(event["dur"]))
             spans.append((*row, int(arguments.get("step", -1)), arguments.get("link_class", "")))
         elif event["ph"] == "C":
-            loads.append(
-                (event["name"].removeprefix("load of "), float(event["ts"]), float(event["args"]["percent"]) / 100)
-            )
+            share = float(event["args"]["percent"]) / 100
+            loads.append((event["name"].removeprefix("load of "), float(event["ts"]), share))
     columns = ["kind", "track", "lane", "name", "begin", "end", "step", "link_class"]
     return pd.DataFrame(spans, columns=columns), pd.DataFrame(loads, columns=["track", "begin", "share"])
 
@@ -83,10 +77,8 @@ def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     return result
 
 
-def load_boxes(spans: pd.DataFrame, loads: pd.DataFrame) -> list[tuple[float, float, float]]:
-    """(begin, end, share): how much of a link is in use when; all of it where nothing is said."""
-    if loads.empty:
-        return [(begin, end, 1.0) for begin, end in merged(zip(spans["begin"], spans["end"]))]
+def load_boxes(loads: pd.DataFrame) -> list[tuple[float, float, float]]:
+    """(begin, end, share): how much of a link is in use when."""
     ends = loads["begin"].shift(-1).fillna(loads["begin"])
     return [(begin, end, share) for begin, end, share in zip(loads["begin"], ends, loads["share"]) if share > 0]
 
@@ -108,7 +100,7 @@ def timeline(trace: dict[str, Any]) -> Figure:
     by_track = dict(tuple(spans.groupby("track", sort=False)))
     all_ranks = list(spans.loc[spans["kind"] == 1, "track"].unique())
     all_links = list(spans.loc[spans["kind"] == 2, "track"].unique())
-    boxes = {track: load_boxes(by_track[track], loads[loads["track"] == track]) for track in all_links}
+    boxes = {track: load_boxes(loads[loads["track"] == track]) for track in all_links}
     used = {track: sum((end - begin) * share for begin, end, share in each) for track, each in boxes.items()}
     last = len(all_ranks) - 1
     few = len(all_ranks) <= MOST_RANKS
@@ -195,9 +187,8 @@ def draw_link(
     axes.broken_barh(there, (top + 0.08, 0.84), facecolors=ON_THE_WAY, zorder=1)
     for begin, end, share in loads:
         height = 0.84 * min(share, 1)
-        axes.broken_barh(
-            [(begin, end - begin)], (top + 0.92 - height, height), zorder=2, facecolors=LOAD, edgecolor="none"
-        )
+        where = (top + 0.92 - height, height)
+        axes.broken_barh([(begin, end - begin)], where, zorder=2, facecolors=LOAD, edgecolor="none")
     for begin, end, step, row in placed:
         axes.vlines([begin, end], top + 0.08, top + 0.92, color="white", linewidth=0.6, zorder=2.5)
         shared = beside(begin, end, [(b, e) for b, e, _, other in placed if other != row])

@@ -188,9 +188,8 @@ def draw_links(axes: Axes, data: dict[str, Any], points: Points) -> dict[str, st
     for index, ((begin, end), factor) in enumerate(faults.items()):
         axes.plot(*points[[begin, end]].T, color=FAULT, linewidth=2, linestyle=(0, (3, 2)))
         at = points[begin] + (0.5 + 0.12 * (index % 3 - 1)) * (points[end] - points[begin])
-        text = axes.text(
-            *at, "failed" if factor == 0 else f"{100 * factor:g} %", ha="center", va="center", size="small"
-        )
+        left = "failed" if factor == 0 else f"{100 * factor:g} %"
+        text = axes.text(*at, left, ha="center", va="center", size="small")
         text.set(color=style.readable(FAULT), zorder=5, bbox={"boxstyle": "square,pad=0.15", "color": "white"})
     return colours
 
@@ -233,9 +232,8 @@ def legend_of(data: dict[str, Any], colours: dict[str, str]) -> list[Any]:
         label = f"{NAMES.get(name, name)}: {each['bandwidth_gb_per_s']:g} GB/s each way, {each['latency_us']:g} µs"
         entries.append(handle(f"{label} ({each['bandwidth_source']})", color=colour, linewidth=2.5, linestyle="-"))
     if data["kind"] == "torus" and max(data["shape"]) > 2 and sum(extent > 1 for extent in data["shape"]) > 1:
-        entries.append(
-            handle("the same, goes on at the other side", color=LINK_COLOURS[0], linestyle=DASHED, linewidth=2.5)
-        )
+        look = {"color": LINK_COLOURS[0], "linestyle": DASHED, "linewidth": 2.5}
+        entries.append(handle("the same, goes on at the other side", **look))
     entries.append(handle(f"device: {data['device']}", color=DEVICE, marker="o"))
     entries += [handle(words, color="white", marker="s", markeredgecolor=INK) for words in switch_words(data)]
     entries += [handle("straggler", color=STRAGGLER, marker="o")] if data["stragglers"] else []

@@ -36,11 +36,8 @@ def spread(frame: pd.DataFrame, ranks: int | None = None, algorithm: str | None 
 
 @style.drawn
 def error_bars(
-    frame: pd.DataFrame,
-    highlight: Sequence[str] = (),
-    ranks: int | None = None,
-    algorithm: str | None = None,
-) -> Figure:
+    frame: pd.DataFrame, highlight: Sequence[str] = (), ranks: int | None = None, algorithm: str | None = None,
+) -> Figure:  # fmt: skip
     """Median SQNR of each codec, its bootstrap interval and its quartiles, a mark for each family of inputs.
 
     Args:

@@ -299,8 +299,7 @@ std::string provenance(const Study& study) {
   if (study.simulate) {
     text += fmt::format(
         "; simulated_latency_us is simulated (model {}, topology {}, {} bytes per rank{})",
-        kSimulatorModel, study.simulate->topology, parse_count(study.simulate->bytes, "bytes"),
-        said_of_wires(study));
+        kSimulatorModel, study.simulate->topology, study.simulate->bytes, said_of_wires(study));
     const std::vector<std::string> guessed = guessed_codecs(study.codecs);
     if (!guessed.empty()) text += fmt::format(", a guess with {}", fmt::join(guessed, ", "));
   }

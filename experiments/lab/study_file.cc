@@ -168,7 +168,8 @@ void read_simulation(Study& study, Section section, const std::string& origin) {
   study.simulate = read<StudySimulation>(section, fmt::format("{}: simulate", origin));
   std::string& name = study.simulate->topology;
   if (name.ends_with(".toml")) name = beside(study.path.string(), name);
-  require(section, "bytes", [&] { parse_count(study.simulate->bytes, "bytes"); });
+  std::string& bytes = study.simulate->bytes;
+  require(section, "bytes", [&] { bytes = fmt::format("{}", parse_count(bytes, "bytes")); });
   const Topology topology = find_topology(name);
   const Rank most = std::ranges::max(study.world_sizes());
   if (topology.ranks.value >= most) return;

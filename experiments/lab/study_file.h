@@ -22,7 +22,7 @@ struct StudyInput {
 
 struct StudySimulation {
   std::string topology;
-  std::string bytes;
+  std::string bytes;  // in digits
 };
 
 /// As its file has it, and checked: names are known, "all" is what it stands for, and files are found from here.

@@ -124,6 +124,11 @@ def test_held_out_cells_are_predicted(tmp_path):
     is_what_pages_quote(report, "published")
 
 
+def names_of(frozen):
+    """Of constants with reasons behind them: library.ll128.efficiency (at its bound)."""
+    return [reason.split(" ")[0] for reason in frozen]
+
+
 def is_what_pages_quote(report, against):
     """README.md and other pages quote this file (experiments/site/quoted.py --validate --write)."""
     quoted = json.loads((PUBLISHED / "errors.json").read_text())[against]
@@ -140,6 +145,9 @@ def is_what_pages_quote(report, against):
             rel, near = (0.05, 0.2) if table["held_out"] else (0.01, 0.01)
             near = 5 if name == "in_interval_percent" else near
             value = table[name]
+            if name == "frozen" and table["held_out"] and value:  # such a fit may keep the same constants for another reason
+                assert names_of(found[name]) == names_of(value), (table["name"], name)
+                continue
             assert found[name] == (pytest.approx(value, rel=rel, abs=near) if isinstance(value, float) else value), (table["name"], name)
 
 

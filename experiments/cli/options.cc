@@ -246,7 +246,7 @@ void add_question(CLI::App& app, const lab::Question& question) {
   add_fields(*sub, asked->fields);
   if (!question.more_help.empty()) sub->footer(question.more_help);
   const auto shared = std::make_shared<SharedOptions>();
-  if (asked->run) shared->add_to(*sub);
+  if (asked->grid) shared->add_to(*sub);
   if (question.has_answer) add_format(*sub, *format, question.usual, question.formats);
   sub->callback([asked, format, shared, name = question.name] {
     if (shared->asked_for()) shared->go_on(name, asked->fields, *format);

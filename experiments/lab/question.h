@@ -14,13 +14,13 @@
 
 namespace arlab::lab {
 
-class Run;  // distributed.h
+class Grid;  // grid.h
 
 /// A request that is being made. Once its fields are set, there is an answer, which throws InvalidInput for what does not fit.
 struct Asked {
   std::vector<BoundField> fields;
   std::function<Result(Format)> answer;  ///< as far as it depends on how it is printed
-  std::function<std::unique_ptr<Run>()> run =
+  std::function<std::unique_ptr<Grid>()> grid =
       {};  ///< the answer's work, which processes may share; null: nobody can
 };
 

@@ -23,6 +23,19 @@ Json canonical_json(const std::vector<BoundField>& fields,
   return sorted;
 }
 
+void set_fields(const std::vector<BoundField>& fields, const Json& values) {
+  for (const auto& [name, value] : values.items()) {
+    const BoundField* const bound = find(fields, name);
+    if (bound == nullptr) fail("there is no field {}", quote(name));
+    bound->set(value.is_boolean()           ? FieldValue(value.get<bool>())
+               : value.is_number_unsigned() ? FieldValue(value.get<std::uint64_t>())
+               : value.is_number()          ? FieldValue(value.get<double>())
+               : value.is_string()          ? FieldValue(value.get<std::string>())
+                                            : FieldValue(value.get<std::vector<std::string>>()),
+               name);
+  }
+}
+
 const std::vector<Question>& questions() {
 #define ARLAB_MAKE(name) name##_question(),
   static const std::vector<Question> all = {ARLAB_QUESTIONS(ARLAB_MAKE)};

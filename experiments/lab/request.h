@@ -14,4 +14,7 @@ namespace arlab::lab {
 Json canonical_json(const std::vector<BoundField>& fields,
                     std::initializer_list<std::string_view> without = {});
 
+/// Sets what canonical_json() has said.
+void set_fields(const std::vector<BoundField>& fields, const Json& values);
+
 }  // namespace arlab::lab

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -42,46 +41,33 @@ std::string check_of(std::string_view text) {
   return fmt::format("x{:08x}", static_cast<std::uint32_t>(hash ^ (hash >> 32)));
 }
 
-/// The lines that end with a line feed, one by one.
-class Lines {
- public:
-  explicit Lines(std::string_view text) : text_(text) {}
-
-  std::optional<std::string_view> next() {
-    const std::size_t end = text_.find('\n', at_);
-    if (end == std::string_view::npos) return std::nullopt;
-    const std::string_view line = text_.substr(at_, end - at_);
-    at_ = end + 1;
-    ++number_;
-    return line;
-  }
-
-  std::size_t number() const { return number_; }  ///< of the last line, counted from 1
-  std::size_t bytes() const { return at_; }       ///< up to its end
-  std::string_view rest() const { return text_.substr(at_); }
-
- private:
-  std::string_view text_;
-  std::size_t at_ = 0;
-  std::size_t number_ = 0;
-};
-
 /// What follows the mark in the line that begins with it.
 std::string marked(const std::string& comments, std::string_view mark) {
-  Lines lines(comments);
-  while (const auto line = lines.next()) {
-    if (line->starts_with(mark)) return std::string(line->substr(mark.size()));
-  }
-  return {};
+  const std::size_t at = ("\n" + comments).find(fmt::format("\n{}", mark));
+  if (at == std::string::npos) return {};
+  const std::size_t begin = at + mark.size();
+  return comments.substr(begin, comments.find('\n', begin) - begin);
 }
 
-/// Whether this is what the file holds.
-bool holds(const fs::path& path, const std::string& text) {
-  try {
-    return InputFile(path).read_rest() == text;
-  } catch (const InvalidInput&) {
-    return false;  // it was moved, or made unreadable
+kernels::FileDescriptor locked(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  kernels::FileDescriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock.is_open()) {
+    fail("cannot make the folder {}: {}", folder.string(),
+         error ? error.message() : system_text(errno));
   }
+  if (::flock(lock.number(), LOCK_EX | LOCK_NB) == 0) return lock;
+  const int why = errno;
+  if (why == EWOULDBLOCK) {
+    fail("another study is writing to the folder {}: wait for its end, or name another --out",
+         folder.string());
+  }
+  // Not every network file system has locks; then the user has to see to it.
+  write_progress(
+      fmt::format("the folder {} cannot be locked ({}): let no other study write to it\n",
+                  one_line(folder.string()), system_text(why)));
+  return lock;
 }
 
 }  // namespace
@@ -101,42 +87,15 @@ std::string differences(const std::string& a, const std::string& b) {
   return names;
 }
 
-// ---------------------------------------------------------------- the folder
-
-FolderLock::FolderLock(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  descriptor_ = kernels::FileDescriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!descriptor_.is_open()) {
-    fail("cannot make the folder {}: {}", folder.string(),
-         error ? error.message() : system_text(errno));
-  }
-  if (::flock(descriptor_.number(), LOCK_EX | LOCK_NB) == 0) return;
-  const int why = errno;
-  if (why == EWOULDBLOCK) {
-    fail("another study is writing to the folder {}: wait for its end, or name another --out",
-         folder.string());
-  }
-  // Not every network file system has locks; then the user has to see to it.
-  write_progress(
-      fmt::format("the folder {} cannot be locked ({}): let no other study write to it\n",
-                  one_line(folder.string()), system_text(why)));
-}
-
-// ---------------------------------------------------------------- the file
-
-ResultsFile::ResultsFile(fs::path path, ResultsHeader header, Cells columns,
+ResultsFile::ResultsFile(const fs::path& folder, ResultsHeader header, Cells columns,
                          std::vector<Cells> points)
-    : path_(std::move(path)),
+    : path_(folder / "results.csv"),
       header_(std::move(header)),
       columns_(std::move(columns)),
       points_(std::move(points)),
-      rows_(points_.size()) {
+      rows_(points_.size()),
+      lock_(locked(folder)) {
   for (std::size_t i = 0; i < points_.size(); ++i) numbers_[points_[i]] = i;
-}
-
-void ResultsFile::refuse(std::size_t line, const std::string& what) const {
-  fail("{} line {}: {}", path_.string(), line, what);
 }
 
 std::string ResultsFile::header_text() const {
@@ -158,58 +117,58 @@ std::string ResultsFile::text_of_row(std::size_t point) const {
   return fmt::format("{},{}\n", rows_[point], check_of_row(rows_[point]));
 }
 
-void ResultsFile::open_at(std::size_t bytes) {
+void ResultsFile::open(bool resume) {
+  std::error_code error;
+  const bool is_there = fs::status(path_, error).type() != fs::file_type::not_found;
+  bytes_ = resume && is_there ? read() : 0;
+  if (bytes_ == 0) {
+    const std::string text = header_text();
+    write_file(path_, text, Durable::yes);
+    bytes_ = text.size();
+  }
   // Not to wait for the other end of a pipe that has taken the name.
-  descriptor_ =
+  file_ =
       kernels::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC));
   struct ::stat status = {};
-  if (!descriptor_.is_open() || ::fstat(descriptor_.number(), &status) != 0) {
+  if (!file_.is_open() || ::fstat(file_.number(), &status) != 0) {
     fail("cannot write {}: {}", path_.string(), system_text(errno));
   }
   if (!S_ISREG(status.st_mode)) fail("cannot write {}: not a regular file", path_.string());
-  if (static_cast<std::size_t>(status.st_size) != bytes &&
-      ::ftruncate(descriptor_.number(), static_cast<off_t>(bytes)) != 0) {
+  if (static_cast<std::size_t>(status.st_size) != bytes_ &&
+      ::ftruncate(file_.number(), static_cast<off_t>(bytes_)) != 0) {
     fail("cannot write {}: {}", path_.string(), system_text(errno));
   }
-  bytes_ = bytes;
 }
 
-void ResultsFile::start_anew() {
-  const std::string text = header_text();
-  write_file(path_, text, Durable::yes);
-  open_at(text.size());
-}
-
-void ResultsFile::resume() {
-  std::error_code error;
-  if (fs::status(path_, error).type() == fs::file_type::not_found) return start_anew();
+/// Bytes of the lines that are kept: none where a study was ended right at its start, and has left no rows.
+std::size_t ResultsFile::read() {
   InputFile file(path_);
   require_memory(file.remaining(), path_.string());
   const std::string text = file.read_rest();
   const std::string header = header_text();
   const std::string columns = header.substr(header.rfind('\n', header.size() - 2) + 1);
-  Lines lines(text);
-  std::string comments;
-  while (const auto line = lines.next()) {
-    if (fmt::format("{}\n", *line) == columns) {
-      read_header(comments, lines.number() - 1);
-      while (const auto row = lines.next()) read_row(*row, lines.number());
-      return open_at(lines.bytes());
+  bool in_rows = false;
+  std::size_t number = 0;
+  std::size_t at = 0;
+  for (std::size_t end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    const std::string_view line = std::string_view(text).substr(at, end + 1 - at);
+    ++number;
+    if (in_rows) {
+      read_row(line.substr(0, line.size() - 1), number);
+    } else if (line == columns) {
+      read_header(text.substr(0, at), number - 1);
+      in_rows = true;
+    } else if (!line.starts_with("# ")) {
+      fail("{} line {}: neither a comment nor the columns of arlab study; {}", path_.string(),
+           number, kHowToStartAnew);
     }
-    if (!line->starts_with("# ")) {
-      refuse(lines.number(),
-             fmt::format("neither a comment nor the columns of arlab study; {}", kHowToStartAnew));
-    }
-    comments += fmt::format("{}\n", *line);
   }
-  // A study that was ended right at its start has left no rows: then nothing is lost.
+  if (in_rows) return at;
+  const std::string_view rest = std::string_view(text).substr(at);
   const bool is_ours = text.starts_with(kTitleMark) || kTitleMark.starts_with(text);
-  const bool is_cut = lines.rest().starts_with('#') || columns.starts_with(lines.rest());
-  if (!is_ours || !is_cut) {
-    fail("{}: there is no line with the columns of arlab study; {}", path_.string(),
-         kHowToStartAnew);
-  }
-  start_anew();
+  const bool is_cut = rest.starts_with('#') || columns.starts_with(rest);
+  if (is_ours && is_cut) return 0;
+  fail("{}: there is no line with the columns of arlab study; {}", path_.string(), kHowToStartAnew);
 }
 
 void ResultsFile::read_header(const std::string& comments, std::size_t lines) {
@@ -227,24 +186,27 @@ void ResultsFile::read_header(const std::string& comments, std::size_t lines) {
 }
 
 void ResultsFile::read_row(std::string_view line, std::size_t number) {
+  const auto refuse = [&](const std::string& what) {
+    fail("{} line {}: {}", path_.string(), number, what);
+  };
   const std::size_t comma = line.rfind(',');
   const std::string_view row = line.substr(0, std::min(comma, line.size()));
   if (comma == std::string_view::npos || line.substr(comma + 1) != check_of_row(row)) {
-    refuse(number,
-           fmt::format("not as this study has written it; delete the line to have the point "
-                       "computed again, or {}",
-                       kHowToStartAnew));
+    refuse(
+        fmt::format("not as this study has written it; delete the line to have the point "
+                    "computed again, or {}",
+                    kHowToStartAnew));
   }
   Cells key = cut_csv_line(row);
   key.resize(std::min(key.size(), points_.empty() ? 0 : points_[0].size()));
   const auto point = numbers_.find(key);
   if (point == numbers_.end()) {
-    refuse(number, fmt::format("no point of this study; {}", kHowToStartAnew));
+    refuse(fmt::format("no point of this study; {}", kHowToStartAnew));
   }
   const auto [first, is_new] = lines_.emplace(point->second, number);
   if (!is_new) {
-    refuse(number, fmt::format("the point of line {} once more; delete one of them, or {}",
-                               first->second, kHowToStartAnew));
+    refuse(fmt::format("the point of line {} once more; delete one of them, or {}", first->second,
+                       kHowToStartAnew));
   }
   rows_[point->second] = row;
   ++count_;
@@ -256,22 +218,23 @@ void ResultsFile::append(std::span<const std::size_t> points, std::span<const st
     rows_[points[i]] = rows[i];
     text += text_of_row(points[i]);
   }
-  std::string_view rest = text;
+  std::size_t written = 0;
   int why = 0;
-  while (!rest.empty() && why == 0) {
-    const ssize_t written = ::write(descriptor_.number(), rest.data(), rest.size());
-    if (written < 0 && errno != EINTR) why = errno;
-    if (written > 0) rest.remove_prefix(static_cast<std::size_t>(written));
+  while (written < text.size() && why == 0) {
+    const ssize_t more = ::write(file_.number(), text.data() + written, text.size() - written);
+    if (more < 0 && errno != EINTR) why = errno;
+    if (more > 0) written += static_cast<std::size_t>(more);
   }
-  if (why == 0 && ::fdatasync(descriptor_.number()) != 0) why = errno;
-  if (why != 0) {
-    // Half a row is not left behind; if it is, resume() leaves it out.
-    const bool cut = ::ftruncate(descriptor_.number(), static_cast<off_t>(bytes_)) == 0;
-    fail("cannot write {}: {}; {} of {} points are {}: --resume goes on from there", path_.string(),
-         system_text(why), count_, points_.size(), cut ? "there" : "there, and a part");
-  }
+  if (why == 0 && ::fdatasync(file_.number()) != 0) why = errno;
+  // Half a row is not left behind; if it is, read() leaves it out.
+  text.resize(written);
+  text.resize(text.rfind('\n') + 1);
   bytes_ += text.size();
-  count_ += points.size();
+  count_ += static_cast<std::size_t>(std::ranges::count(text, '\n'));
+  if (why == 0) return;
+  const bool cut = ::ftruncate(file_.number(), static_cast<off_t>(bytes_)) == 0;
+  fail("cannot write {}: {}; {} of {} points are {}: --resume goes on from there", path_.string(),
+       system_text(why), count_, points_.size(), cut ? "there" : "there, and a part");
 }
 
 std::vector<ResultsFile::Cells> ResultsFile::finish() {
@@ -282,7 +245,7 @@ std::vector<ResultsFile::Cells> ResultsFile::finish() {
     text += text_of_row(i);
     rows.push_back(cut_csv_line(rows_[i]));
   }
-  if (!holds(path_, text)) write_file(path_, text, Durable::yes);
+  write_file(path_, text, Durable::yes);
   return rows;
 }
 

@@ -21,17 +21,6 @@
 
 namespace arlab::lab {
 
-/// A folder that no other study writes to while this object exists; the system frees it when the
-/// process ends, however it ends.
-class FolderLock {
- public:
-  /// Makes the folder if need be. Throws InvalidInput, with its name, when it is taken.
-  explicit FolderLock(const std::filesystem::path& folder);
-
- private:
-  kernels::FileDescriptor descriptor_;
-};
-
 /// What stands above the rows.
 struct ResultsHeader {
   std::string title;
@@ -43,22 +32,20 @@ struct ResultsHeader {
 /// The names of what two definitions say differently.
 std::string differences(const std::string& a, const std::string& b);
 
+/// No other study writes to its folder while it exists; the system frees the folder when the process ends, however it ends.
 class ResultsFile {
  public:
   using Cells = std::vector<std::string>;
 
-  /// `points` are the keys of all rows, the first cells of each, in the order of the finished file.
-  ResultsFile(std::filesystem::path path, ResultsHeader header, Cells columns,
+  /// `points` are the keys of all rows, the first cells of each, in the order of the finished file. Makes the folder if need be.
+  /// Throws InvalidInput, with its name, when it is taken.
+  ResultsFile(const std::filesystem::path& folder, ResultsHeader header, Cells columns,
               std::vector<Cells> points);
 
-  /// A file without rows, in the place of what is there.
-  void start_anew();
+  /// Begins without rows, in the place of what is there; or (`resume`) takes over the rows that are there, in whatever order
+  /// they are, but for a last line without an end. Throws InvalidInput with the line for all that this study has not written so.
+  void open(bool resume);
 
-  /// Takes over the rows that are there, in whatever order they are; a last line without an end is
-  /// left out. Throws InvalidInput with the line for all that this study has not written so.
-  void resume();
-
-  std::size_t points() const { return points_.size(); }
   std::size_t rows() const { return count_; }
   bool has(std::size_t point) const { return !rows_[point].empty(); }
 
@@ -70,13 +57,12 @@ class ResultsFile {
   std::vector<Cells> finish();
 
  private:
-  [[noreturn]] void refuse(std::size_t line, const std::string& what) const;
   std::string header_text() const;
   std::string check_of_row(std::string_view row) const;
   std::string text_of_row(std::size_t point) const;
+  std::size_t read();
   void read_header(const std::string& comments, std::size_t lines);
   void read_row(std::string_view line, std::size_t number);
-  void open_at(std::size_t bytes);
 
   std::filesystem::path path_;
   ResultsHeader header_;
@@ -86,7 +72,8 @@ class ResultsFile {
   std::vector<std::string> rows_;             // by point; as in the file, without the check
   std::map<std::size_t, std::size_t> lines_;  // of rows that were there, by point
   std::size_t count_ = 0;
-  kernels::FileDescriptor descriptor_;
+  kernels::FileDescriptor lock_;  // of the folder
+  kernels::FileDescriptor file_;
   std::size_t bytes_ = 0;  // of whole rows, and what is above them
 };
 

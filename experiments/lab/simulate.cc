@@ -678,6 +678,27 @@ std::string joined(const std::vector<std::string>& reasons) {
   return fmt::format("{}", fmt::join(reasons, "; "));
 }
 
+}  // namespace
+
+std::vector<Cell> cells_of(const Simulation& simulation, const std::vector<std::string>& columns) {
+  const Result whole = simulation.result();
+  std::vector<Cell> row;
+  for (const std::string& column : columns) {
+    const auto figure = std::ranges::find(whole.figures, column, &Figure::name);
+    row.push_back(column == "extrapolated"        ? Cell(joined(simulation.extrapolated()))
+                  : figure != whole.figures.end() ? figure->value
+                                                  : Cell());
+  }
+  return row;
+}
+
+Figure interval_figure() {
+  return {"interval_percent", kIntervalPercent,
+          "of 100 measured times, so many should lie between latency_us_low and latency_us_high"};
+}
+
+namespace {
+
 /// A row for each size of each topology, algorithm and codec.
 Result result_of_list(const SimulateRequest& request) {
   if (!request.trace.empty() || request.runs || request.sensitivity) {
@@ -705,15 +726,7 @@ Result result_of_list(const SimulateRequest& request) {
         one.collective.algorithm = algorithm;
         one.codec = codec;
         for (const Simulation& each : simulate_sizes(one)) {
-          const Result whole = each.result();
-          std::vector<Cell>& row = result.rows.rows.emplace_back();
-          for (const std::string& column : result.rows.columns) {
-            const auto figure = std::ranges::find(whole.figures, column, &Figure::name);
-            const bool is_there = figure != whole.figures.end();
-            row.push_back(column == "extrapolated" ? Cell(joined(each.extrapolated()))
-                          : is_there               ? figure->value
-                                                   : Cell());
-          }
+          result.rows.rows.push_back(cells_of(each, result.rows.columns));
           results.push_back(each.times());
           has_interval = has_interval || each.interval().has_value();
           at_most = at_most || each.is_at_most();
@@ -729,9 +742,7 @@ Result result_of_list(const SimulateRequest& request) {
   if (at_most) result.figures.push_back({"latencies", "at most", kAtMost});
   std::ranges::move(approximations_of(results), std::back_inserter(result.figures));
   if (has_interval) {
-    result.figures.push_back({"interval_percent", kIntervalPercent,
-                              "of 100 measured times, so many should lie between latency_us_low "
-                              "and latency_us_high"});
+    result.figures.push_back(interval_figure());
   }
   return result;
 }
@@ -748,16 +759,7 @@ Result result_of_sizes(const SimulateRequest& request) {
   result.shown = {"bytes",          "latency_us",     "latency_us_low", "latency_us_high",
                   "algbw_gb_per_s", "busbw_gb_per_s", "algorithm",      "wire_bits_per_element"};
   for (const Simulation& each : all) {
-    const SimulationResult& r = each.times();
-    const std::optional<LatencyInterval> interval = each.interval();
-    result.rows.rows.push_back({r.payload_bytes, r.latency_us,
-                                interval ? Cell(interval->low_us) : Cell(),
-                                interval ? Cell(interval->high_us) : Cell(), r.algbw_gb_per_s,
-                                r.busbw_gb_per_s, r.wire_bytes, r.bottleneck});
-    std::vector<Cell>& row = result.rows.rows.back();
-    if (chooses) row.emplace_back(r.algorithm);
-    row.emplace_back(each.wire_bits_per_element());
-    row.emplace_back(joined(each.extrapolated()));
+    result.rows.rows.push_back(cells_of(each, result.rows.columns));
   }
   if (all.back().is_at_most()) result.figures.push_back({"latencies", "at most", kAtMost});
   Result last = all.back().result(false);
@@ -779,9 +781,7 @@ Result result_of_sizes(const SimulateRequest& request) {
   for (const Simulation& each : all) add_new(extrapolated, each.extrapolated());
   result.figures.push_back(extrapolated_figure(extrapolated));
   if (all.back().interval()) {
-    result.figures.push_back({"interval_percent", kIntervalPercent,
-                              "of 100 measured times, so many should lie between latency_us_low "
-                              "and latency_us_high"});
+    result.figures.push_back(interval_figure());
   }
   mark_guesses(result);
   return result;

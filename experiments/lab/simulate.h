@@ -89,6 +89,12 @@ bool is_single(const SimulateRequest& request);
 /// One for each size.
 std::vector<Simulation> simulate_sizes(const SimulateRequest& request);
 
+/// Figures by these names, as cells of a row; null for what a simulation does not have.
+std::vector<Cell> cells_of(const Simulation& simulation, const std::vector<std::string>& columns);
+
+/// What latency_us_low and latency_us_high are.
+Figure interval_figure();
+
 /// Adds the reasons of another size or collective, each reason once.
 void add_new(std::vector<std::string>& reasons, const std::vector<std::string>& more);
 

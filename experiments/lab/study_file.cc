@@ -16,34 +16,13 @@
 namespace arlab::lab {
 namespace {
 
-/// A study as its file has it.
-struct StudyKeys {
-  std::string title;
-  std::string dtype = "fp16";
-  std::vector<std::string> ranks;
-  std::vector<std::string> algorithms;
-  std::vector<std::string> codecs;
-  std::string inner_codec;
-};
-struct InputKeys {
-  std::string name;
-  std::string file;
-  std::vector<std::string> tensors;
-  std::string synthetic;
-  std::string elements;
-};
-struct SimulateKeys {
-  std::string topology;
-  std::string bytes;
-};
-
 /// It may be written as a number, or is a list of such.
 BoundField counted(BoundField bound, std::string unit) {
   bound.field.unit = std::move(unit);
   return bound;
 }
 
-std::vector<BoundField> fields(StudyKeys& k) {
+std::vector<BoundField> fields(Study& k) {
   return {
       field("title", &k.title, "what a reader learns from it, in one line").required(),
       field("dtype", &k.dtype, "of synthetic inputs, of .npy files and for \"all\" codecs")
@@ -60,7 +39,7 @@ std::vector<BoundField> fields(StudyKeys& k) {
           .required(),
       field("inner_codec", &k.inner_codec, "of messages inside groups")};
 }
-std::vector<BoundField> fields(InputKeys& k) {
+std::vector<BoundField> fields(StudyInput& k) {
   return {
       field("name", &k.name, "no two have the same").required(),
       field("file", &k.file,
@@ -72,7 +51,7 @@ std::vector<BoundField> fields(InputKeys& k) {
       counted(field("elements", &k.elements, "of a rank: 65536, or \"64K\""), "elements")
           .needs("synthetic")};
 }
-std::vector<BoundField> fields(SimulateKeys& k) {
+std::vector<BoundField> fields(StudySimulation& k) {
   return {field("topology", &k.topology,
                 "a name, or a .toml file relative to the study, with as many ranks as the largest "
                 "world or more")
@@ -101,9 +80,11 @@ Keys read(Section& section, const std::string& where,
   return keys;
 }
 
-std::uint64_t count_of(const Section& section, const std::string& text, const char* key) {
+/// Throws InvalidInput with the key for what `check` throws.
+template <class Check>
+void require(const Section& section, const char* key, Check check) {
   try {
-    return parse_count(text, key);
+    check();
   } catch (const InvalidInput& error) {
     section.refuse(key, error.what());
   }
@@ -113,33 +94,16 @@ bool is_all(const std::vector<std::string>& names) {
   return names == std::vector<std::string>{"all"};
 }
 
-/// `all`, or names that `check` accepts (it throws for others, and may change them).
-template <class Check>
-std::vector<std::string> names(const Section& section, const char* key,
-                               std::vector<std::string> chosen, std::vector<std::string> all,
-                               Check check) {
-  if (is_all(chosen)) return all;
-  for (std::string& name : chosen) {
-    try {
-      check(name);
-    } catch (const InvalidInput& error) {
-      section.refuse(key, error.what());
-    }
-  }
-  return chosen;
-}
-
 StudyInput read_input(Section section, const toml::table& table, const std::string& where) {
   if (table.contains("file") == table.contains("synthetic")) {
     fail("{}: an input has either file or synthetic", where);
   }
-  InputKeys keys = read<InputKeys>(section, where);
-  if (is_all(keys.tensors)) keys.tensors.clear();
-  return {.name = keys.name,
-          .file = keys.file,
-          .tensors = keys.tensors,
-          .synthetic = keys.synthetic,
-          .elements = keys.elements.empty() ? 0 : count_of(section, keys.elements, "elements")};
+  StudyInput input = read<StudyInput>(section, where);
+  if (is_all(input.tensors)) input.tensors.clear();
+  if (!input.elements.empty()) {
+    require(section, "elements", [&] { parse_count(input.elements, "elements"); });
+  }
+  return input;
 }
 
 /// A path in a study is relative to the study's file.
@@ -151,44 +115,43 @@ bool has_inner_codec(const Algorithm& algorithm) {
   return algorithm.option("inner_codec") != nullptr;
 }
 
-Study read_tables(const toml::table& file, const std::string& path) {
-  const std::string origin = printable(path);
-  Section root(file, origin, "");
-  StudyKeys keys = read<StudyKeys>(root, origin, {"input", "simulate"});
-  Study study;
-  study.title = keys.title;
-  study.dtype = parse_dtype(keys.dtype);
-  study.ranks =
-      integers_in(words_of(keys.ranks), fmt::format("{}: key 'ranks'", origin), 1, kMaxWorldSize);
-  if (!keys.inner_codec.empty()) {
-    try {
-      study.inner_codec = find_codec(keys.inner_codec)->name();
-    } catch (const InvalidInput& error) {
-      root.refuse("inner_codec", error.what());
+/// "all", or names that are there.
+void read_algorithms(Study& study, const Section& section) {
+  const bool has_inner = !study.inner_codec.empty();
+  if (is_all(study.algorithms)) {
+    study.algorithms.clear();
+    for (const Algorithm& algorithm : all_algorithms()) {
+      if (algorithm.collective != Collective::all_reduce) continue;
+      if (!has_inner || has_inner_codec(algorithm)) study.algorithms.push_back(algorithm.name);
     }
   }
-  std::vector<std::string> all;
-  for (const Algorithm& algorithm : all_algorithms()) {
-    if (algorithm.collective != Collective::all_reduce) continue;
-    if (!study.inner_codec || has_inner_codec(algorithm)) all.push_back(algorithm.name);
+  for (std::string& name : study.algorithms) {
+    require(section, "algorithms", [&] {
+      if (is_schedule_file(name)) name = beside(study.path.string(), name);
+      const Algorithm& algorithm = find_algorithm(name);
+      const bool fits = !has_inner || (has_inner_codec(algorithm) &&
+                                       algorithm.collective == Collective::all_reduce);
+      if (!fits) fail("{} has no groups, which inner_codec is for", name);
+    });
   }
-  study.algorithms = names(root, "algorithms", keys.algorithms, all, [&](std::string& n) {
-    if (is_schedule_file(n)) n = beside(path, n);
-    const Algorithm& algorithm = find_algorithm(n);
-    const bool fits = !study.inner_codec || (has_inner_codec(algorithm) &&
-                                             algorithm.collective == Collective::all_reduce);
-    if (!fits) fail("{} has no groups, which inner_codec is for", n);
-  });
-  all.clear();
-  for (const std::string& name : listed_codecs()) {
-    if (find_codec(name)->takes(study.dtype)) all.push_back(name);
-  }
-  study.codecs =
-      names(root, "codecs", keys.codecs, all, [](const std::string& n) { find_codec(n); });
+}
 
+void read_codecs(Study& study, const Section& section) {
+  if (is_all(study.codecs)) {
+    study.codecs.clear();
+    for (const std::string& name : listed_codecs()) {
+      if (find_codec(name)->takes(parse_dtype(study.dtype))) study.codecs.push_back(name);
+    }
+  }
+  for (const std::string& name : study.codecs) {
+    require(section, "codecs", [&] { find_codec(name); });
+  }
+}
+
+void read_inputs(Study& study, const toml::table& file, const std::string& origin) {
   const toml::array* inputs = file["input"].as_array();
   if (inputs == nullptr || !inputs->is_array_of_tables())
-    fail("{}: at least one [[input]] is needed", path);
+    fail("{}: at least one [[input]] is needed", study.path.string());
   std::set<std::string> seen;
   for (std::size_t i = 0; i < inputs->size(); ++i) {
     const toml::table& input = *inputs->get(i)->as_table();
@@ -196,22 +159,22 @@ Study read_tables(const toml::table& file, const std::string& path) {
     study.inputs.push_back(
         read_input({input, origin, where}, input, fmt::format("{}: {}", origin, where)));
     if (!seen.insert(study.inputs.back().name).second) {
-      fail("{}: two inputs have the name '{}'", path, study.inputs.back().name);
+      fail("{}: two inputs have the name '{}'", study.path.string(), study.inputs.back().name);
     }
   }
-  if (file.contains("simulate")) {
-    Section section = root.section("simulate", "a table");
-    SimulateKeys given = read<SimulateKeys>(section, fmt::format("{}: simulate", origin));
-    if (given.topology.ends_with(".toml")) given.topology = beside(path, given.topology);
-    study.simulate = {given.topology, count_of(section, given.bytes, "bytes")};
-    const Topology topology = find_topology(study.simulate->topology);
-    const Rank most = *std::max_element(study.ranks.begin(), study.ranks.end());
-    if (topology.ranks.value < most) {
-      section.refuse("topology", fmt::format("topology {} has {} ranks, but the study asks for {}",
-                                             topology.name, topology.ranks.value, most));
-    }
-  }
-  return study;
+}
+
+void read_simulation(Study& study, Section section, const std::string& origin) {
+  study.simulate = read<StudySimulation>(section, fmt::format("{}: simulate", origin));
+  std::string& name = study.simulate->topology;
+  if (name.ends_with(".toml")) name = beside(study.path.string(), name);
+  std::string& bytes = study.simulate->bytes;
+  require(section, "bytes", [&] { bytes = fmt::format("{}", parse_count(bytes, "bytes")); });
+  const Topology topology = find_topology(name);
+  const Rank most = std::ranges::max(study.world_sizes());
+  if (topology.ranks.value >= most) return;
+  section.refuse("topology", fmt::format("topology {} has {} ranks, but the study asks for {}",
+                                         topology.name, topology.ranks.value, most));
 }
 
 template <class Keys>
@@ -229,15 +192,33 @@ std::string lines_of(const char* title) {
 }  // namespace
 
 std::string study_keys() {
-  return lines_of<StudyKeys>("Keys of the file:\n") +
-         lines_of<InputKeys>("[[input]], one or more:\n") +
-         lines_of<SimulateKeys>("[simulate], for latencies beside the errors:\n");
+  return lines_of<Study>("Keys of the file:\n") +
+         lines_of<StudyInput>("[[input]], one or more:\n") +
+         lines_of<StudySimulation>("[simulate], for latencies beside the errors:\n");
+}
+
+std::vector<Rank> Study::world_sizes() const {
+  return integers_in(words_of(ranks), fmt::format("{}: key 'ranks'", printable(path.string())), 1,
+                     kMaxWorldSize);
 }
 
 Study read_study(const std::filesystem::path& path) {
   const toml::table file = parse_toml(InputFile(path).read_rest(), path.string());
-  Study study = read_tables(file, path.string());
+  const std::string origin = printable(path.string());
+  Section root(file, origin, "");
+  Study study = read<Study>(root, origin, {"input", "simulate"});
   study.path = path;
+  (void)study.world_sizes();  // refuses
+  if (!study.inner_codec.empty()) {
+    require(root, "inner_codec",
+            [&] { study.inner_codec = find_codec(study.inner_codec)->name(); });
+  }
+  read_algorithms(study, root);
+  read_codecs(study, root);
+  read_inputs(study, file, origin);
+  if (file.contains("simulate")) {
+    read_simulation(study, root.section("simulate", "a table"), origin);
+  }
   return study;
 }
 

@@ -14,27 +14,30 @@ namespace arlab::lab {
 
 struct StudyInput {
   std::string name;
-  std::string file;  // with {ranks}; empty for a synthetic input
-  std::vector<std::string> tensors;
+  std::string file;                  // with {ranks}; empty for a synthetic input
+  std::vector<std::string> tensors;  // empty: all
   std::string synthetic;
-  std::uint64_t elements = 0;
+  std::string elements;
 };
 
 struct StudySimulation {
   std::string topology;
-  std::uint64_t bytes = 0;
+  std::string bytes;  // in digits
 };
 
+/// As its file has it, and checked: names are known, "all" is what it stands for, and files are found from here.
 struct Study {
   std::filesystem::path path;
   std::string title;
-  DType dtype = DType::fp16;
-  std::vector<Rank> ranks;
+  std::string dtype = "fp16";
+  std::vector<std::string> ranks;
   std::vector<std::string> algorithms;
   std::vector<std::string> codecs;
-  std::optional<std::string> inner_codec;
+  std::string inner_codec;
   std::vector<StudyInput> inputs;
   std::optional<StudySimulation> simulate;
+
+  std::vector<Rank> world_sizes() const;
 };
 
 /// Throws InvalidInput with file, key and what is allowed.

@@ -1,16 +1,14 @@
 // How long do collectives take on many machines, of many sizes, algorithms and codecs? A row each, and the figures that one
 // draws of them.
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
-#include "experiments/lab/distributed.h"
 #include "experiments/lab/files.h"
+#include "experiments/lab/grid.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/questions.h"
+#include "experiments/lab/request.h"
 #include "experiments/lab/simulate.h"
 #include "experiments/lab/sizes.h"
 #include "experiments/lab/tensor_source.h"
@@ -30,69 +28,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kSweepColumns = words_in(
-    "topology ranks group_size algorithm codec inner_codec dtype bytes implementation "
-    "latency_us algbw_gb_per_s busbw_gb_per_s wire_bits_per_element bottleneck "
-    "latency_us_low latency_us_high extrapolated");
-
-/// A point of the sweep.
-struct SweepPoint {
-  std::string machine;  ///< as it was named
-  const Topology* topology;
-  Rank ranks;
-  Rank group_size;
-  std::string algorithm;
-  CodecPtr codec;
-  CodecPtr inner;
-  std::uint64_t bytes;
-  bool library;
-};
-
-/// As simulate says it.
-std::vector<Cell> row_of(const SweepPoint& p, DType type) {
-  SimulateRequest request;
-  request.topology = p.machine;
-  request.collective.algorithm = p.algorithm;
-  if (find_simulated_algorithm(p.algorithm).option("group_size") != nullptr) {
-    request.collective.options.set("group_size", std::uint64_t{p.group_size});
-  }
-  if (p.inner) request.collective.options.set("inner_codec", p.inner->name());
-  request.codec = p.codec->name();
-  request.sizes.bytes = {fmt::format("{}", p.bytes)};
-  request.dtype = name_of(type);
-  request.ranks = p.ranks;
-  request.library = p.library;
-  const Simulation simulation(request);
-  const SimulationResult& r = simulation.times();
-  if (!r.collapses.empty()) fail("{} on {}: {}", r.algorithm, r.topology, kCollapses);
-  const std::optional<LatencyInterval> interval = simulation.interval();
-  return {r.topology,
-          r.world_size,
-          p.group_size,
-          r.algorithm,
-          r.codec,
-          p.inner ? Cell(p.inner->name()) : Cell(),
-          name_of(type),
-          p.bytes,
-          p.library ? "library" : "kernel",
-          r.latency_us,
-          r.algbw_gb_per_s,
-          r.busbw_gb_per_s,
-          simulation.wire_bits_per_element(),
-          r.bottleneck,
-          interval ? Cell(interval->low_us) : Cell(),
-          interval ? Cell(interval->high_us) : Cell(),
-          fmt::format("{}", fmt::join(simulation.extrapolated(), "; "))};
-}
-
-bool is_file_name(const std::string& name) {
-  return name.ends_with(".toml") || is_schedule_file(name);
-}
-
-/// A file's path from the root on, and other names as they are.
-std::string located_name(const std::string& name) {
-  return is_file_name(name) ? located_path(name) : name;
-}
+const std::vector<std::string> kSweepKey =
+    words_in("topology ranks group_size algorithm codec inner_codec dtype bytes implementation");
+const std::vector<std::string> kSweepFigures = words_in(
+    "latency_us algbw_gb_per_s busbw_gb_per_s wire_bits_per_element bottleneck latency_us_low "
+    "latency_us_high extrapolated");
 
 struct SweepRequest {
   std::vector<std::string> topologies;
@@ -145,116 +85,45 @@ std::vector<BoundField> fields(SweepRequest& r) {
        field("no_plots", &r.no_plots, "The table only").changes_no_result()});
 }
 
-class SweepRun final : public Run {
+class SweepGrid final : public Grid {
  public:
-  explicit SweepRun(SweepRequest options)
-      : options_(std::move(options)), type_(parse_dtype(options_.dtype)) {
-    if (!options_.highlight.empty() && (options_.out.empty() || options_.no_plots)) {
+  explicit SweepGrid(const SweepRequest& request)
+      : Grid("sweep", kSweepKey), options_(request), type_(parse_dtype(request.dtype)) {
+    if (!request.highlight.empty() && (request.out.empty() || request.no_plots)) {
       fail("--highlight is for figures: name a folder with --out, and leave out --no-plots");
     }
-    const std::vector<std::uint64_t> sizes = options_.all_sizes(size_of(type_));
-    machines_.reserve(options_.topologies.size());
-    for (const std::string& name : options_.topologies) machines_.push_back(find_topology(name));
-    points_ = points_of(sizes);
-    if (!options_.out.empty()) {
-      std::error_code error;
-      fs::create_directories(options_.out, error);
-      if (error) fail("--out {}: {}", quote(options_.out), error.message());
-      require_output_file(options_.file().string());
+    const std::vector<std::uint64_t> sizes = request.all_sizes(size_of(type_));
+    std::vector<std::string> names = {request.inner_codec};
+    for (const auto* more : {&request.topologies, &request.algorithms, &request.codecs}) {
+      names.insert(names.end(), more->begin(), more->end());
     }
-    rows_.resize(points_.size());
-    refused_.resize(points_.size());
-  }
-
-  void open() override {
-    start_progress();
-    names_ = options_.algorithms;
-    names_.insert(names_.end(), options_.codecs.begin(), options_.codecs.end());
-    names_.push_back(options_.inner_codec);
-    own_ = own_definitions(names_);
-    for (const auto* names : {&options_.topologies, &options_.algorithms}) {
-      for (const std::string& name : *names) {
-        const std::string file = located_name(name);
-        if (is_file_name(name)) files_[file] = known_hash_of_file(file);
-      }
+    for (const std::string& name : request.topologies) {
+      const Topology machine = find_topology(name);
+      if (!machine.caveat.empty()) provenance_ += ", topology " + name_with_caveat(machine);
+      add(name, machine, sizes);
     }
-  }
-
-  std::size_t points() const override { return points_.size(); }
-  std::size_t rows() const override { return done_; }
-
-  std::vector<Part> missing() const override {
-    constexpr std::size_t kMostPoints = 1000;
-    Part part{{}, kMostPoints};
-    for (std::size_t i = 0; i < points_.size(); ++i) part.points.push_back(i);
-    return {part};
-  }
-
-  std::string task(std::span<const std::size_t> points) const override {
-    Json json = {
-        {"kind", "sweep"},
-        {"names", names_},
-        {"definition", {{"program", program_definition()}, {"files", files_}, {"own", own_}}},
-        {"dtype", options_.dtype}};
-    for (const std::size_t i : points) {
-      const SweepPoint& p = points_[i];
-      const auto machine = static_cast<std::size_t>(p.topology - machines_.data());
-      json["points"].push_back({located_name(options_.topologies[machine]), p.ranks, p.group_size,
-                                located_name(p.algorithm), p.codec->name(),
-                                p.inner ? p.inner->name() : "", p.bytes, p.library});
-    }
-    return json_line(json);
-  }
-
-  void append(std::span<const std::size_t> points, std::span<const Outcome> outcomes) override {
-    for (std::size_t i = 0; i < points.size(); ++i) {
-      refused_[points[i]] = outcomes[i].error;  // what cannot be simulated is left out
-      if (outcomes[i].error.empty()) {
-        const Json values = parse_json<Json>(outcomes[i].values);
-        rows_[points[i]].assign(values.begin(), values.end());
-      }
-    }
-    done_ += points.size();
-    progress().show(done_);
-  }
-
-  std::string name(std::size_t point) const override {
-    const SweepPoint& p = points_[point];
-    return fmt::format("topology {} ranks {} algorithm {} codec {} bytes {}", p.topology->name,
-                       p.ranks, p.algorithm, p.codec->name(), p.bytes);
-  }
-
-  void compute() override {
-    parallel_for(points_.size(), 0, [&](unsigned, std::size_t i) {
-      try {
-        rows_[i] = row_of(points_[i], type_);
-      } catch (const InvalidInput& error) {
-        refused_[i] = error.what();
-      }
-    });
-  }
-
-  std::string provenance() const {
-    std::string text = fmt::format("simulated: model {}", kSimulatorModel);
-    for (const Topology& t : machines_) {
-      if (!t.caveat.empty()) text += ", topology " + name_with_caveat(t);
-    }
-    return text;
+    take(std::move(points_), std::move(names));
+    if (request.out.empty()) return;
+    std::error_code error;
+    fs::create_directories(request.out, error);
+    if (error) fail("--out {}: {}", quote(request.out), error.message());
+    require_output_file(request.file().string());
   }
 
   Result finish() override {
-    Table table{kSweepColumns, std::move(rows_)};
+    Table table{kSweepKey, kept()};
+    table.columns.insert(table.columns.end(), kSweepFigures.begin(), kSweepFigures.end());
     // A group size, say, need not divide all world sizes: the others are compared without it.
     std::erase_if(table.rows, [](const auto& row) { return row.empty(); });
-    if (table.rows.empty()) fail("no point of the sweep can be simulated: {}", refused_.front());
+    if (table.rows.empty()) fail("no point of the sweep can be simulated: {}", refused().front());
     std::string last;
-    for (const std::string& why : refused_) {
+    for (const std::string& why : refused()) {
       if (!why.empty() && why != last) write_progress(fmt::format("left out: {}\n", why));
       if (!why.empty()) last = why;
     }
 
     Result report{"arlab.sweep/1"};
-    report.figures = {{"points", table.rows.size()}, {"provenance", provenance()}};
+    report.figures = {{"points", table.rows.size()}, {"provenance", provenance_}};
     report.rows_name = "times";
     report.rows = table;
     report.shown = {"topology", "ranks",      "algorithm",      "codec",
@@ -265,11 +134,9 @@ class SweepRun final : public Run {
     });
     if (has_interval) {
       report.shown.insert(report.shown.end(), {"latency_us_low", "latency_us_high"});
-      report.figures.push_back({"interval_percent", kIntervalPercent,
-                                "of 100 measured times, so many should lie between latency_us_low "
-                                "and latency_us_high"});
+      report.figures.push_back(interval_figure());
     }
-    if (at_most()) {
+    if (at_most_) {
       report.figures.push_back(
           {"latencies", "at most", "of codecs whose wires the data make: as long as they can be"});
     }
@@ -281,7 +148,7 @@ class SweepRun final : public Run {
       // Columns, not comments: every reader of CSV takes them.
       table.columns.insert(table.columns.end(), {"provenance", "command"});
       for (std::vector<Cell>& row : table.rows) {
-        row.insert(row.end(), {Cell(provenance()), Cell(command_)});
+        row.insert(row.end(), {Cell(provenance_), Cell(command_)});
       }
       write_file(options_.file().string(), render_csv(table));
       report.figures.push_back({"out", options_.file().string()});
@@ -291,60 +158,69 @@ class SweepRun final : public Run {
   }
 
   void finish_others() override {
-    if (done_ > 0) (void)finish();
+    if (rows() > 0) (void)finish();
   }
 
  private:
-  bool at_most() const {
-    return std::ranges::any_of(points_, [](const SweepPoint& p) {
-      return p.codec->info().has_variable_wire || (p.inner && p.inner->info().has_variable_wire);
-    });
-  }
-
-  std::vector<SweepPoint> points_of(const std::vector<std::uint64_t>& sizes) const {
-    std::vector<SweepPoint> points;
-    for (std::size_t i = 0; i < machines_.size(); ++i) {
-      const Topology& machine = machines_[i];
-      for (const Rank count : counts(options_.ranks, "--ranks", machine.ranks.value)) {
-        if (count > machine.ranks.value) {
-          fail("--ranks is {}, but topology '{}' has only {}", count, machine.name,
-               machine.ranks.value);
-        }
-        for (const Rank group :
-             counts(options_.group_sizes, "--group-size", default_group_size(machine, count))) {
-          add_points(points, i, count, group, sizes);
+  void add(const std::string& named, const Topology& machine,
+           const std::vector<std::uint64_t>& sizes) {
+    std::vector<std::string> codecs = options_.codecs;
+    join_codecs(codecs);
+    for (const Rank ranks : counts(options_.ranks, "--ranks", machine.ranks.value)) {
+      if (ranks > machine.ranks.value) {
+        fail("--ranks is {}, but topology '{}' has only {}", ranks, machine.name,
+             machine.ranks.value);
+      }
+      for (const Rank group :
+           counts(options_.group_sizes, "--group-size", default_group_size(machine, ranks))) {
+        for (const std::uint64_t bytes : sizes) {
+          SimulateRequest point;
+          point.topology = located_name(named);
+          point.sizes.bytes = {fmt::format("{}", bytes)};
+          point.dtype = name_of(type_);
+          point.ranks = ranks;
+          if (options_.library && machine.device.library) add_library(machine, group, bytes, point);
+          for (const std::string& algorithm : options_.algorithms) {
+            for (const std::string& codec : codecs) {
+              add(machine, group, bytes, algorithm, *find_codec(codec), point);
+            }
+          }
         }
       }
     }
-    return points;
   }
 
-  void add_points(std::vector<SweepPoint>& points, std::size_t machine_index, Rank count,
-                  Rank group, const std::vector<std::uint64_t>& sizes) const {
-    const Topology& machine = machines_[machine_index];
-    const std::string& named = options_.topologies[machine_index];
-    const CodecPtr inner =
-        options_.inner_codec.empty() ? nullptr : find_codec(options_.inner_codec);
-    std::vector<std::string> names = options_.codecs;
-    join_codecs(names);
+  void add_library(const Topology& machine, Rank group, std::uint64_t bytes,
+                   SimulateRequest point) {
     const CodecPtr plain = find_codec(name_of(type_));
-    for (const std::uint64_t size : sizes) {
-      if (options_.library && machine.device.library) {
-        const ScheduleRequest request{.world_size = count, .elements = size / size_of(type_)};
-        const Codecs codecs{*plain, *plain};
-        const std::string chosen = library_algorithm(request, codecs, type_, machine).name;
-        points.push_back({named, &machine, count, group, chosen, plain, nullptr, size, true});
-      }
-      for (const std::string& algorithm : options_.algorithms) {
-        const bool has_inner = find_algorithm(algorithm).option("inner_codec") != nullptr;
-        for (const std::string& name : names) {
-          const CodecPtr codec = find_codec(name);
-          codec->wire_bytes(type_, 1);  // throws when it does not take the dtype
-          points.push_back({named, &machine, count, group, algorithm, codec,
-                            has_inner ? inner : nullptr, size, false});
-        }
-      }
+    const ScheduleRequest request{.world_size = *point.ranks, .elements = bytes / size_of(type_)};
+    const Codecs codecs{*plain, *plain};
+    point.library = true;
+    add(machine, group, bytes, library_algorithm(request, codecs, type_, machine).name, *plain,
+        point);
+  }
+
+  void add(const Topology& machine, Rank group, std::uint64_t bytes, const std::string& algorithm,
+           const Codec& codec, SimulateRequest point) {
+    codec.wire_bytes(type_, 1);  // throws when it does not take the dtype
+    const Algorithm& known =
+        point.library ? find_simulated_algorithm(algorithm) : find_algorithm(algorithm);
+    CodecPtr inner;
+    if (!options_.inner_codec.empty() && !point.library && known.option("inner_codec") != nullptr) {
+      inner = find_codec(options_.inner_codec);
+      point.collective.options.set("inner_codec", inner->name());
     }
+    if (known.option("group_size") != nullptr) {
+      point.collective.options.set("group_size", std::uint64_t{group});
+    }
+    point.collective.algorithm = located_name(algorithm);
+    point.codec = codec.name();
+    at_most_ =
+        at_most_ || codec.info().has_variable_wire || (inner && inner->info().has_variable_wire);
+    points_.push_back({{machine.name, *point.ranks, group, algorithm, codec.name(),
+                        inner ? Cell(inner->name()) : Cell(), name_of(type_), bytes,
+                        point.library ? "library" : "kernel"},
+                       canonical_json(fields(point))});
   }
 
   static std::vector<Rank> counts(const std::vector<std::string>& texts, const std::string& what,
@@ -372,53 +248,36 @@ class SweepRun final : public Run {
   }
 
   SweepRequest options_;
-  std::string command_ = command_line();
   DType type_;
-  std::vector<Topology> machines_;
-  std::vector<SweepPoint> points_;
-  std::vector<std::vector<Cell>> rows_;       // by point; empty where it is refused
-  std::vector<std::string> refused_;          // by point: why
-  std::map<std::string, std::string> files_;  // hashes
-  std::vector<std::string> names_;            // of codecs and algorithms
-  Json own_;                                  // what is defined at run time among them
-  std::size_t done_ = 0;
+  std::vector<Point> points_ = {};
+  bool at_most_ = false;  // the data decide how long some wires are
+  std::string command_ = command_line();
+  std::string provenance_ = fmt::format("simulated: model {}", kSimulatorModel);
 };
 
 }  // namespace
 
-std::vector<Outcome> sweep_values_of(const Json& task) {
-  Json here = {{"program", program_definition()},
-               {"files", Json::object()},
-               {"own", own_definitions(task.at("names").get<std::vector<std::string>>())}};
-  for (const auto& [file, hash] : task.at("definition").at("files").items()) {
-    here["files"][file] = known_hash_of_file(file);
-  }
-  require_same_definition(task.at("definition"), here);
-  const DType type = parse_dtype(task.at("dtype").get<std::string>());
-  std::map<std::string, Topology> machines;
-  std::vector<Outcome> outcomes;
-  for (const Json& p : task.at("points")) {
-    outcomes.push_back(outcome_of([&] {
-      const auto machine = p.at(0).get<std::string>();
-      if (!machines.contains(machine)) machines.emplace(machine, find_topology(machine));
-      const auto inner = p.at(5).get<std::string>();
-      const SweepPoint point{machine,
-                             &machines.at(machine),
-                             p.at(1).get<Rank>(),
-                             p.at(2).get<Rank>(),
-                             p.at(3).get<std::string>(),
-                             find_codec(p.at(4).get<std::string>()),
-                             inner.empty() ? nullptr : find_codec(inner),
-                             p.at(6).get<std::uint64_t>(),
-                             p.at(7).get<bool>()};
-      return json_line(row_of(point, type));
-    }));
-  }
-  return outcomes;
+Answer sweep_answer() {
+  return [](std::span<const Cell> asked, unsigned threads) {
+    std::vector<Outcome> outcomes(asked.size());
+    parallel_for(asked.size(), threads, [&](unsigned, std::size_t i) {
+      outcomes[i] = outcome_of([&] {
+        SimulateRequest request;
+        set_fields(fields(request), asked[i].json());
+        const Simulation simulation(request);
+        const SimulationResult& r = simulation.times();
+        if (!r.collapses.empty()) fail("{} on {}: {}", r.algorithm, r.topology, kCollapses);
+        Json row = Json::array();
+        for (const Cell& cell : cells_of(simulation, kSweepFigures)) row.push_back(cell.json());
+        return row;
+      });
+    });
+    return outcomes;
+  };
 }
 
 Question sweep_question() {
-  return shared_question<SweepRun, SweepRequest>(
+  return grid_question<SweepGrid, SweepRequest>(
       "sweep", "Simulate many machines, sizes, algorithms and codecs: a table, CSV and figures");
 }
 

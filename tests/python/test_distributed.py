@@ -234,21 +234,21 @@ def test_a_killed_driver_is_resumed(folder, cluster, own_codecs):
 
 def test_another_version_or_other_files_are_refused(folder, client):
     write_study("fp16", "qr-q4")
-    run = _arlab.Run("study", {"file": "tiny.toml", "out": "out"}, None)
+    run = _arlab.Grid("study", {"file": "tiny.toml", "out": "out"}, None)
     try:
         run.open()
-        task = json.loads(run.task(run.missing()[0][0]))
+        task = json.loads(run.task(run.missing()[:4]))
         task["definition"]["program"] = "arlab 0.0"
         with pytest.raises(ValueError, match=r"another version of arlab.*differ in: program"):
             _arlab.values_of(json.dumps(task))
         np.save("data4.npy", np.ones((4, 3000), np.float16))
         # Hashes are of the time when tasks are first written.
-        task = json.loads(run.task(run.missing()[0][0]))
-        assert task["definition"]["samples"][0]["name"] == "gaussian"
-        with pytest.raises(ValueError, match=r"worker tcp://.* is refused: .*differ in: samples.*; \d+ of 16 points are there"):
+        task = json.loads(run.task(run.missing()[:4]))
+        assert task["points"][0]["source"]["synthetic"].startswith("gaussian")
+        with pytest.raises(ValueError, match=r"worker tcp://.* is refused: .*differ in: files.*; \d+ of 16 points are there"):
             compute(run, client, lambda _: None)
         with pytest.raises(ValueError, match="another study is writing"):
-            _arlab.Run("study", {"file": "tiny.toml", "out": "out", "resume": True}, None)
+            _arlab.Grid("study", {"file": "tiny.toml", "out": "out", "resume": True}, None)
     finally:
         run.close()
 

@@ -1,6 +1,6 @@
-"""Points of a study or a sweep on several processes and machines, by Dask: `arlab study --dask`, and `client=` in Python.
+"""Points of a grid (a study, a sweep) on several processes and machines, by Dask: `arlab study --dask`, and `client=` in Python.
 
-This process reads and checks the study, sends tasks, and alone writes the results; a worker computes the values of a few points from
+This process reads and checks what is asked, sends tasks, and alone writes the results; a worker computes the values of a few points from
 the text of a task and the files that it names. Codecs and algorithms of one's own go along with the tasks.
 """
 
@@ -30,10 +30,13 @@ from arlab._tables import first_line
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["compute", "connected", "main"]
+__all__ = ["answer", "compute", "connected", "main"]
 
 #: Tasks per thread of the cluster, so that all threads end at about the same time.
 TASKS_PER_THREAD = 8
+
+#: Points of a task, which are lost when its worker dies.
+MOST_POINTS = 16
 
 #: Without a worker for so long, none of this machine will come by itself.
 MOST_SECONDS_ALONE = 5.0
@@ -180,18 +183,34 @@ def connected(client: Client | None, workers: int | None, address: str | None = 
                     yield there
 
 
-def compute(run: _arlab.Run, client: Client, say: Callable[[str], Any]) -> None:
-    """Has the missing points of an open run computed. Points that fail are lost, and leave the others alone."""
+def answer(
+    question: str,
+    given: dict[str, Any],
+    called: str,
+    say: Callable[[str], Any] | None,
+    cluster: tuple[Client | None, int | None, str | None],
+    shown: tuple[str, bool] = ("json", False),
+) -> tuple[str, tuple[list[str], str] | None, dict[str, Any]]:
+    """The answer as text, what draws its figures, and the figures; its points are computed by connected(*cluster)."""
+    grid = _arlab.Grid(question, given, say, called)
+    try:
+        with connected(*cluster) as client:
+            grid.open()
+            compute(grid, client, say or (lambda _: None))
+        return grid.finish(*shown)
+    finally:
+        grid.close()
+
+
+def compute(grid: _arlab.Grid, client: Client, say: Callable[[str], Any]) -> None:
+    """Has the missing points of an open grid computed. Points that fail are lost, and leave the others alone."""
     threads = sum(client.nthreads().values())
     workers = len(client.nthreads()) or 1
-    parts = run.missing()
-    share = -(-sum(len(points) for points, _ in parts) // (TASKS_PER_THREAD * max(threads, 4)))
-    pieces = []
-    for points, most in parts:
-        step = min(share, most)
-        pieces += [points[i : i + step] for i in range(0, len(points), step)]
+    missing = grid.missing()
+    share = max(1, min(-(-len(missing) // (TASKS_PER_THREAD * max(threads, 4))), MOST_POINTS))
+    pieces = [missing[i : i + share] for i in range(0, len(missing), share)]
     deaths: list[int] = []
-    _send(run, client, say, threads, pieces, deaths)
+    _send(grid, client, say, threads, pieces, deaths)
     # Which of the points that were with a worker when it died has killed it? One after the other, on a cluster that has its
     # workers again, and twice: a worker that is starting may go for other reasons.
     for point in deaths:
@@ -202,15 +221,15 @@ def compute(run: _arlab.Run, client: Client, say: Callable[[str], Any]) -> None:
                 client.wait_for_workers(workers, timeout=10)
             except TimeoutError:  # some do not come back; those that have are enough
                 workers = len(client.nthreads()) or 1
-            _send(run, client, say, threads, [[point]], tries)
+            _send(grid, client, say, threads, [[point]], tries)
             if len(tries) == before:
                 break
         else:
-            run.lose(point, "every worker that computed it died (too little memory?)")
+            grid.lose(point, "every worker that computed it died (too little memory?)")
 
 
 def _send(
-    run: _arlab.Run,
+    grid: _arlab.Grid,
     client: Client,
     say: Callable[[str], Any],
     threads: int,
@@ -226,7 +245,7 @@ def _send(
     alone_since: float | None = None
 
     def submit(points: list[int]) -> None:
-        future = client.submit(_work, run.task(points), own, pure=False)
+        future = client.submit(_work, grid.task(points), own, pure=False)
         waiting[future] = points
         future.add_done_callback(done.put)
 
@@ -238,7 +257,7 @@ def _send(
                 future = done.get(timeout=1)
             except queue.Empty:
                 if client.status not in ("running", "connecting"):
-                    raise _lost(run, client) from None
+                    raise _lost(grid, client) from None
                 alone_since = _alone(client, say, threads, alone_since)
                 continue
             alone_since = None
@@ -258,13 +277,13 @@ def _send(
                     submit([point])
                 continue
             except CancelledError:
-                raise _lost(run, client) from None
+                raise _lost(grid, client) from None
             except Exception as error:
                 what = f"a worker cannot compute points: {type(error).__name__}: {first_line(error)}"
-                raise Error(f"{what}{_kept(run)}") from error
+                raise Error(f"{what}{_kept(grid)}") from error
             if refusal:
-                raise ArgumentError(f"{refusal}{_kept(run)}")
-            run.append(points, outcomes)
+                raise ArgumentError(f"{refusal}{_kept(grid)}")
+            grid.append(points, outcomes)
     finally:
         if waiting and client.status == "running":
             client.cancel(list(waiting), force=True)
@@ -287,12 +306,12 @@ def _alone(client: Client, say: Callable[[str], Any], threads: int, since: float
     return time.monotonic()
 
 
-def _lost(run: _arlab.Run, client: Client) -> Error:
-    return Error(f"the Dask cluster at {client.scheduler.address} is gone, or has given up the points{_kept(run)}")
+def _lost(grid: _arlab.Grid, client: Client) -> Error:
+    return Error(f"the Dask cluster at {client.scheduler.address} is gone, or has given up the points{_kept(grid)}")
 
 
-def _kept(run: _arlab.Run) -> str:
-    return f"; {run.rows} of {run.points} points are there"
+def _kept(grid: _arlab.Grid) -> str:
+    return f"; {grid.rows} of {grid.points} points are there"
 
 
 # ---------------------------------------------------------------- the command line
@@ -326,16 +345,10 @@ def _answer(asked: dict[str, Any]) -> tuple[str, tuple[list[str], str] | None]:
     _arlab.set_setup(*_setup)
     for file in asked["codec_headers"]:
         _codecs.codec_from_header(file)
-    run = _arlab.Run(asked["question"], asked["fields"], _say, asked["called"])
     # What Dask has to say of a scheduler that is gone, this program says in one line.
     logging.disable(logging.CRITICAL)
-    try:
-        with connected(None, asked["workers"], asked["dask"] or None) as client:
-            run.open()
-            compute(run, client, _say)
-        return run.finish(asked["format"], asked["all"])[:2]
-    finally:
-        run.close()
+    cluster = None, asked["workers"], asked["dask"] or None
+    return answer(asked["question"], asked["fields"], asked["called"], _say, cluster, (asked["format"], asked["all"]))[:2]
 
 
 def _draw(figures: list[str], kept: str) -> int:

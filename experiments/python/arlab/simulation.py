@@ -208,14 +208,7 @@ def _answer(question: str, client: Any, workers: int | None, progress: Callable[
     from arlab import distributed
 
     called = call_of(question, {**given, "workers": workers}, *(["client=..."] if client is not None else []))
-    run = _arlab.Run(question, given, progress, called)
-    try:
-        with distributed.connected(client, workers) as there:
-            run.open()
-            distributed.compute(run, there, progress or (lambda _: None))
-        return run.finish("json")[2]
-    finally:
-        run.close()
+    return distributed.answer(question, given, called, progress, (client, workers, None))[2]
 
 
 class Selection(Result):

@@ -38,7 +38,7 @@ enum class Arithmetic {
   begins_with_zero  // or does not, where the algorithm does
 };
 /// Where the part of a rank begins.
-enum class Parts { own, even, ceiling, rest_last, eights, sixty_fours };
+enum class Division { own, even, ceiling, rest_last, eights, sixty_fours };
 
 constexpr std::size_t kOwn = SIZE_MAX;
 
@@ -54,7 +54,7 @@ struct SumMistake {
   bool raw_addends = false;
   bool raw_sums = false;
   std::size_t raw_sum_of = SIZE_MAX;
-  Parts parts = Parts::own;
+  Division parts = Division::own;
   /// Whose part of the result stands in the place of the owner's; null: its own.
   std::function<std::size_t(std::size_t owner, std::size_t ranks)> part_of = {};
   std::ptrdiff_t shift = 0;  ///< elements by which results come late
@@ -280,14 +280,14 @@ std::vector<SumMistake> results(std::size_t block, std::size_t ranks) {
          .shift = shift});
   }
   for (const auto& [parts, name] :
-       {std::pair(Parts::even, "parts begin at n r / ranks"),
-        std::pair(Parts::ceiling, "parts (stripes) have n / ranks elements, rounded up"),
-        std::pair(Parts::rest_last,
+       {std::pair(Division::even, "parts begin at n r / ranks"),
+        std::pair(Division::ceiling, "parts (stripes) have n / ranks elements, rounded up"),
+        std::pair(Division::rest_last,
                   "parts (stripes) have n / ranks elements, the last one the rest"),
-        std::pair(Parts::eights, "parts (stripes) are multiples of 8 elements"),
-        std::pair(Parts::sixty_fours, "parts (stripes) are multiples of 64 elements")}) {
+        std::pair(Division::eights, "parts (stripes) are multiples of 8 elements"),
+        std::pair(Division::sixty_fours, "parts (stripes) are multiples of 64 elements")}) {
     std::string words = name;
-    if (parts == Parts::even) words = "stripes begin at n r / ranks";
+    if (parts == Division::even) words = "stripes begin at n r / ranks";
     rows.push_back({.name = words + ", not at whole blocks", .parts = parts});
   }
   return rows;
@@ -388,25 +388,25 @@ class MistakenSum {
     std::vector<std::size_t> bounds(ranks_ + 1, n);
     bounds[0] = 0;
     std::size_t alignment = way_.codec->info().alignment;
-    if (row_.parts == Parts::eights) alignment = 8;
-    if (row_.parts == Parts::sixty_fours) alignment = 64;
+    if (row_.parts == Division::eights) alignment = 8;
+    if (row_.parts == Division::sixty_fours) alignment = 64;
     if (alignment > n) alignment = n;
     const std::size_t blocks = (n + alignment - 1) / alignment;
     for (std::size_t r = 1; r < ranks_; ++r) {
       switch (row_.parts) {
-        case Parts::own:
-        case Parts::eights:
-        case Parts::sixty_fours:
+        case Division::own:
+        case Division::eights:
+        case Division::sixty_fours:
           bounds[r] =
               bounds[r - 1] + (blocks / ranks_ + (r - 1 < blocks % ranks_ ? 1 : 0)) * alignment;
           break;
-        case Parts::even:
+        case Division::even:
           bounds[r] = n * r / ranks_;
           break;
-        case Parts::ceiling:
+        case Division::ceiling:
           bounds[r] = bounds[r - 1] + (n + ranks_ - 1) / ranks_;
           break;
-        case Parts::rest_last:
+        case Division::rest_last:
           bounds[r] = bounds[r - 1] + n / ranks_;
           break;
       }
@@ -638,7 +638,7 @@ std::vector<AllReduceModel> mistaken_sums(const AllReduceWay& way, DType dtype, 
   take(results(way.codec->info().block, ranks));
   for (const SumMistake& row : rows) {
     // What differs in last bits only would fit a part of anything.
-    const bool is_fine = row.is_weak || row.parts != Parts::own || row.loses_zero_sign;
+    const bool is_fine = row.is_weak || row.parts != Division::own || row.loses_zero_sign;
     if (!only_in_a_part || !is_fine) models.push_back(model_of(way, dtype, row, only_in_a_part));
   }
   return models;

@@ -27,6 +27,7 @@
 #include "kernels/conformance/all_reduce_check.h"
 #include "kernels/runtime/bootstrap.h"
 #include "reference/memory.h"
+#include "reference/tensors/file.h"
 
 namespace arlab::lab {
 namespace {
@@ -61,7 +62,9 @@ class Stream {
     while (!bytes.empty()) {
       ARLAB_RETURN_IF_ERROR(wait_for(POLLOUT, "read nothing from"));
       const ssize_t written = ::write(descriptor_.number(), bytes.data(), bytes.size());
-      if (written < 0 && errno != EINTR && errno != EAGAIN) return closed();
+      if (written < 0 && errno != EINTR && errno != EAGAIN) {
+        return closed(" cannot be written: " + std::generic_category().message(errno));
+      }
       if (written > 0) bytes = bytes.subspan(static_cast<std::size_t>(written));
     }
     return {};
@@ -144,9 +147,9 @@ class Stream {
     return {};
   }
 
-  Status closed() const {
-    return Status::error(is_pipe_ ? fmt::format("the other process has closed {}", quote(path_))
-                                  : fmt::format("{} ends, and calls are left", quote(path_)));
+  Status closed(const std::string& of_a_file = " ends, and calls are left") const {
+    return Status::error(is_pipe_ ? "the other process has closed " + quote(path_)
+                                  : quote(path_) + of_a_file);
   }
   Status late(const std::string& what) const {
     return Status::error(fmt::format("{} {} s (--timeout)", what, most_.count()));
@@ -160,7 +163,7 @@ class Stream {
   std::string buffer_;  // read, and not asked for yet
 };
 
-std::string line_of(const AllReduceCall& call) {
+std::string text_of(const AllReduceCall& call) {
   const Json header = {{"schema", "arlab.judge.call/1"},
                        {"dtype", name_of(call.dtype)},
                        {"ranks", call.regions.size()},
@@ -168,28 +171,19 @@ std::string line_of(const AllReduceCall& call) {
                        {"region_bytes", call.regions[0].size()},
                        {"input_at", call.input_at},
                        {"output_at", call.output_at}};
-  return json_line(header);
-}
-
-Status write_call(Stream& calls, const AllReduceCall& call) {
-  const std::string line = line_of(call) + "\n";
-  ARLAB_RETURN_IF_ERROR(calls.write(std::as_bytes(std::span(line))));
-  for (const auto region : call.regions) ARLAB_RETURN_IF_ERROR(calls.write(region));
-  return {};
+  std::string text = json_line(header) + "\n";
+  for (const auto region : call.regions) {
+    text.append(reinterpret_cast<const char*>(region.data()), region.size());
+  }
+  return text;
 }
 
 /// Answers to other calls would be judged as wrong ones.
-Status require_same_call(Stream& calls, const AllReduceCall& call) {
-  ARLAB_ASSIGN_OR_RETURN(const std::string line, calls.read_line());
-  bool same = line == line_of(call);
-  for (std::size_t rank = 0; same && rank < call.regions.size(); ++rank) {
-    std::vector<std::byte> written(call.regions[rank].size());
-    ARLAB_RETURN_IF_ERROR(calls.read(written));
-    same = std::ranges::equal(written, call.regions[rank]);
-  }
-  if (same) return {};
-  return Status::error(
-      "its calls were written with other options: allowed are those of --write-calls");
+Status require_same_call(Stream& calls, const std::string& call) {
+  std::string written(call.size(), '\0');
+  ARLAB_RETURN_IF_ERROR(calls.read(std::as_writable_bytes(std::span(written))));
+  if (written == call) return {};
+  return Status::error("calls were written with other options: allowed are those of --write-calls");
 }
 
 Status read_answer(Stream& answers, const AllReduceCall& call) {
@@ -247,11 +241,14 @@ struct JudgeRequest {
     return request;
   }
 
-  /// Of every length the inputs and outputs of three kinds, and one call's regions, with a copy.
-  static void require_memory_of(const kernels::AllReduceCheckRequest& asked) {
+  /// Of every length the inputs and outputs of three kinds, and one call's regions, with a copy; all
+  /// calls, where these are written.
+  void require_memory_of(const kernels::AllReduceCheckRequest& asked) const {
     if (asked.lengths.empty()) return;
     const std::uint64_t longest = *std::max_element(asked.lengths.begin(), asked.lengths.end());
-    const double bytes = 12.0 * asked.ranks * static_cast<double>(size_of(asked.dtype));
+    const double written =
+        write_calls.empty() ? 0 : 6 * asked.runs * static_cast<double>(asked.lengths.size());
+    const double bytes = (12 + written) * asked.ranks * static_cast<double>(size_of(asked.dtype));
     require_memory_for(
         longest, "--lengths", 0, bytes,
         fmt::format("judge of {} ranks with {} elements each", asked.ranks, longest));
@@ -262,9 +259,11 @@ struct JudgeRequest {
     kernels::list_candidates(asked);  // refuses what is wrong before pipes are opened, which waits
     require_memory_of(asked);
     std::signal(SIGPIPE, SIG_IGN);
+    require_one_way();
+    if (!write_calls.empty()) return written(asked);
     const auto report = kernels::check_all_reduce(all_reduce(), asked);
     if (!report.ok()) fail("{}", report.status().message());
-    return write_calls.empty() ? result_of(report.value(), format) : written(report.value());
+    return result_of(report.value(), format);
   }
 
  private:
@@ -275,51 +274,47 @@ struct JudgeRequest {
                                     std::chrono::seconds(timeout.value_or(kDefaultTimeout)));
   }
 
-  /// One call, by whichever way the options say.
-  kernels::AllReduce all_reduce() const {
+  void require_one_way() const {
     const int ways =
         (!calls.empty() || !answers.empty()) + !write_calls.empty() + !answers_in.empty();
-    if (ways != 1 || calls.empty() != answers.empty()) {
-      fail("one of these is required: --calls and --answers, --write-calls, or --answers-in");
-    }
-    if (!write_calls.empty()) return written_calls();
-    const std::string from = answers_in.empty() ? answers : answers_in + "/answers";
-    const char* option = answers_in.empty() ? "--answers" : "--answers-in";
-    const StreamPtr read = open(from, Stream::End::reading, option);
-    if (!answers_in.empty()) {
-      const StreamPtr known = open(answers_in + "/calls", Stream::End::reading, option);
-      return [=](const AllReduceCall& call) {
-        ARLAB_RETURN_IF_ERROR(require_same_call(*known, call));
-        return read_answer(*read, call);
-      };
-    }
-    const StreamPtr to = open(calls, Stream::End::writing, "--calls");
+    if (ways == 1 && calls.empty() == answers.empty()) return;
+    fail("one of these is required: --calls and --answers, --write-calls, or --answers-in");
+  }
+
+  /// One call, by pipes or files.
+  kernels::AllReduce all_reduce() const {
+    const bool known = !answers_in.empty();
+    const char* option = known ? "--answers-in" : "--answers";
+    const StreamPtr from =
+        open(known ? answers_in + "/answers" : answers, Stream::End::reading, option);
+    const StreamPtr to = known ? open(answers_in + "/calls", Stream::End::reading, option)
+                               : open(calls, Stream::End::writing, "--calls");
     return [=](const AllReduceCall& call) {
-      ARLAB_RETURN_IF_ERROR(write_call(*to, call));
-      return read_answer(*read, call);
+      const std::string text = text_of(call);
+      ARLAB_RETURN_IF_ERROR(known ? require_same_call(*to, text)
+                                  : to->write(std::as_bytes(std::span(text))));
+      return read_answer(*from, call);
     };
   }
 
-  kernels::AllReduce written_calls() const {
+  Result written(const kernels::AllReduceCheckRequest& asked) const {
+    std::string all;
+    const auto report = kernels::check_all_reduce(
+        [&](const AllReduceCall& call) {
+          all += text_of(call);
+          return Status();
+        },
+        asked);
+    if (!report.ok()) fail("{}", report.status().message());
+    const std::filesystem::path folder = write_calls;
     std::error_code error;
-    std::filesystem::create_directories(write_calls, error);
-    const std::string file = write_calls + "/calls";
-    const kernels::FileDescriptor made(
-        ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
-    if (!made.is_open()) {
-      fail("--write-calls: {} cannot be written: {}", quote(file),
-           error ? error.message() : std::generic_category().message(errno));
-    }
-    const StreamPtr to = open(file, Stream::End::writing, "--write-calls");
-    return [=](const AllReduceCall& call) { return write_call(*to, call); };
-  }
-
-  Result written(const kernels::AllReduceCheckReport& report) const {
+    std::filesystem::create_directories(folder, error);  // write_file() says what is wrong
+    write_file(folder / "calls", all);
     return {.schema = "arlab.judge.calls/1",
-            .figures = {{"calls", report.calls + report.repeated_calls, "in the order of answers"},
-                        {"file", write_calls + "/calls"},
-                        {"answers", write_calls + "/answers",
-                         "is where --answers-in " + write_calls + " looks for them"}}};
+            .figures = {{"calls", report.value().calls + report.value().repeated_calls,
+                         "in the order of answers"},
+                        {"file", (folder / "calls").string()},
+                        {"answers", (folder / "answers").string(), "for --answers-in"}}};
   }
 
   static Result result_of(const kernels::AllReduceCheckReport& report, Format format) {

@@ -10,8 +10,8 @@
 #include <system_error>
 
 #include "experiments/lab/conform.h"
-#include "experiments/lab/grid.h"
 #include "experiments/lab/files.h"
+#include "experiments/lab/grid.h"
 #include "experiments/lab/hashes.h"
 #include "experiments/lab/model_run.h"
 #include "experiments/lab/progress.h"

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "experiments/lab/codec_header.h"
-#include "experiments/lab/grid.h"
 #include "experiments/lab/files.h"
+#include "experiments/lab/grid.h"
 #include "experiments/lab/questions.h"
 #include "kernels/runtime/bootstrap.h"
 #include "reference/codecs/registry.h"

@@ -44,7 +44,7 @@ struct ConformanceRequest {
   CommunicatorOptions group =
       {};  ///< few blocks and small slots make several rounds of short tensors
   std::shared_ptr<Bootstrap> processes =
-      nullptr;  ///< each process is a rank (Platform::make_group)
+      nullptr;                    ///< each process is a rank (Platform::make_group)
   CompileProgress compiles = {};  ///< hears how far compiling is, ahead of the comparisons
 };
 

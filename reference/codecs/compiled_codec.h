@@ -60,7 +60,7 @@ concept HasBlock = requires {
 };
 template <class Format>
 concept HasScale = std::same_as<typename Format::Scale, float> ||
-    std::same_as<typename Format::Scale, std::uint8_t>;
+                   std::same_as<typename Format::Scale, std::uint8_t>;
 template <class Format>
 concept HasBits = requires(const Format& format) {
   { format.bits() } -> std::same_as<unsigned>;
@@ -78,10 +78,10 @@ concept HasQuantize = requires(const Format& format, float x) {
   { format.quantize(x, x) } -> std::same_as<ScaledCode>;
 };
 template <class Format>
-concept HasDequantize = requires(const Format& format, std::uint32_t code,
-                                 typename Format::Scale scale) {
-  { format.dequantize(code, scale) } -> std::same_as<float>;
-};
+concept HasDequantize =
+    requires(const Format& format, std::uint32_t code, typename Format::Scale scale) {
+      { format.dequantize(code, scale) } -> std::same_as<float>;
+    };
 template <class Format>
 concept HasInfo = requires {
   { Format::info(std::string()) } -> std::same_as<CodecInfo>;
@@ -98,8 +98,8 @@ concept HasParse = requires {
 /// GPUs get a copy of the object's bytes.
 template <class Format>
 concept HasPlainMembers = std::is_trivially_copyable_v<Format> && requires {
-  typename std::bool_constant<(
-      (void)std::bit_cast<Format>(std::array<std::byte, sizeof(Format)>{}), true)>;
+  typename std::bool_constant<((void)std::bit_cast<Format>(std::array<std::byte, sizeof(Format)>{}),
+                               true)>;
 };
 
 // ---------------------------------------------------------------- the interface of a format
@@ -224,7 +224,9 @@ class CompiledFormat {
                   bytes(payload, elements * size_of(dtype)));
   }
   static void decode_fma(const void* codec, const void* wire, std::size_t wire_size, float* sum,
-                         std::size_t elements) requires HasProducts<Format> {
+                         std::size_t elements)
+    requires HasProducts<Format>
+  {
     decode_scaled_fma(format_of(codec), bytes(wire, wire_size), std::span(sum, elements));
   }
   static constexpr auto decode_fma_or_null() {

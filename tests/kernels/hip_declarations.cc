@@ -55,9 +55,8 @@ ARLAB_ASSERT_SAME(hipStreamCaptureStatusActive);
 /// Passed alike: both are pointers, or both numbers or structs of one size.
 template <class Ours, class Theirs>
 constexpr bool kPassedAlike =
-    sizeof(Ours) == sizeof(Theirs) && std::is_pointer_v<Ours> ==
-                                          std::is_pointer_v<Theirs>&& std::is_class_v<Ours> ==
-                                          std::is_class_v<Theirs>;
+    sizeof(Ours) == sizeof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&
+    std::is_class_v<Ours> == std::is_class_v<Theirs>;
 template <class Ours, class Theirs>
 constexpr bool kCalledAlike = false;
 template <class OurResult, class... Ours, class TheirResult, class... Theirs>

@@ -21,54 +21,23 @@ template <class Call>
 dim3 blocks_of(const Call& call) {
   return dim3(static_cast<unsigned>(call.blocks));
 }
-/// Starts a collective's kernel, whose codec may have a scale of the message.
-hipError_t start_collective(const KernelForm& form, const Call& call, const CodecChoice& codec,
-                            DType dtype, hipStream_t stream, int number = 0) {
-  const Kernel kernel = {form, element_text(dtype), number};
-  if (needs_statistics(codec)) {
-    return start_of_message_scale(kernel, codec, dtype, blocks_of(call), stream, call);
-  }
-  return start_of_codec(kernel, codec, dtype, blocks_of(call), stream, call);
+/// The constant that the form takes besides the codec.
+int number_of(const KernelForm& form, const Call& call, const CodecChoice& codec) {
+  const int ranks = call.team.layout.ranks;
+  if (&form == &forms::kTwoShotSentinel) return ranks;
+  if (&form != &forms::kOneShotLamport) return 0;
+  return std::holds_alternative<PlainChoice>(codec) && ranks == 2 ? 2 : kMaxRanks;
 }
 
 }  // namespace
 
-// ---------------------------------------------------------------- collectives
-
-hipError_t launch_one_shot(const Call& call, const CodecChoice& codec, DType dtype,
-                           hipStream_t stream) {
-  return start_collective(forms::kOneShot, call, codec, dtype, stream);
-}
-hipError_t launch_one_shot_lamport(const Call& call, const CodecChoice& codec, DType dtype,
-                                   hipStream_t stream) {
-  const bool is_pair = std::holds_alternative<PlainChoice>(codec) && call.team.layout.ranks == 2;
-  return start_collective(forms::kOneShotLamport, call, codec, dtype, stream,
-                          is_pair ? 2 : kMaxRanks);
-}
-hipError_t launch_one_shot_sentinel(const Call& call, const CodecChoice& codec, DType dtype,
-                                    hipStream_t stream) {
-  return start_collective(forms::kOneShotSentinel, call, codec, dtype, stream);
-}
-hipError_t launch_two_shot(const Call& call, const CodecChoice& codec, DType dtype,
-                           hipStream_t stream) {
-  return start_collective(forms::kTwoShot, call, codec, dtype, stream);
-}
-hipError_t launch_two_shot_lamport(const Call& call, const CodecChoice& codec, DType dtype,
-                                   hipStream_t stream) {
-  return start_collective(forms::kTwoShotLamport, call, codec, dtype, stream);
-}
-hipError_t launch_two_shot_sentinel(const Call& call, const CodecChoice& codec, DType dtype,
-                                    hipStream_t stream) {
-  return start_collective(forms::kTwoShotSentinel, call, codec, dtype, stream,
-                          call.team.layout.ranks);
-}
-hipError_t launch_ring(const Call& call, const CodecChoice& codec, DType dtype,
-                       hipStream_t stream) {
-  return start_collective(forms::kRing, call, codec, dtype, stream);
-}
-hipError_t launch_all_to_all(const Call& call, const CodecChoice& codec, DType dtype,
-                             hipStream_t stream) {
-  return start_collective(forms::kAllToAll, call, codec, dtype, stream);
+hipError_t launch_collective(const KernelForm& form, const Call& call, const CodecChoice& codec,
+                             DType dtype, hipStream_t stream) {
+  const Kernel kernel = {form, element_text(dtype), number_of(form, call, codec)};
+  if (needs_statistics(codec)) {  // it has a scale of the message
+    return start_of_message_scale(kernel, codec, dtype, blocks_of(call), stream, call);
+  }
+  return start_of_codec(kernel, codec, dtype, blocks_of(call), stream, call);
 }
 
 // ---------------------------------------------------------------- programs

@@ -440,9 +440,9 @@ class Preparation {
     call.rounds = work.rounds;
     result_.explanation = fmt::format("{}: {} ({})", rule.kernel, rule.when, rule.measured_in);
     result_.launches.push_back(
-        [call, launch = launch_of(rule), codec = choice(CodecRole::outer), dtype = request_.dtype](
+        [call, &form = form_of(rule), codec = choice(CodecRole::outer), dtype = request_.dtype](
             const Tensors& tensors, hipStream_t stream) {
-          return launch(on_tensors(call, tensors, true), codec, dtype, stream);
+          return launch_collective(form, on_tensors(call, tensors, true), codec, dtype, stream);
         });
     return {};
   }

@@ -1,6 +1,6 @@
 #include "kernels/runtime/select.h"
 
-#include <utility>
+#include <algorithm>
 
 #include "kernels/collectives/slots_of_codec.h"
 
@@ -70,20 +70,12 @@ static_assert(kTwoShotWireBytes == kTwoShotSentinelBytes &&
                   kMostSentinelRanks == kTwoShotSentinelRanks,
               "the rules know the slots that there are");
 
-LaunchCollective launch_of(const KernelRule& rule) {
-  static constexpr std::pair<std::string_view, LaunchCollective> kLaunches[] = {
-      {"one_shot", launch_one_shot},
-      {"one_shot_lamport", launch_one_shot_lamport},
-      {"one_shot_sentinel", launch_one_shot_sentinel},
-      {"two_shot", launch_two_shot},
-      {"two_shot_lamport", launch_two_shot_lamport},
-      {"two_shot_sentinel", launch_two_shot_sentinel},
-      {"ring", launch_ring},
-      {"all_to_all", launch_all_to_all}};
-  for (const auto& [kernel, launch] : kLaunches) {
-    if (kernel == rule.kernel) return launch;
-  }
-  return nullptr;
+const KernelForm& form_of(const KernelRule& rule) {
+  static constexpr const KernelForm* kForms[] = {
+      &forms::kOneShot, &forms::kOneShotLamport, &forms::kOneShotSentinel,
+      &forms::kTwoShot, &forms::kTwoShotLamport, &forms::kTwoShotSentinel,
+      &forms::kRing,    &forms::kAllToAll};
+  return **std::ranges::find(kForms, rule.kernel, &KernelForm::name);
 }
 
 }  // namespace ARLAB_PLATFORM

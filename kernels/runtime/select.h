@@ -14,8 +14,8 @@ struct CodecTraits : CodecInKernels {
 };
 CodecTraits traits_of(const CodecChoice& codec, DType dtype);
 
-/// What starts the rule's kernel.
-LaunchCollective launch_of(const KernelRule& rule);
+/// The form of the rule's kernel.
+const KernelForm& form_of(const KernelRule& rule);
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

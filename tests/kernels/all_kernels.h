@@ -30,18 +30,22 @@ inline void launch_collectives(const CodecChoice& codec, DType dtype) {
   if (traits.programs_only) return;
   Call call{};
   call.team.layout.ranks = 2;
+  const auto launch = [&](const KernelForm& form) {
+    (void)launch_collective(form, call, codec, dtype, nullptr);
+  };
   if (!traits.has_message_scale) {
-    for (const auto launch : {launch_one_shot, launch_two_shot, launch_ring, launch_all_to_all}) {
-      (void)launch(call, codec, dtype, nullptr);
+    for (const KernelForm* form :
+         {&forms::kOneShot, &forms::kTwoShot, &forms::kRing, &forms::kAllToAll}) {
+      launch(*form);
     }
   }
   if (!traits.is_tuned || size_of(dtype) != 2) return;
-  (void)launch_two_shot_lamport(call, codec, dtype, nullptr);
-  if (!traits.has_message_scale) (void)launch_one_shot_lamport(call, codec, dtype, nullptr);
-  if (traits.one_shot_sentinel) (void)launch_one_shot_sentinel(call, codec, dtype, nullptr);
+  launch(forms::kTwoShotLamport);
+  if (!traits.has_message_scale) launch(forms::kOneShotLamport);
+  if (traits.one_shot_sentinel) launch(forms::kOneShotSentinel);
   for (call.team.layout.ranks = 2; traits.two_shot_sentinel && call.team.layout.ranks <= 4;
        ++call.team.layout.ranks) {
-    (void)launch_two_shot_sentinel(call, codec, dtype, nullptr);
+    launch(forms::kTwoShotSentinel);
   }
 }
 

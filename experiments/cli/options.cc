@@ -16,7 +16,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/plots.h"
 #include "experiments/cli/program.h"
-#include "experiments/lab/codec_header.h"
+#include "experiments/lab/codecs/codec_header.h"
 #include "experiments/lab/request.h"
 #include "reference/codecs/registry.h"
 #include "reference/tensors/file.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "experiments/lab/collective.h"
+#include "experiments/lab/bits/collective.h"
 #include "experiments/lab/files.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/question.h"

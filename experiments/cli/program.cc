@@ -14,7 +14,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
 #include "experiments/cli/plots.h"
-#include "experiments/lab/codec_header.h"
+#include "experiments/lab/codecs/codec_header.h"
 #include "experiments/lab/questions.h"
 #include "reference/error.h"
 #include "reference/words.h"

@@ -343,7 +343,7 @@ def bits(codec: str) -> str:
 @functools.cache
 def token_sqnr(algorithm: str, codec: str, tensor: str, ranks: int = 8) -> str:
     """dB, of the median token of a tensor, by the reference."""
-    activations = EXPERIMENTS / f"activations/minilm_tp{ranks}.safetensors"
+    activations = EXPERIMENTS / f"data/minilm_tp{ranks}.safetensors"
     command = ["reduce", "--algorithm", algorithm, "--codec", codec, "--input", str(activations), "--tensor", tensor]
     return f"{json.loads(arlab(*command, '--format', 'json'))['token_sqnr_db']:.1f}"
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
 WITH_MISTAKES = PROGRAM.with_name("arlab_with_mistakes")  # with_mistakes.cc
 REPOSITORY = Path(__file__).resolve().parents[2]
-ACTIVATIONS = REPOSITORY / "experiments" / "activations"
+ACTIVATIONS = REPOSITORY / "experiments" / "data"
 MOST_SECONDS = 10  # of a processor, for any one call and what it starts: what else runs on the machine takes nothing of it
 HANGS_AFTER = 60  # seconds of a clock
 MOST_CHARACTERS = 1000  # of an error message

@@ -382,7 +382,7 @@ def test_refused(tmp_path):
 
 # ---------------------------------------------------------------- budgets of a language model
 
-RESULTS = Path(__file__).resolve().parents[2] / "experiments/studies/model_quality/results.csv"
+RESULTS = Path(__file__).resolve().parents[2] / "experiments/data/model_quality.csv"
 
 
 def quality():

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "experiments/lab/codec_header.h"
-#include "experiments/lab/struct_in_header.h"
+#include "experiments/lab/codecs/codec_header.h"
+#include "experiments/lab/codecs/struct_in_header.h"
 #include "kernels/conformance/conform.h"
 #include "mini_codec.h"
 #include "reference/codecs/formats/absmax8_g32.h"

@@ -228,7 +228,7 @@ def test_tokens_of_the_study_are_those_of_its_bits(small, tmp_path):
     """What results.csv says about tokens, from the outputs themselves."""
     rows = pd.read_csv(small / "out" / "results.csv", comment="#")
     for point in rows[(rows["ranks"] == 4) & (rows["codec"] == "int2-g32") & (rows["tensor"] == "layer0.ffn_down")].itertuples():
-        file = ROOT / "experiments" / "activations" / "minilm_tp4.safetensors"
+        file = ROOT / "experiments" / "data" / "minilm_tp4.safetensors"
         words = ["--input", file, "--tensor", point.tensor, "--algorithm", point.algorithm, "--codec", point.codec]
         assert run(BIN / "arlab", "reduce", *words, "--out", tmp_path / "out.npy").returncode == 0
         inputs, outputs = load_file(file)[point.tensor].astype(float), np.load(tmp_path / "out.npy").astype(float)
@@ -272,7 +272,7 @@ def small(tmp_path_factory):
     """The folder of a small study, before anything is drawn."""
     folder = tmp_path_factory.mktemp("accuracy")
     study = folder / "small.toml"
-    file = ROOT / "experiments" / "activations" / "minilm_tp{ranks}.safetensors"
+    file = ROOT / "experiments" / "data" / "minilm_tp{ranks}.safetensors"
     study.write_text(SMALL.replace("{file}", str(file)), encoding="utf-8")
     done = run(BIN / "arlab", "study", study, "--out", folder / "out", "--no-plots")
     assert done.returncode == 0, done.stderr

@@ -37,14 +37,14 @@ def test_every_run_is_there_once(make):
 
 
 def test_sums_are_there_once(make):
-    frame = make.committed("sums")
+    frame = make.committed("sums.csv")
     expected = [(how, int(n), codec) for how in make.SUMS for n in make.SUM_RANKS.split(",") for codec in make.SUM_CODECS.split(",")]
     assert list(zip(frame["sum"], frame.ranks, frame.codec)) == expected and len(set(expected)) == len(expected)
     assert frame.ranks_identical.all() and set(frame.dtype) == {"bf16"}
 
 
 def test_quantized_layers_are_there_once(make):
-    frame = make.committed("quantized")
+    frame = make.committed("quantized.csv")
     expected = [
         (weights, activations, codec)
         for weight_list, activation_list in make.QUANTIZED
@@ -56,7 +56,7 @@ def test_quantized_layers_are_there_once(make):
     plain = frame[(frame.weights == "none") & (frame.activations == "none")].set_index("codec").mean_kl
     alone = make.committed()
     alone = alone[(alone.ranks == 4) & (alone.algorithm == "two_shot") & (alone.dtype == "fp16")].set_index("codec").mean_kl
-    assert (plain == alone[plain.index]).all(), "the same figures as in results.csv"
+    assert (plain == alone[plain.index]).all(), "the same figures as in model_quality.csv"
     shares = [float(line.split("|")[-2]) for line in make.quantized_table(None).splitlines()[2:]]
     assert len(shares) == 13 and all(0.85 <= share <= 1.15 for share in shares), "the page says: within 15 %"
 

@@ -31,7 +31,7 @@ def read_sample(path):
 
 @pytest.fixture(scope="module")
 def sample():
-    return {ranks: read_sample(smollm2.sample_path(FOLDER, ranks)) for ranks in smollm2.WAYS}
+    return {ranks: read_sample(smollm2.sample_path(capture.DATA, ranks)) for ranks in smollm2.WAYS}
 
 
 def test_names_shapes_values_and_metadata(sample):
@@ -47,7 +47,7 @@ def test_names_shapes_values_and_metadata(sample):
             digest = capture.sha256(smollm2.text_path(text).read_bytes())
             assert metadata[f"{text}.text_sha256"] == digest, f"{text}.txt is not the one that was captured"
             assert len(metadata[f"{text}.tokens"].split(" ")) == TOKENS
-        path = smollm2.sample_path(FOLDER, ranks)
+        path = smollm2.sample_path(capture.DATA, ranks)
         assert capture.serialize(tensors, metadata) == path.read_bytes()
 
 
@@ -66,7 +66,7 @@ def test_splits_add_up_to_the_same_projection(sample, first, second):
 
 def test_page_has_the_statistics_of_the_files():
     page = (FOLDER / "smollm2.md").read_text(encoding="utf-8")
-    paths = {ranks: smollm2.sample_path(FOLDER, ranks) for ranks in smollm2.WAYS}
+    paths = {ranks: smollm2.sample_path(capture.DATA, ranks) for ranks in smollm2.WAYS}
     assert capture.statistics_table(paths) in page, "run capture_smollm2.py --statistics"
 
 

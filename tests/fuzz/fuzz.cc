@@ -22,7 +22,7 @@
 #include <random>
 #include <set>
 
-#include "experiments/lab/study_file.h"
+#include "experiments/lab/grids/study_file.h"
 #include "experiments/models/model_files.h"
 #include "kernels/runtime/call_table.h"
 #include "reference/codecs/registry.h"

@@ -1,4 +1,4 @@
-#include "experiments/lab/collective.h"
+#include "experiments/lab/bits/collective.h"
 
 #include <fmt/ranges.h>
 

@@ -1,10 +1,10 @@
 // What are the wire bytes of one rank's tensor, and what do they stand for?
 
-#include "experiments/lab/collective.h"
+#include "experiments/lab/bits/collective.h"
+#include "experiments/lab/bits/tensor_source.h"
 #include "experiments/lab/files.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/sizes.h"
-#include "experiments/lab/tensor_source.h"
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/registry.h"
 #include "reference/memory.h"

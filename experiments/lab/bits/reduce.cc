@@ -3,11 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "experiments/lab/collective.h"
+#include "experiments/lab/bits/collective.h"
+#include "experiments/lab/bits/reduction.h"
+#include "experiments/lab/bits/tensor_source.h"
 #include "experiments/lab/files.h"
 #include "experiments/lab/questions.h"
-#include "experiments/lab/reduction.h"
-#include "experiments/lab/tensor_source.h"
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"

@@ -1,4 +1,4 @@
-#include "experiments/lab/reduction.h"
+#include "experiments/lab/bits/reduction.h"
 
 #include <algorithm>
 #include <cmath>

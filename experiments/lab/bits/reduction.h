@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/lab/collective.h"
+#include "experiments/lab/bits/collective.h"
 #include "experiments/lab/result.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/executor.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "experiments/lab/collective.h"
+#include "experiments/lab/bits/collective.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/sizes.h"
 #include "reference/codecs/registry.h"

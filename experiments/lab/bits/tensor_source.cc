@@ -1,6 +1,6 @@
-#include "experiments/lab/tensor_source.h"
+#include "experiments/lab/bits/tensor_source.h"
 
-#include "experiments/lab/reduction.h"
+#include "experiments/lab/bits/reduction.h"
 #include "experiments/lab/sizes.h"
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/registry.h"

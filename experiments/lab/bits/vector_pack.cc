@@ -1,4 +1,4 @@
-#include "experiments/lab/vector_pack.h"
+#include "experiments/lab/bits/vector_pack.h"
 
 #include <algorithm>
 #include <initializer_list>

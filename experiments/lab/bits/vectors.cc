@@ -12,10 +12,10 @@
 #include <sstream>
 #include <system_error>
 
+#include "experiments/lab/bits/vector_pack.h"
 #include "experiments/lab/files.h"
 #include "experiments/lab/hashes.h"
 #include "experiments/lab/questions.h"
-#include "experiments/lab/vector_pack.h"
 #include "reference/codecs/registry.h"
 #include "reference/signals.h"
 #include "reference/tensors/file.h"

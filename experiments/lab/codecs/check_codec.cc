@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "experiments/lab/collective.h"
-#include "experiments/lab/conform.h"
+#include "experiments/lab/bits/collective.h"
+#include "experiments/lab/bits/reduction.h"
+#include "experiments/lab/gpus/conform.h"
 #include "experiments/lab/questions.h"
-#include "experiments/lab/reduction.h"
 #include "reference/codecs/properties.h"
 #include "reference/codecs/registry.h"
 #include "reference/tensors/synthetic.h"

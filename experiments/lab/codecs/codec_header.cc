@@ -1,4 +1,4 @@
-#include "experiments/lab/codec_header.h"
+#include "experiments/lab/codecs/codec_header.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 #include <system_error>
 #include <utility>
 
+#include "experiments/lab/codecs/struct_in_header.h"
 #include "experiments/lab/run_program.h"
-#include "experiments/lab/struct_in_header.h"
 #include "kernels/compile/cache.h"
 #include "kernels/compile/compile_error.h"
 #include "kernels/compile/sources.h"

@@ -12,9 +12,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "experiments/lab/codec_header.h"
+#include "experiments/lab/codecs/codec_header.h"
 #include "experiments/lab/files.h"
-#include "experiments/lab/grid.h"
+#include "experiments/lab/grids/grid.h"
 #include "experiments/lab/questions.h"
 #include "kernels/runtime/bootstrap.h"
 #include "reference/codecs/registry.h"

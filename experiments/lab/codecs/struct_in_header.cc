@@ -1,4 +1,4 @@
-#include "experiments/lab/struct_in_header.h"
+#include "experiments/lab/codecs/struct_in_header.h"
 
 #include <algorithm>
 #include <cctype>

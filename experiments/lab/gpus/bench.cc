@@ -8,12 +8,12 @@
 #include <ctime>
 #include <set>
 
-#include "experiments/lab/conform.h"
+#include "experiments/lab/bits/reduction.h"
 #include "experiments/lab/files.h"
-#include "experiments/lab/nccl_tests.h"
+#include "experiments/lab/gpus/conform.h"
+#include "experiments/lab/gpus/nccl_tests.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/questions.h"
-#include "experiments/lab/reduction.h"
 #include "experiments/lab/sizes.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"

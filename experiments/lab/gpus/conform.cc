@@ -1,6 +1,6 @@
 // Do the kernels of a platform have the bits of the reference?
 
-#include "experiments/lab/conform.h"
+#include "experiments/lab/gpus/conform.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -8,10 +8,10 @@
 #include <sstream>
 #include <utility>
 
-#include "experiments/lab/collective.h"
+#include "experiments/lab/bits/collective.h"
+#include "experiments/lab/bits/reduction.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/questions.h"
-#include "experiments/lab/reduction.h"
 #include "experiments/lab/sizes.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"

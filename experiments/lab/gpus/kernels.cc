@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "experiments/lab/conform.h"
+#include "experiments/lab/gpus/conform.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/sizes.h"
 #include "kernels/compile/cache.h"

@@ -1,4 +1,4 @@
-#include "experiments/lab/nccl_tests.h"
+#include "experiments/lab/gpus/nccl_tests.h"
 
 #include <fmt/chrono.h>
 

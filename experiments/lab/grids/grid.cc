@@ -1,4 +1,4 @@
-#include "experiments/lab/grid.h"
+#include "experiments/lab/grids/grid.h"
 
 #include <algorithm>
 #include <csignal>

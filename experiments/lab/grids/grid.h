@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "experiments/lab/grids/results_file.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/question.h"
 #include "experiments/lab/result.h"
-#include "experiments/lab/results_file.h"
 
 namespace arlab::lab {
 

@@ -1,4 +1,4 @@
-#include "experiments/lab/results_file.h"
+#include "experiments/lab/grids/results_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -12,15 +12,15 @@
 #include <span>
 #include <utility>
 
+#include "experiments/lab/bits/reduction.h"
+#include "experiments/lab/bits/tensor_source.h"
 #include "experiments/lab/files.h"
-#include "experiments/lab/model_quality.h"
+#include "experiments/lab/models/model_quality.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/question.h"
 #include "experiments/lab/questions.h"
-#include "experiments/lab/reduction.h"
-#include "experiments/lab/simulate.h"
 #include "experiments/lab/sizes.h"
-#include "experiments/lab/tensor_source.h"
+#include "experiments/lab/time/simulate.h"
 #include "kernels/runtime/call_table.h"
 #include "reference/codecs/abstract.h"
 #include "reference/codecs/anybit.h"
@@ -194,7 +194,7 @@ Tensor cast_to(DType dtype, Tensor tensor) {
 }
 
 fs::path shipped_activations(Rank ranks) {
-  return data_path(fmt::format("activations/minilm_tp{}.safetensors", ranks));
+  return data_path(fmt::format("data/minilm_tp{}.safetensors", ranks));
 }
 
 Samples all_tensors_of(const fs::path& path, Rank ranks, DType dtype) {

@@ -10,15 +10,15 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "experiments/lab/bits/reduction.h"
+#include "experiments/lab/bits/tensor_source.h"
 #include "experiments/lab/files.h"
-#include "experiments/lab/grid.h"
+#include "experiments/lab/grids/grid.h"
+#include "experiments/lab/grids/study_file.h"
 #include "experiments/lab/questions.h"
-#include "experiments/lab/reduction.h"
 #include "experiments/lab/request.h"
-#include "experiments/lab/simulate.h"
 #include "experiments/lab/sizes.h"
-#include "experiments/lab/study_file.h"
-#include "experiments/lab/tensor_source.h"
+#include "experiments/lab/time/simulate.h"
 #include "reference/codecs/abstract.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"

@@ -1,4 +1,4 @@
-#include "experiments/lab/study_file.h"
+#include "experiments/lab/grids/study_file.h"
 
 #include <toml++/toml.h>
 

@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "experiments/lab/bits/tensor_source.h"
 #include "experiments/lab/files.h"
-#include "experiments/lab/grid.h"
+#include "experiments/lab/grids/grid.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/request.h"
-#include "experiments/lab/simulate.h"
 #include "experiments/lab/sizes.h"
-#include "experiments/lab/tensor_source.h"
+#include "experiments/lab/time/simulate.h"
 #include "reference/codecs/abstract.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"

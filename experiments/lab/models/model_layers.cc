@@ -5,10 +5,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "experiments/lab/model_run.h"
+#include "experiments/lab/bits/reduction.h"
+#include "experiments/lab/models/model_run.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/questions.h"
-#include "experiments/lab/reduction.h"
 #include "experiments/models/layers.h"
 
 namespace arlab::lab {

@@ -9,15 +9,15 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "experiments/lab/conform.h"
 #include "experiments/lab/files.h"
-#include "experiments/lab/grid.h"
+#include "experiments/lab/gpus/conform.h"
+#include "experiments/lab/grids/grid.h"
+#include "experiments/lab/grids/results_file.h"
 #include "experiments/lab/hashes.h"
-#include "experiments/lab/model_run.h"
+#include "experiments/lab/models/model_run.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/request.h"
-#include "experiments/lab/results_file.h"
 #include "experiments/lab/sizes.h"
 #include "reference/codecs/abstract.h"
 #include "reference/csv.h"

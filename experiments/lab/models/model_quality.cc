@@ -1,4 +1,4 @@
-#include "experiments/lab/model_quality.h"
+#include "experiments/lab/models/model_quality.h"
 
 #include <fmt/ranges.h>
 
@@ -13,7 +13,7 @@
 namespace arlab::lab {
 
 std::vector<ModelQuality> shipped_model_quality() {
-  const auto path = data_path("studies/model_quality/results.csv");
+  const auto path = data_path("data/model_quality.csv");
   const CsvTable table = read_csv(path);
   std::map<std::string, std::size_t, std::less<>> column;
   for (std::size_t i = 0; i < table.rows[0].size(); ++i) column[table.rows[0][i]] = i;

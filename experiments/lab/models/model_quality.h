@@ -11,7 +11,7 @@
 
 namespace arlab::lab {
 
-/// A row of experiments/studies/model_quality/results.csv.
+/// A row of experiments/data/model_quality.csv.
 struct ModelQuality {
   Rank ranks = 0;
   std::string algorithm;

@@ -1,4 +1,4 @@
-#include "experiments/lab/model_run.h"
+#include "experiments/lab/models/model_run.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,12 +6,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "experiments/lab/conform.h"
+#include "experiments/lab/bits/reduction.h"
+#include "experiments/lab/bits/tensor_source.h"
+#include "experiments/lab/gpus/conform.h"
 #include "experiments/lab/hashes.h"
 #include "experiments/lab/progress.h"
-#include "experiments/lab/reduction.h"
 #include "experiments/lab/sizes.h"
-#include "experiments/lab/tensor_source.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/registry.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "experiments/lab/collective.h"
-#include "experiments/lab/reduction.h"
+#include "experiments/lab/bits/collective.h"
+#include "experiments/lab/bits/reduction.h"
 #include "experiments/lab/result.h"
 #include "experiments/models/compressed.h"
 #include "experiments/models/model_files.h"

@@ -12,7 +12,7 @@
 
 #include "experiments/lab/files.h"
 #include "experiments/lab/questions.h"
-#include "experiments/lab/simulate.h"
+#include "experiments/lab/time/simulate.h"
 #include "reference/codecs/registry.h"
 #include "reference/tensors/file.h"
 #include "reference/words.h"
@@ -537,7 +537,7 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
       field("kernels", &r.kernels, "As in engines for inference, or in PyTorch")
           .among({"fused", "separate"}),
       field("no_attention", &r.no_attention,
-            "Leave attention out, as experiments/gpu/bench_torch_layers.py does"),
+            "Leave attention out, as bench_torch_layers.py does"),
       field("trace", &r.trace, "Write the timeline of a layer to this .json, for ui.perfetto.dev")};
 }
 

@@ -1,4 +1,4 @@
-#include "experiments/lab/simulate.h"
+#include "experiments/lab/time/simulate.h"
 
 #include <fmt/ranges.h>
 
@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "experiments/lab/files.h"
-#include "experiments/lab/nccl_tests.h"
+#include "experiments/lab/gpus/nccl_tests.h"
 #include "experiments/lab/questions.h"
 #include "reference/codecs/abstract.h"
 #include "reference/codecs/registry.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/lab/collective.h"
+#include "experiments/lab/bits/collective.h"
 #include "experiments/lab/result.h"
 #include "experiments/lab/sizes.h"
 #include "sim/simulation.h"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 # Files that commands read, where the package is installed.
-if (_DATA := Path(__file__).parent / "data").is_dir():
+if (_DATA := Path(__file__).parent / "share").is_dir():
     _arlab.set_data_folder(str(_DATA))
 
 __all__ = ["Names", "Result", "ask", "call_of", "call_with", "first_line", "frame", "listed", "name_of_own", "pandas"]

@@ -161,7 +161,7 @@ def time(model: str | Path, *, attention: bool = True, **given: Any) -> ModelTim
     """Time to first token or per output token, by a roofline of the layers and simulated collectives.
 
     model: a name (`arlab model time --help` lists them), the path of a config.json, or of a .toml with its keys. attention: False
-    leaves it out, as experiments/gpu/bench_torch_layers.py does. weight_bits: a number, or "experts=4.25,head=8"; else what the model's
+    leaves it out, as bench_torch_layers.py does. weight_bits: a number, or "experts=4.25,head=8"; else what the model's
     quantization_config says.
     """
     return ModelTime(ask("model time", {"model": model, "no_attention": not attention, **given}))

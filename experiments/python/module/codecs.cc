@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "experiments/lab/codec_header.h"
+#include "experiments/lab/codecs/codec_header.h"
 #include "experiments/python/module/binding.h"
 #include "reference/codecs/formats/codebook.h"
 #include "reference/codecs/registry.h"

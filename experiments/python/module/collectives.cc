@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/cli/program.h"
+#include "experiments/lab/bits/reduction.h"
 #include "experiments/lab/files.h"
-#include "experiments/lab/reduction.h"
 #include "experiments/python/module/binding.h"
 #include "experiments/python/module/request.h"
 #include "reference/codecs/registry.h"

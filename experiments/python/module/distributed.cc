@@ -1,8 +1,8 @@
-// The two halves of a study or a sweep (experiments/lab/grid.h), for arlab/distributed.py.
+// The two halves of a study or a sweep (experiments/lab/grids/grid.h), for arlab/distributed.py.
 
 #include "experiments/cli/program.h"
 #include "experiments/lab/files.h"
-#include "experiments/lab/grid.h"
+#include "experiments/lab/grids/grid.h"
 #include "experiments/python/module/binding.h"
 #include "experiments/python/module/request.h"
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "experiments/lab/reduction.h"
+#include "experiments/lab/bits/reduction.h"
 #include "experiments/python/module/binding.h"
 #include "experiments/python/module/request.h"
 #include "kernels/conformance/all_reduce_check.h"

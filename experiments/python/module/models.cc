@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "experiments/lab/model_run.h"
+#include "experiments/lab/models/model_run.h"
 #include "experiments/models/model_files.h"
 #include "experiments/models/quantized.h"
 #include "experiments/python/module/binding.h"

@@ -5,7 +5,7 @@
 #include "experiments/lab/files.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/question.h"
-#include "experiments/lab/simulate.h"
+#include "experiments/lab/time/simulate.h"
 #include "experiments/python/module/binding.h"
 #include "experiments/python/module/request.h"
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string_view>
 
-#include "experiments/lab/collective.h"
+#include "experiments/lab/bits/collective.h"
 #include "experiments/lab/result.h"
 #include "experiments/python/module/binding.h"
 

@@ -106,7 +106,7 @@ class Rotated:
 
 
 def captured() -> Matrix:
-    tensors = load_file(EXPERIMENTS / f"activations/smollm2_tp{RANKS}.safetensors")
+    tensors = load_file(EXPERIMENTS / f"data/smollm2_tp{RANKS}.safetensors")
     return np.concatenate([tensor.astype(np.float64).reshape(-1, BLOCK) for tensor in tensors.values()])
 
 

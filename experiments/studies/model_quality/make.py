@@ -28,6 +28,7 @@ import pandas as pd  # noqa: E402
 from repository import arlab  # noqa: E402
 from page_tables import csv_text, filled, markdown, rows_in  # noqa: E402
 
+RESULTS = REPOSITORY / "experiments/data/model_quality.csv"  # which arlab select reads, too
 COMMAND = ".venv/bin/python experiments/studies/model_quality/make.py"
 TEXT = "experiments/activations/texts/prose.txt"
 TOKENS = 2048
@@ -121,8 +122,8 @@ def of_layers(command: str, options: tuple[str, ...]) -> str:
     return f"arlab model {command} --text {TEXT} --ranks 4 --algorithm two_shot --dtype fp16 {' '.join(options)}"
 
 
-def committed(name: str = "results") -> pd.DataFrame:
-    frame = pd.read_csv(HERE / f"{name}.csv", comment="#")
+def committed(file: str | Path = RESULTS) -> pd.DataFrame:
+    frame = pd.read_csv(HERE / file, comment="#")
     frame.attrs["provenance"] = f"exact, SmolLM2-135M on {TOKENS} tokens of prose, by arlab model perplexity"
     return frame
 
@@ -370,7 +371,7 @@ def algorithms_table(r: Results) -> str:
 
 def quantized_table(_: Results) -> str:
     """Of each pair: the perplexity with fp16, the KL with each codec, and that with qr-q4 over the sum of what its parts cost."""
-    frame = committed("quantized")
+    frame = committed("quantized.csv")
     codecs = QUANTIZED_CODECS.split(",")
     kl = frame.set_index(["weights", "activations", "codec"]).mean_kl.sort_index()
     heads = ("weights", "activations", "perplexity, `fp16`", *(f"KL, `{codec}`" for codec in codecs), "`qr-q4`: of the sum")
@@ -385,7 +386,7 @@ def quantized_table(_: Results) -> str:
 
 def layers_table(_: Results) -> str:
     """Of every layer whose compression alone costs more than the median layer's times 3; and of what the others cost."""
-    frame = committed("layers")
+    frame = committed("layers.csv")
     alone = frame["alone_mean_kl"]
     heavy = frame[alone > 3 * alone.median()]
     light = frame.drop(heavy.index)
@@ -397,7 +398,7 @@ def layers_table(_: Results) -> str:
 
 def assignments_table(_: Results) -> str:
     lines = []
-    for row in committed("assignments").itertuples():
+    for row in committed("assignments.csv").itertuples():
         front = "yes" if str(row.on_front).lower() == "true" else "no"
         lines.append((f"{row.wire_bits_per_element:.4g}", shown(row.mean_kl), shown(row.predicted_kl), front, f"`{row.assignment}`"))
     return markdown(("wire bits", "mean KL", "predicted", "on the front", "codecs of the layers"), lines, "rrrll")
@@ -405,7 +406,7 @@ def assignments_table(_: Results) -> str:
 
 def experts_table(_: Results) -> str:
     lines = []
-    for row in committed("experts").itertuples():
+    for row in committed("experts.csv").itertuples():
         figures = shown(row.mean_kl), f"{row.top1_agreement_percent:.1f} %", f"{row.first_layer_token_sqnr_db:.1f} dB"
         lines.append((f"`{row.dispatch}`", f"`{row.combine}`", shown(row.perplexity), *figures))
     heads = ("dispatch", "sent back as", "perplexity", "mean KL", "top-1", "SQNR of the first layer's output")
@@ -415,13 +416,13 @@ def experts_table(_: Results) -> str:
 def minilm_table(_: Results) -> str:
     lines = [
         (f"`{row.codec}`", f"{row.nearest_agreement_percent:.0f} %", f"{row.cosine_rmse:.2g}", f"{row.cosine_correlation:.4f}")
-        for row in committed("minilm").itertuples()
+        for row in committed("minilm.csv").itertuples()
     ]
     return markdown(("codec", "same nearest sentence", "RMS error of the cosines", "correlation of the cosines"), lines, "lrrr")
 
 
 def sums_table(_: Results) -> str:
-    frame = committed("sums")
+    frame = committed("sums.csv")
     native, fp32 = (frame[frame["sum"] == how].set_index(["codec", "ranks"]) for how in SUMS)
     lines = []
     for codec, ranks in native.index:
@@ -490,17 +491,17 @@ def draw_sums(frame: pd.DataFrame) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--page", action="store_true", help="only the picture and the page, from results.csv as it is")
+    parser.add_argument("--page", action="store_true", help="only the picture and the page, from the files as they are")
     options = parser.parse_args()
     if not options.page:
-        write(run(), HERE / "results.csv")
+        write(run(), RESULTS)
         write(run_quantized(), HERE / "quantized.csv")
         write(run_sums(), HERE / "sums.csv", f"the first {SUM_TOKENS} tokens of {TEXT}, context 1024")
         write(asked("layers", *LAYERS), HERE / "layers.csv", of_layers("layers", LAYERS))
         write(asked("assign", *ASSIGN), HERE / "assignments.csv", of_layers("assign", ASSIGN))
     frame = committed()
     draw(frame)
-    draw_sums(committed("sums"))
+    draw_sums(committed("sums.csv"))
     page = HERE / "README.md"
     page.write_text(page_of(page.read_text(encoding="utf-8"), frame), encoding="utf-8")
     return 0

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-PUBLISHED, ACTIVATIONS = ROOT / "experiments" / "published", ROOT / "experiments" / "activations"
+PUBLISHED, ACTIVATIONS = ROOT / "experiments" / "published", ROOT / "experiments" / "data"
 EXACT = "exact: computed from bits by arlab"
 AGREES, PARTLY, NOT, LATER = "agrees", "partly", "**not**", "not yet"
 Tables = dict[str, pd.DataFrame]
@@ -111,7 +111,7 @@ def published_table(name: str) -> pd.DataFrame:
 
 
 def tensors(name: str) -> dict[str, Any]:
-    """The tensors of a file of experiments/activations, [ranks, tokens, channels]."""
+    """The tensors of a file of experiments/data, [ranks, tokens, channels]."""
     from safetensors.numpy import load_file
 
     return dict(sorted(load_file(ACTIVATIONS / name).items()))

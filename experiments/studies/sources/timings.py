@@ -139,7 +139,7 @@ def draw_quickreduce(cells: pd.DataFrame, gains: bool) -> Figure:
 
 def on_a_small_model(codec: str) -> Found:
     """Perplexity over that of the uncompressed model, where 1 is what "negligible" claims."""
-    runs = pd.read_csv(ROOT / "experiments/studies/model_quality/results.csv", comment="#")
+    runs = pd.read_csv(ROOT / "experiments/data/model_quality.csv", comment="#")
     (run,) = runs[(runs["codec"] == codec) & (runs["algorithm"] == "two_shot") & (runs["ranks"] == 4)].itertuples()
     more = f" ± {run.perplexity_ratio_standard_error:.3f} times; mean KL {run.mean_kl:.3f}"
     return near(1, run.perplexity_ratio, "perplexity {:.3f}", more)

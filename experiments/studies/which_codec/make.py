@@ -35,7 +35,7 @@ CODECS = (
 )  # fmt: skip
 TIMES = ("machine", "codec", "wire_bits_per_element", "algorithm", "ttft_us", "communication_share", "speedup")
 LOSSES = ("mean_kl", "perplexity")
-QUALITY = HERE.parent / "model_quality/results.csv"
+QUALITY = REPOSITORY / "experiments/data/model_quality.csv"
 
 
 def simulated(model: str) -> list[dict[str, object]]:

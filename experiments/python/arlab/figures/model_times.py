@@ -1,7 +1,7 @@
 """Figures of times of whole models: at which speed of the links a codec pays.
 
 Each takes a DataFrame with a row per run and the columns model, phase (prefill, decode), codec, link_gb_per_s (of a rank, one
-direction, 10^9 bytes/s), time_us and communication_share, as experiments/studies/model_time/make.py writes them. Speed-ups are
+direction, 10^9 bytes/s), time_us and communication_share, as the study model_time writes them. Speed-ups are
 over the uncompressed codec of the same model, phase and link. All return a matplotlib Figure.
 """
 

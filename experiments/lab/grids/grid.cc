@@ -69,7 +69,7 @@ Json program_with(const Json& own) {
 
 Answer answer_of(const Json& kind) { return kind == "study" ? study_answer() : sweep_answer(); }
 
-std::string text_of(const Cell& cell) {
+std::string text_of_cell(const Cell& cell) {
   return cell.json().is_string() ? cell.json().get<std::string>() : json_line(cell);
 }
 
@@ -103,7 +103,7 @@ void Grid::keep_in(const std::filesystem::path& folder, std::string title, std::
                    bool resume) {
   std::vector<ResultsFile::Cells> keys;
   for (const Point& point : points_) {
-    std::ranges::transform(point.key, std::back_inserter(keys.emplace_back()), text_of);
+    std::ranges::transform(point.key, std::back_inserter(keys.emplace_back()), text_of_cell);
   }
   file_.emplace(folder,
                 ResultsHeader{std::move(title), command_line(), std::move(provenance),
@@ -208,7 +208,7 @@ std::string Grid::losses() const {
 std::string Grid::name(std::size_t point) const {
   std::string text;
   for (std::size_t i = 0; i < points_[point].key.size(); ++i) {
-    const std::string value = text_of(points_[point].key[i]);
+    const std::string value = text_of_cell(points_[point].key[i]);
     if (value.empty() || value == "null") continue;
     text += fmt::format("{}{} {}", text.empty() ? "" : " ", columns_[i], value);
   }

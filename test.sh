@@ -19,6 +19,7 @@ tests_of() {
   local part=${1#*/}
   case $1 in
     tests/*/*) printf '%s\n' "tests/${part%%/*}" ;;
+    reference/device_facts/*) printf '%s\n' tests/codecs tests/collectives tests/kernels tests/sim tests/experiments ;;
     reference/*/*) printf '%s\n' "tests/${part%%/*}" ;;
     reference/*) printf '%s\n' tests/formats tests/collectives tests/tensors ;;
     sim/* | kernels/*) printf '%s\n' "tests/${1%%/*}" ;;

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "reference/codecs/kernel_rules.h"
+#include "reference/device_facts/kernel_rules.h"
 #include "reference/dtype.h"
 #include "sim/machine_plan.h"
 #include "sim/topology/quantities.h"

@@ -16,7 +16,7 @@
 
 #include "experiments/cli/commands.h"
 #include "experiments/cli/options.h"
-#include "reference/codecs/kernel_rules.h"
+#include "reference/device_facts/kernel_rules.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
 #include "sim/calibration/bench_file.h"

@@ -13,6 +13,7 @@
 #include "reference/codecs/formats/logfmt.h"
 #include "reference/codecs/nvfp4.h"
 #include "reference/codecs/registry.h"
+#include "reference/device_facts/two_passes.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

@@ -1,4 +1,4 @@
-// Starts the tuned kernel of an algorithm on a rank's stream; reference/codecs/kernel_rules.h says which kernel is for which calls.
+// Starts the tuned kernel of an algorithm on a rank's stream; reference/device_facts/kernel_rules.h says which kernel is for which calls.
 #pragma once
 
 #include "kernels/codecs/choice.h"

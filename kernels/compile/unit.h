@@ -54,7 +54,7 @@ std::string unit_text(const KernelForm& form, const CodecText& codec, std::strin
 
 namespace forms {
 
-/// A collective with a kernel of its own, which has the name of its rule (reference/codecs/kernel_rules.h).
+/// A collective with a kernel of its own, which has the name of its rule (reference/device_facts/kernel_rules.h).
 constexpr KernelForm collective(std::string_view name, std::string_view header,
                                 std::string_view body,
                                 std::string_view blocks = "Codec::kTuning.resident_blocks") {

@@ -1,9 +1,9 @@
-// From a codec's name and a rule (reference/codecs/kernel_rules.h) to device code.
+// From a codec's name and a rule (reference/device_facts/kernel_rules.h) to device code.
 #pragma once
 
 #include "kernels/collectives/launch.h"
 #include "kernels/runtime/status.h"
-#include "reference/codecs/kernel_rules.h"
+#include "reference/device_facts/kernel_rules.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {

@@ -112,7 +112,8 @@ CodecPtr find_abstract_codec(std::string_view name) {
       if (text != "0" && text != "1") {
         fail("codec '{}': {} is '{}'; allowed is 0 or 1", name, key, text);
       }
-      (key == "packed" ? format.cost.packed : format.cost.measures) = text == "1";
+      if (key == "packed") format.cost.packed = text == "1";
+      if (key == "measures") format.cost.scale_elements = text == "1" ? kWholeTensor : 0;
     } else {
       fail("codec '{}': '{}' is not known; allowed is {}", name, key, kAbstractCodecPattern);
     }

@@ -119,7 +119,7 @@ class AnyBitCodec final : public CodecInContext {
       cost.encode_ops_per_element += butterflies;
       cost.decode_ops_per_element += butterflies;
     }
-    cost.measures = f.given.has_value() || !is_group_of_lanes(f.group);
+    cost.scale_elements = f.given || f.group == 0 ? kWholeTensor : f.group;
     return cost;
   }
 

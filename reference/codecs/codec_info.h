@@ -12,24 +12,16 @@ namespace arlab {
 
 /// Arithmetic per element, counted by hand from the codec's definition as scalar operations
 /// (multiply, add, compare, shift, convert); the scale of a block is spread over its elements.
-/// A device model turns operations into time.
 struct CodecCost {
   double encode_ops_per_element = 0;
   double decode_ops_per_element = 0;
-  /// Share of what links carry that is wire bytes: a store takes whole packets of 64 bytes, and a
-  /// wavefront's store of scales may be shorter.
+  /// Share of the bytes stored that is wire; the rest fills up stores that are too short.
   double store_efficiency = 1;
-  /// Whether it calculates in 16 bits, so that an instruction may work on two elements at once.
+  /// Whether it calculates in 16 bits.
   bool packed = false;
-  /// Whether scales come from more than a tile, so that a pass over all that is encoded must measure
-  /// it before any of it is (kernels/PROTOCOL.md, "Two-pass codecs").
-  bool measures = false;
+  /// Elements that an encoder looks through for a scale before it encodes the first of them; 0 where the codec does not say.
+  std::size_t scale_elements = 0;
 };
-
-/// Whether a kernel finds the scale of a group within one wave: then it need not be measured first.
-constexpr bool is_group_of_lanes(std::size_t group) {
-  return group >= 8 && group <= 256 && (group & (group - 1)) == 0;
-}
 
 /// What a wire says of an element before it is rounded to the payload's dtype: what a sum with decode=fp32 adds.
 enum class Fp32Values {

@@ -47,7 +47,7 @@ class LogFmtCodec final : public Codec {
                .saturating = {DType::fp16, DType::bf16, DType::fp32},
                .cost = {.encode_ops_per_element = 22,
                         .decode_ops_per_element = 12,
-                        .measures = !is_group_of_lanes(group)}}),
+                        .scale_elements = group}}),
         format_{bits},
         group_(group) {}
 

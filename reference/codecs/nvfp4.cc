@@ -55,7 +55,7 @@ class NvFp4Codec final : public Codec {
              .fp32_values = Fp32Values::unrounded,
              .cost = {.encode_ops_per_element = rounding == NvFp4Rounding::te_4over6 ? 40.0 : 12.0,
                       .decode_ops_per_element = 6,
-                      .measures = true}}),
+                      .scale_elements = kWholeTensor}}),
         blocks_{.rounding = rounding} {}
 
  private:

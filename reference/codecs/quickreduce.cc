@@ -176,9 +176,8 @@ struct TwoPlanes {
 // ---------------------------------------------------------------- the six formats
 // Payload of an atom, then per group a 32-bit word with its two scales, even block in the low half.
 
-/// The 4 wavefronts of an atom store 32 bytes of scales each, and every one takes a packet of 64.
-/// All arithmetic is in fp16 or bf16.
-constexpr CodecCost in_packets(CodecCost cost, std::size_t wire_bytes) {
+/// An atom's scales are stored in 4 parts of 32 bytes, each filled up to 64. All arithmetic is in fp16 or bf16.
+constexpr CodecCost with_filled_stores(CodecCost cost, std::size_t wire_bytes) {
   constexpr double kUnused = 4 * 32;
   const auto bytes = static_cast<double>(wire_bytes);
   cost.store_efficiency = bytes / (bytes + kUnused);
@@ -327,7 +326,7 @@ class QuickReduceCodec final : public Codec {
                .clamps_fp16_sums = true,
                .fp32_values = Fp32Values::of_dtype,
                .saturating = {DType::fp16},
-               .cost = in_packets(Format::kCost, Format::kWireBytes)}) {}
+               .cost = with_filled_stores(Format::kCost, Format::kWireBytes)}) {}
 
  private:
   std::size_t do_wire_bytes(DType, std::size_t elements) const override {

@@ -13,8 +13,8 @@
 #include "reference/codecs/registry.h"
 #include "reference/codecs/scaled_format.h"
 #include "reference/codecs/wire_chunks.h"
+#include "reference/device_facts/gpu_reciprocal.h"
 #include "reference/formats/fp8.h"
-#include "reference/formats/gpu_reciprocal.h"
 
 namespace arlab {
 namespace {

@@ -1,4 +1,4 @@
-#include "reference/formats/gpu_reciprocal.h"
+#include "reference/device_facts/gpu_reciprocal.h"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "reference/codecs/kernel_rules.h"
+#include "reference/device_facts/kernel_rules.h"
 
 #include <array>
 #include <bit>

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "reference/codecs/kernel_rules.h"
+#include "reference/device_facts/kernel_rules.h"
 
 namespace arlab {
 namespace {

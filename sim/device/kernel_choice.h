@@ -1,5 +1,5 @@
 // Which of its own kernels arlab runs a plan with, where a machine's file describes them: by the rules of the kernels
-// (reference/codecs/kernel_rules.h), for a communicator with Lamport slots, which is the default on CUDA.
+// (reference/device_facts/kernel_rules.h), for a communicator with Lamport slots, which is the default on CUDA.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "reference/device_facts/two_passes.h"
 #include "sim/device/across_kernel.h"
 #include "sim/device/fused_kernel.h"
 #include "sim/device/kernel_choice.h"
@@ -76,8 +77,8 @@ double KernelModel::work_us(const Stage& stage) const {
 double KernelModel::measure_us(const Stage& stage) const {
   if (!measures()) return 0;
   const double measured =
-      static_cast<double>((plan_.cost.measures ? stage.outer().encoded : 0) +
-                          (plan_.inner_cost.measures ? stage.inner.encoded : 0));
+      static_cast<double>((measures_first(plan_.cost) ? stage.outer().encoded : 0) +
+                          (measures_first(plan_.inner_cost) ? stage.inner.encoded : 0));
   if (measured == 0) return 0;
   return fixed_measure_us(stage.added > 0) + time_us(passes_to_measure(stage.added > 0) * measured *
                                                          static_cast<double>(size_of(plan_.dtype)),

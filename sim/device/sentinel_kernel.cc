@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reference/codecs/kernel_rules.h"
+#include "reference/device_facts/kernel_rules.h"
 #include "sim/device/times.h"
 
 namespace arlab {
@@ -57,7 +57,7 @@ StageCost SentinelKernel::cost_of_steps(const Stage& sum, double steps) const {
 }
 
 StageCost SentinelKernel::cost_without_measuring(const Stage& stage) const {
-  if (!plan_.cost.measures) return of_rank_[stage.rank];
+  if (!measures_first(plan_.cost)) return of_rank_[stage.rank];
   return cost_of_steps(stage, stage.messages > 0 ? 1 : 0);
 }
 

@@ -17,6 +17,7 @@
 
 #include <vector>
 
+#include "reference/device_facts/two_passes.h"
 #include "sim/device/own_kernels.h"
 
 namespace arlab {
@@ -26,7 +27,9 @@ class SentinelKernel final : public OwnKernelModel {
   SentinelKernel(const Device& device, const Plan& plan);
 
   double launch_us() const override { return device_.sentinels->launch_us.value; }
-  std::uint32_t steps_side_by_side() const override { return plan_.cost.measures ? 0 : steps_; }
+  std::uint32_t steps_side_by_side() const override {
+    return measures_first(plan_.cost) ? 0 : steps_;
+  }
   TimeParts stage_time(const StageCost& cost) const override;
 
  private:

@@ -7,7 +7,7 @@
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/collectives/check.h"
 #include "reference/collectives/named.h"
-#include "reference/formats/gpu_reciprocal.h"
+#include "reference/device_facts/gpu_reciprocal.h"
 #include "reference/metrics/error.h"
 #include "reference/tensors/synthetic.h"
 #include "tests/collectives/run.h"

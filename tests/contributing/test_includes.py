@@ -1,5 +1,6 @@
 """Folders include what lies below them: the reference stands alone, simulator and kernels stand on it beside each other."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -21,7 +22,56 @@ def test_folders_include_only_what_is_below_them(folder):
 
 def test_questions_know_neither_command_line_nor_python():
     """And their headers cost nobody CLI11 or all of nlohmann's JSON."""
-    for file in (ROOT / "experiments/lab").iterdir():
+    for file in (ROOT / "experiments/lab").rglob("*.[ch]*"):
         included = re.findall(r'^\s*#\s*include [<"](.+)[">]', file.read_text(), re.M)
         refused = ("experiments/cli/", "experiments/python/", "CLI/", "nanobind/", *(["nlohmann/json.hpp"] if file.suffix == ".h" else []))
         assert not [path for path in included if path.startswith(refused)], file.name
+
+
+def test_what_is_known_of_devices_is_not_for_the_rest_of_the_reference():
+    facts = ROOT / "reference/device_facts"
+    others = [file for file in (ROOT / "reference").rglob("*.[ch]*") if facts not in file.parents]
+    assert len(others) > 50 and len(list(facts.glob("*.h"))) > 1
+    assert not [str(file) for file in others if "device_facts/" in file.read_text()]
+
+
+EVIDENCE = ("activations", "benchmarks", "gpu", "site", "studies")
+ROOMS = "|".join(EVIDENCE)
+INTO_EVIDENCE = re.compile(
+    rf"""experiments/({ROOMS})\b | (?<![\w/])(\.\./)+({ROOMS})/ | ["(/]({ROOMS})/\w | experiments["']\s*/\s*["']({ROOMS})\b
+    | add_subdirectory\(({ROOMS})\)""",
+    re.VERBOSE,
+)  # fmt: skip
+MODULES = {file.stem for room in EVIDENCE for file in (ROOT / "experiments" / room).rglob("*.py")} - {"make"}
+
+
+def imported(text):
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {name.split(".")[0] for node in nodes for name in ([each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""])}
+
+
+def leads_into_evidence(text, suffix):
+    lines = [line for line in text.splitlines() if INTO_EVIDENCE.search(line)]
+    return lines + (sorted(imported(text) & MODULES) if suffix == ".py" else [])
+
+
+def test_the_product_needs_no_evidence():
+    suffixes = {".cc", ".h", ".hip", ".in", ".py", ".pyi", ".js", ".html", ".cmake", ".sh", ".txt"}
+    rooms = [ROOT / room for room in ("reference", "sim", "kernels")] + [
+        room for room in (ROOT / "experiments").iterdir() if room.is_dir() and room.name not in EVIDENCE
+    ]
+    files = [file for room in rooms for file in room.rglob("*") if file.suffix in suffixes and "measured" not in file.parts]
+    assert len(files) > 400
+    wrong = {file: found for file in [*files, ROOT / "experiments/CMakeLists.txt"] if (found := leads_into_evidence(file.read_text(), file.suffix))}
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '#include "experiments/gpu/timing.h"', 'data_path("studies/model_quality/results.csv")', 'ROOT / "experiments" / "activations"',
+        "add_subdirectory(benchmarks)", "import capture", "from page_tables import filled", 'Path("../site/quoted.py")',
+    ],
+)  # fmt: skip
+def test_what_leads_into_evidence_is_found(line):
+    assert leads_into_evidence(line, ".py" if "import" in line else ".cc")

@@ -7,9 +7,9 @@
 
 #include "kernels/runtime/select.h"
 #include "kernels/runtime/team_memory.h"
-#include "reference/codecs/kernel_rules.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/device_facts/kernel_rules.h"
 #include "sim/simulator.h"
 
 namespace arlab {

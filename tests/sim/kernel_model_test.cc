@@ -116,7 +116,7 @@ TEST(KernelModel, CodecsOfTwoPassesMeasureFirst) {
   device.hbm_gb_per_s.value = 10;
   CodecCost cost{3, 2};
   const Plan one_pass = plan_with(1, 10000, cost, 10000);
-  cost.measures = true;
+  cost.scale_elements = kWholeTensor;
   Plan two_passes = plan_with(1, 10000, cost, 10000);
   ASSERT_EQ(two_passes.stages[0].encoded, 10000u);
   two_passes.stages[0].added = 0;
@@ -348,7 +348,8 @@ TEST(KernelModel, ATileOfACodecWaitsForWhatItLoads) {
 TEST(KernelModel, AScaleOfTheMessageIsMeasuredFirst) {
   Device device = round_device();
   device.blocks = blocks_of(1e6, 6);
-  Plan plan = plan_with(1, 10000, {.encode_ops_per_element = 4, .measures = true}, 10000);
+  Plan plan =
+      plan_with(1, 10000, {.encode_ops_per_element = 4, .scale_elements = kWholeTensor}, 10000);
   const auto measure_us = [&] {
     return make_kernel_model(device, plan)->cost_of(plan.stages[0]).measure_us;
   };

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/codecs/kernel_rules.h"
+#include "reference/device_facts/kernel_rules.h"
 #include "sim/topology/quantities.h"
 #include "tests/refusal.h"
 #include "tests/sim/machine.h"

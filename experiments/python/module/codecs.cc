@@ -135,7 +135,7 @@ void register_python_codec(const std::string& name, const std::string& summary,
                  .adds_codes = add.has_value(),
                  .cost = {.encode_ops_per_element = encode_ops,
                           .decode_ops_per_element = decode_ops,
-                          .measures = !block.has_value()},
+                          .scale_elements = block ? 0 : kWholeTensor},
                  .least_call_elements = kElementsOfACall};
   for (const std::string& dtype : saturating) info.saturating.push_back(parse_dtype(dtype));
   std::vector<std::size_t> by_dtype(3, 0);

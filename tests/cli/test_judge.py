@@ -140,7 +140,7 @@ def test_other_answers(tmp_path, reply, message):
 
 
 def test_files_say_what_pipes_say(tmp_path):
-    """The process may run between two runs of the program, which then says the same; and --answers reads a file, too."""
+    """The process may run between two runs of the program, which say the same; --answers reads a file, too."""
     (tmp_path / "pipes").mkdir()
     by_pipes = judge(tmp_path / "pipes", f"{FAST} --claim one_shot/fp16/native --format json", add)[1]
     written = parse_json(ok(f"judge --write-calls d {FAST} --format json", tmp_path))
@@ -165,6 +165,9 @@ def test_files_that_do_not_fit(tmp_path):
     refused(f"judge --write-calls d/answers {FAST}", tmp_path, "d/answers/calls")
 
 
+NEITHER = "cannot be opened: it is neither a pipe nor a file"
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -176,8 +179,8 @@ def test_files_that_do_not_fit(tmp_path):
         ("--calls c --answers a --ranks 2 --dtype fp8", "unknown dtype 'fp8'"),
         ("--calls c --answers a --ranks 2 --dtype fp16 --lengths 0", "allowed"),
         ("--calls c --answers a --ranks 2 --dtype fp16 --codec qr-q5", "unknown codec"),
-        ("--calls . --answers pipe --ranks 2 --dtype fp16", "--calls: '.' cannot be opened: it is neither a pipe nor a file"),
-        ("--calls pipe --answers . --ranks 2 --dtype fp16", "--answers: '.' cannot be opened: it is neither a pipe nor a file"),
+        ("--calls . --answers pipe --ranks 2 --dtype fp16", f"--calls: '.' {NEITHER}"),
+        ("--calls pipe --answers . --ranks 2 --dtype fp16", f"--answers: '.' {NEITHER}"),
         ("--calls nope --answers pipe --ranks 2 --dtype fp16", "--calls: 'nope' cannot be opened: No such file"),
         ("--calls pipe --answers nope --ranks 2 --dtype fp16", "--answers: 'nope' cannot be opened: No such file"),
         ("--calls pipe --answers pipe --ranks 2 --dtype fp16 --timeout 0", "allowed is an integer from 1 to 86400"),

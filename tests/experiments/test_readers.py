@@ -56,8 +56,12 @@ ALLOWED = {
     ("reference/memory.cc", "a stream of a file"): (2, "numbers of /proc and /sys"),
     # ---- no contents are read
     ("experiments/lab/codecs/new.cc", "a file of the system"): (1, "a folder that is locked"),
-    ("experiments/lab/codecs/codec_header.cc", "a file of the system"): (2, "a folder that is locked; memory without a name, for a library that was checked"),
-    ("experiments/lab/grids/results_file.cc", "a file of the system"): (2, "a folder that is locked, and a file that rows are added to"),
+    ("experiments/lab/codecs/codec_header.cc", "a file of the system"): (
+        2, "a folder that is locked; memory without a name, for a library that was checked",
+    ),
+    ("experiments/lab/grids/results_file.cc", "a file of the system"): (
+        2, "a folder that is locked, and a file that rows are added to",
+    ),
     ("experiments/lab/bits/vectors.cc", "a file of the system"): (1, "a folder that is locked"),
     ("experiments/cli/main.cc", "a file of the system"): (1, "/dev/null in the place of a closed stream"),
     ("experiments/cli/plots.cc", "a file of the system"): (1, "memory without a name"),
@@ -66,7 +70,9 @@ ALLOWED = {
     ("kernels/runtime/socket_bootstrap.cc", "a file of the system"): (1, "the folder of the socket, whose owner is looked at"),
     ("kernels/nccl/recorder.cc", "a file of the system"): (3, "its own files, which are for this user only"),
     # ---- programs
-    ("experiments/lab/gpus/judge.cc", "a file of the system"): (1, "pipes to the program that is judged, with a timeout"),
+    ("experiments/lab/gpus/judge.cc", "a file of the system"): (
+        1, "pipes to the program that is judged, with a timeout",
+    ),
     ("experiments/lab/gpus/doctor.cc", "a file of C"): (1, "what compilers and drivers say of themselves"),
     ("experiments/python/arlab/distributed.py", "code"): (4, "the file of --setup; codecs that travel to workers, who are trusted"),
 }  # fmt: skip

@@ -4,7 +4,7 @@ turns.
 
     python3 experiments/gpu/two_gpus.py soak --ranks 2 --platform cuda --seconds 60 --out soak.csv
     python3 experiments/gpu/two_gpus.py turns --ranks 2 --flashinfer quantized_allreduce.py --out turns.csv
-    python3 experiments/gpu/two_gpus.py small --lamport bench_0.6.7 --bench "build/bin/arlab bench ..." --out small.csv
+    python3 experiments/gpu/two_gpus.py programs --lamport bench_0.6.7 --bench "build/bin/arlab bench ..." --out x.csv
 
 `soak` starts a process per rank. Each call has an algorithm, a codec, a dtype, a length and inputs of its own, the
 same choice on all ranks by one seed, other inputs on each; every bit is compared with the reference's. When the time
@@ -16,8 +16,9 @@ changes: NCCL, NCCL with registered windows (its symmetric kernels), FlashInfer'
 arlab. A figure is the median of turns of the slowest rank, with an interval that has the true median in 95 of 100
 measurements.
 
-`small` runs programs in turns: FlashInfer's Lamport kernels (each prints rows
-gpus,bytes,tokens,hidden,kernel,pdl,fused,time_us), and `arlab bench`, whose rows are added.
+`programs` runs programs in turns: FlashInfer's Lamport kernels (each prints rows
+gpus,bytes,tokens,hidden,kernel,pdl,fused,time_us), and commands `arlab bench`, of which `env NCCL_MAX_CTAS=8 arlab
+bench --sms 8 ...` is one. Each has rows of its own.
 """
 
 import argparse
@@ -40,7 +41,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import measurement  # noqa: E402
-from bench_in_turns import times_of  # noqa: E402
 from bench_torch_allreduce import capture, replay_timer, try_on_all  # noqa: E402
 from foreign_all_reduce import inputs_of, load_file, stand_in  # noqa: E402
 from torch_ranks import Ranks, start_ranks  # noqa: E402
@@ -53,7 +53,7 @@ ALGORITHMS = ("one_shot", "two_shot", "ring", "halving_doubling", "tree")
 INPUTS = ("gaussian", "outliers", "wide", "raw", "special", "tiny", "huge")
 TURN_CODECS = "plain,qr-q8,fp8-e4m3-g128,qr-q4,int4-g32,mxfp4"
 SOAK_COLUMNS = tuple("platform ranks seconds calls compared differ killed named_by named_after_s seed".split())
-TURN_COLUMNS = ("library", "algorithm", "codec", "bytes", "time_us", "time_low_us", "time_high_us", "turns")
+TURN_COLUMNS = ("library", "algorithm", "codec", "sms", "bytes", "time_us", "time_low_us", "time_high_us", "turns")
 
 
 # ---- soak
@@ -256,13 +256,13 @@ def rows_of_turns(ranks, options, notes):
                     times[name].append(took)
         of_ranks = ranks.gather(times)
         for name in times:
-            yield turn_row(*name, size, [max(each) for each in zip(*(times[name] for times in of_ranks), strict=True)])
+            yield turn_row(*name, "", size, [max(each) for each in zip(*(times[name] for times in of_ranks), strict=True)])
 
 
-def turn_row(library, algorithm, codec, size, values):
+def turn_row(library, algorithm, codec, sms, size, values):
     low, middle, high = measurement.median_interval(values)
     figures = (f"{middle:.3f}", f"{low:.3f}", f"{high:.3f}", len(values))
-    return dict(zip(TURN_COLUMNS, (library, algorithm, codec, size, *figures), strict=True))
+    return dict(zip(TURN_COLUMNS, (library, algorithm, codec, sms, size, *figures), strict=True))
 
 
 def turns(options):
@@ -279,36 +279,48 @@ def turns(options):
     ranks.close()
 
 
-# ---- small
+# ---- programs
+
+
+def rows_printed(command):
+    """Rows of a CSV table that a command prints, without its comments."""
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode != 0 or "# wrong" in run.stdout:
+        sys.exit(f"{shlex.join(command)}: {run.stdout[-200:]}{run.stderr[-200:]}")
+    return csv.DictReader(line for line in io.StringIO(run.stdout) if not line.startswith("#"))
 
 
 def lamport_times(program):
-    """{(library, algorithm, codec, bytes): microseconds} of one run of FlashInfer's kernels, plain and fused."""
-    run = subprocess.run([program, "2"], capture_output=True, text=True, check=False)
-    if run.returncode != 0 or "# wrong" in run.stdout:
-        sys.exit(f"{program}: {run.stdout[-200:]}{run.stderr[-200:]}")
+    """{(library, algorithm, codec, sms, bytes): microseconds} of one run of FlashInfer's kernels, plain and fused."""
     times = {}
-    for row in csv.DictReader(io.StringIO(run.stdout)):
+    for row in rows_printed([program, "2"]):
         kernel = row["kernel"] + (" pdl" if row["pdl"] == "1" else "") + (" fused" if row["fused"] == "1" else "")
-        times[Path(program).name, kernel, "bf16", int(row["bytes"])] = float(row["time_us"])
+        times[Path(program).name, kernel, "bf16", "", int(row["bytes"])] = float(row["time_us"])
     return times
 
 
-def small(options):
-    makers = [lambda each=each: lamport_times(each) for each in options.lamport]
-    if options.bench:
-        makers.append(lambda: {("arlab", *point): took for point, took in times_of(options.bench).items()})
+def bench_times(command):
+    """Likewise of one run of `arlab bench`."""
+    words = shlex.split(command)
+    sms = words[words.index("--sms") + 1] if "--sms" in words else ""
+    rows = rows_printed([*words, "--format", "csv"])
+    names = ("library", "algorithm", "codec")
+    return {(*(row[name] for name in names), sms, int(row["bytes"])): float(row["time_us"]) for row in rows}
+
+
+def programs(options):
+    makers = [(lamport_times, each) for each in options.lamport] + [(bench_times, each) for each in options.bench]
     times = {}
     for turn in range(options.turns):
-        for make in makers if turn % 2 else makers[::-1]:
-            for point, took in make().items():
+        for of, command in makers if turn % 2 else makers[::-1]:
+            for point, took in of(command).items():
                 times.setdefault(point, []).append(took)
-    rows = [turn_row(*point, values) for point, values in sorted(times.items(), key=lambda each: (each[0][3], each[0]))]
-    write(options, rows, ["programs in turns, on GPUs of one host; bf16, CUDA graphs"], TURN_COLUMNS)
+    rows = [turn_row(*point, values) for point, values in sorted(times.items(), key=lambda each: (each[0][:4], each[0][4]))]
+    write(options, rows, [options.about, "programs in turns; bf16, CUDA graphs"], TURN_COLUMNS)
 
 
 def write(options, rows, notes, columns):
-    provenance = [f"measured {datetime.now(timezone.utc):%F %T} UTC", f"Command: {measurement.command_line()}", *notes]
+    provenance = [f"measured {datetime.now(timezone.utc):%F %T} UTC", f"Command: {measurement.command_line()}", *filter(None, notes)]
     measurement.write_whole(options.out, measurement.csv_text(rows, provenance, columns))
     shown = [" ".join(map(str, row.values())) for row in rows if columns is SOAK_COLUMNS]
     print("\n".join([*notes, *shown]), flush=True)
@@ -316,10 +328,10 @@ def write(options, rows, notes, columns):
 
 def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=("soak", "turns", "small"))
+    parser.add_argument("part", choices=("soak", "turns", "programs"))
     parser.add_argument("--out", required=True, help="the file that is written")
     parser.add_argument("--ranks", type=int, default=2, help="GPUs to use [%(default)s]")
-    parser.add_argument("--turns", type=int, default=9, help="of turns and small [%(default)s]")
+    parser.add_argument("--turns", type=int, default=9, help="of turns and programs [%(default)s]")
     parser.add_argument("--codecs", help=f"plain is the dtype itself [{SOAK_CODECS}; turns: {TURN_CODECS}]")
     parser.add_argument("--platform", default="cuda", choices=("host", "cuda", "rocm"), help="soak [%(default)s]")
     parser.add_argument("--seconds", type=float, default=60, help="soak [%(default)s]")
@@ -329,8 +341,9 @@ def parse_arguments(arguments=None):
     parser.add_argument("--min-bytes", default="16K", help="turns [%(default)s]")
     parser.add_argument("--max-bytes", default="128M", help="turns [%(default)s]")
     parser.add_argument("--flashinfer", metavar="FILE", help="turns: FlashInfer's quantized_allreduce.py [left out]")
-    parser.add_argument("--lamport", metavar="PROGRAM", action="append", default=[], help="small: several may be given")
-    parser.add_argument("--bench", metavar="COMMAND", help="small: arlab bench with its options, without --format")
+    parser.add_argument("--lamport", metavar="PROGRAM", action="append", default=[], help="programs: several may be given")
+    parser.add_argument("--bench", metavar="COMMAND", action="append", default=[], help="likewise; without --format")
+    parser.add_argument("--about", default="", help="programs: what it ran on, for the file [not said]")
     options = parser.parse_args(arguments)
     if min(options.ranks - 1, options.turns, options.seconds, options.timeout, options.most - 2047) <= 0:
         parser.error("allowed are 2 ranks or more, 2048 elements or more, and positive turns and seconds")
@@ -340,8 +353,8 @@ def parse_arguments(arguments=None):
         options.max_bytes = measurement.parse_size(options.max_bytes)
     except ValueError as error:
         parser.error(str(error))
-    if options.part == "small" and not options.lamport and not options.bench:
-        parser.error("small: nothing to run: allowed are --lamport PROGRAM and --bench COMMAND")
+    if options.part == "programs" and not options.lamport and not options.bench:
+        parser.error("programs: nothing to run: allowed are --lamport PROGRAM and --bench COMMAND")
     return options
 
 
@@ -349,7 +362,7 @@ def main():
     options = parse_arguments()
     if options.part == "soak" and "TWO_GPUS_RANK" in os.environ:
         return soak_rank(options)
-    return {"soak": soak, "turns": turns, "small": small}[options.part](options)
+    return {"soak": soak, "turns": turns, "programs": programs}[options.part](options)
 
 
 if __name__ == "__main__":

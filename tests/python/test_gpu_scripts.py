@@ -473,7 +473,7 @@ def test_programs_in_turns(tmp_path):
         (tmp_path / name).chmod(0o755)
     bench = f"{PROGRAM} bench --platform host --ranks 2 --algorithm one_shot --codec qr-q4 --bytes 16K --calls 1"
     out = tmp_path / "x.csv"
-    command = [sys.executable, two_gpus_script.__file__, "small", "--out", str(out), "--turns", "2", "--bench", bench]
+    command = [sys.executable, two_gpus_script.__file__, "programs", "--out", str(out), "--turns", "2", "--bench", bench]
     subprocess.run([*command, "--lamport", str(tmp_path / "bench_1")], check=True, capture_output=True)
     rows = list(csv.DictReader(line for line in out.read_text().splitlines() if not line.startswith("#")))
     assert [(row["library"], row["algorithm"], row["codec"], row["bytes"], row["turns"]) for row in rows] == [

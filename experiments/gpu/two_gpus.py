@@ -316,11 +316,11 @@ def programs(options):
             for point, took in of(command).items():
                 times.setdefault(point, []).append(took)
     rows = [turn_row(*point, values) for point, values in sorted(times.items(), key=lambda each: (each[0][:4], each[0][4]))]
-    write(options, rows, [options.about, "programs in turns; bf16, CUDA graphs"], TURN_COLUMNS)
+    write(options, rows, ["programs in turns; bf16, CUDA graphs", *options.about], TURN_COLUMNS)
 
 
 def write(options, rows, notes, columns):
-    provenance = [f"measured {datetime.now(timezone.utc):%F %T} UTC", f"Command: {measurement.command_line()}", *filter(None, notes)]
+    provenance = [f"measured {datetime.now(timezone.utc):%F %T} UTC", f"Command: {measurement.command_line()}", *notes]
     measurement.write_whole(options.out, measurement.csv_text(rows, provenance, columns))
     shown = [" ".join(map(str, row.values())) for row in rows if columns is SOAK_COLUMNS]
     print("\n".join([*notes, *shown]), flush=True)
@@ -343,7 +343,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--flashinfer", metavar="FILE", help="turns: FlashInfer's quantized_allreduce.py [left out]")
     parser.add_argument("--lamport", metavar="PROGRAM", action="append", default=[], help="programs: several may be given")
     parser.add_argument("--bench", metavar="COMMAND", action="append", default=[], help="likewise; without --format")
-    parser.add_argument("--about", default="", help="programs: what it ran on, for the file [not said]")
+    parser.add_argument("--about", metavar="LINE", action="append", default=[], help="programs: a comment of the file")
     options = parser.parse_args(arguments)
     if min(options.ranks - 1, options.turns, options.seconds, options.timeout, options.most - 2047) <= 0:
         parser.error("allowed are 2 ranks or more, 2048 elements or more, and positive turns and seconds")

@@ -5,6 +5,7 @@ import io
 import math
 import os
 import re
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -24,6 +25,7 @@ import bench_torch_overlap as overlap_script  # noqa: E402
 import check_torch_allreduce as check_script  # noqa: E402
 import first_run_rocm as first_run_script  # noqa: E402
 import measurement  # noqa: E402
+import two_gpus as two_gpus_script  # noqa: E402
 
 from arlab import conformance  # noqa: E402
 
@@ -402,6 +404,84 @@ def test_host_times(monkeypatch):
 
     for times in ranks.run(lambda: host_times_script.turns(ranks, {"a": takes(3), "b": takes(6)}, calls=4, count=3)):
         assert {way: [round(each, 6) for each in of] for way, of in times.items()} == {"a": [6.0] * 3, "b": [12.0] * 3}
+
+
+# ---------------------------------------------------------------- two GPUs
+
+ONE_WRONG_BIT = """
+import arlab
+exact = arlab.all_reduce
+def wrong(*arguments, **options):
+    result = exact(*arguments, **options)
+    result.outputs.view("uint8")[0, 0] ^= 1
+    return result
+arlab.all_reduce = wrong
+"""
+
+
+@pytest.mark.parametrize("mutant", [False, True])
+def test_soak(tmp_path, mutant):
+    """On emulated GPUs: nothing differs, and the killed rank is named; one wrong bit of the first rank is found."""
+    (tmp_path / "sitecustomize.py").write_text(ONE_WRONG_BIT if mutant else "")
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    out = tmp_path / "soak.csv"
+    command = [sys.executable, two_gpus_script.__file__, "soak", "--out", str(out), "--platform", "host", "--ranks", "3"]
+    command += ["--seconds", "0.7", "--timeout", "1", "--most", "3000"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert done.returncode == int(mutant), done.stderr
+    (row,) = csv.DictReader(line for line in out.read_text().splitlines() if not line.startswith("#"))
+    assert int(row["calls"]) > 5 and int(row["compared"]) > 5 * 3 and (row["killed"], row["named_by"]) == ("2", "2")
+    assert (int(row["differ"]) > 0) == mutant and float(row["named_after_s"]) < 3
+
+
+def test_rows_of_turns(monkeypatch):
+    """Every all-reduce in each turn, in an order that changes; the slowest rank counts; what fails is a note."""
+    ranks, played = Threads(2), []
+
+    def contenders(ranks, options):
+        for name, factor in (("a", 1), ("b", 2), ("broken", 0)):
+            yield "arlab", name, "bf16", lambda size, factor=factor: lambda: factor * size
+
+    def capture(ranks, function, calls):
+        if function() == 0:
+            raise RuntimeError("not here")
+        return function() * calls
+
+    def replay_timer(ranks):
+        return lambda graph: (played.append((ranks.rank, graph)), graph * (1 + ranks.rank))[1]
+
+    for name, value in (("contenders", contenders), ("capture", capture), ("replay_timer", replay_timer)):
+        monkeypatch.setattr(two_gpus_script, name, value)
+    sizes = ["--min-bytes", "16M", "--max-bytes", "32M"]
+    options = two_gpus_script.parse_arguments(["turns", "--out", "x", "--turns", "3", *sizes])
+    notes = [], []
+    rows, _ = ranks.run(lambda: list(two_gpus_script.rows_of_turns(ranks, options, notes[ranks.rank])))
+    assert [(row["algorithm"], row["bytes"], float(row["time_us"])) for row in rows] == [
+        (name, size << 20, factor * (size << 20)) for size in (16, 32) for name, factor in (("a", 2.0), ("b", 4.0))
+    ]
+    assert all(row["turns"] == 3 and tuple(row) == two_gpus_script.TURN_COLUMNS for row in rows)
+    first = [graph // (4 * (16 << 20)) for rank, graph in played if rank == 0][:10]
+    assert first == [2, 1, 1, 2] * 2 + [2, 1]
+    assert notes[0] == [f"not measured: arlab broken bf16 of {size << 20} bytes: not here" for size in (16, 32)]
+
+
+def test_programs_in_turns(tmp_path):
+    rows = "gpus,bytes,tokens,hidden,kernel,pdl,fused,time_us", "2,16384,1,8192,one_shot_lamport,1,0,2.5"
+    fake = "#!/bin/sh\n" + "".join(f"echo {row}\n" for row in rows)
+    for name, more in (("bench_1", ""), ("bench_2", "echo '# wrong 1 want 2'\n")):
+        (tmp_path / name).write_text(fake + more)
+        (tmp_path / name).chmod(0o755)
+    bench = f"{PROGRAM} bench --platform host --ranks 2 --algorithm one_shot --codec qr-q4 --bytes 16K --calls 1"
+    out = tmp_path / "x.csv"
+    command = [sys.executable, two_gpus_script.__file__, "programs", "--out", str(out), "--turns", "2", "--bench", bench]
+    subprocess.run([*command, "--lamport", str(tmp_path / "bench_1")], check=True, capture_output=True)
+    rows = list(csv.DictReader(line for line in out.read_text().splitlines() if not line.startswith("#")))
+    assert [(row["library"], row["algorithm"], row["codec"], row["bytes"], row["turns"]) for row in rows] == [
+        ("arlab", "one_shot", "qr-q4", "16384", "2"), ("bench_1", "one_shot_lamport pdl", "bf16", "16384", "2"),
+    ]  # fmt: skip
+    command += ["--lamport", str(tmp_path / "bench_2")]
+    failed = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert failed.returncode == 1 and "# wrong 1 want 2" in failed.stderr
 
 
 @pytest.mark.parametrize("count", [1, 5, 6, 15, 20])

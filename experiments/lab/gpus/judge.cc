@@ -338,8 +338,8 @@ struct JudgeRequest {
 };
 
 std::vector<BoundField> fields(JudgeRequest& c) {
-  return {field("calls", &c.calls, "Pipe that the other process reads calls from"),
-          field("answers", &c.answers, "Pipe that it writes answers to, or a file of answers"),
+  return {field("calls", &c.calls, "Pipe or file from which the other process reads calls"),
+          field("answers", &c.answers, "Pipe to which it writes answers, or a file of answers"),
           field("write_calls", &c.write_calls,
                 "Write all calls to a file of this folder, for a process that runs later, and "
                 "check nothing"),

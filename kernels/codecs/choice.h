@@ -9,6 +9,7 @@
 #include "kernels/codecs/anybit.h"
 #include "kernels/codecs/codebooks.h"
 #include "kernels/codecs/format_kernels.h"
+#include "kernels/codecs/given_scale.h"
 #include "kernels/codecs/logfmt.h"
 #include "kernels/codecs/message_scale.h"
 #include "kernels/codecs/plain.h"
@@ -56,6 +57,11 @@ concept NeedsStatistics =
     std::same_as<Parameters, TwoPassLogFmtParameters> || std::same_as<Parameters, NvFp4Blocks>;
 inline bool needs_statistics(const CodecChoice& choice) {
   return std::visit([]<class P>(const P&) { return NeedsStatistics<P>; }, choice);
+}
+/// Whose scale is given: kernels of an algorithm encode its tiles without statistics, and programs measure what is not finite.
+inline bool has_given_scale(const CodecChoice& choice) {
+  const auto* integers = std::get_if<TwoPassAnyBitParameters>(&choice);
+  return integers != nullptr && integers->given;
 }
 
 /// Where a codec has these, they are all that there is: programs, and no tuned collectives.
@@ -187,7 +193,7 @@ void with_two_pass(const CodecChoice& choice, DType dtype, F&& f) {
   }
 }
 
-/// With the device code of message_scale.h, if there is some for the codec and the dtype; whether there is.
+/// With the device code of message_scale.h or of given_scale.h, if there is some for the codec and the dtype; whether there is.
 template <class F>
 bool with_message_scale(const CodecChoice& choice, DType dtype, F&& f) {
   const auto of_dtype = [&](auto of) {
@@ -199,9 +205,12 @@ bool with_message_scale(const CodecChoice& choice, DType dtype, F&& f) {
     return of_dtype([&]<class Element>(Element) { return NvFp4OfMessage<Element>(*blocks); });
   }
   const auto* integers = std::get_if<TwoPassAnyBitParameters>(&choice);
-  if (integers == nullptr || integers->block != kWholeMessage || integers->given) {
-    return false;
+  if (has_given_scale(choice)) {
+    return of_dtype([&]<class Element>(Element) {
+      return GivenAnyBit<Element, 0>(integers->format, integers->given_scale, integers->given_zero);
+    });
   }
+  if (integers == nullptr || integers->block != kWholeMessage) return false;
   const auto of_kind = [&]<AnyBitKind kKind>(std::integral_constant<AnyBitKind, kKind>) {
     return of_dtype([&]<class Element>(Element) {
       return AnyBitOfMessage<Element, kKind, 0>(integers->format);

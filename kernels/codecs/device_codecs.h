@@ -3,6 +3,7 @@
 
 #include "kernels/codecs/anybit.h"
 #include "kernels/codecs/codebooks.h"
+#include "kernels/codecs/given_scale.h"
 #include "kernels/codecs/logfmt.h"
 #include "kernels/codecs/message_scale.h"
 #include "kernels/codecs/of_header.h"

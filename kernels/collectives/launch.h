@@ -10,6 +10,9 @@ inline namespace ARLAB_PLATFORM {
 
 hipError_t launch_collective(const KernelForm& form, const Call& call, const CodecChoice& codec,
                              DType dtype, hipStream_t stream);
+/// Behind it, with a given scale, on the call's first `chunks` chunks.
+hipError_t launch_spread_nans(const Call& call, std::size_t chunks, DType dtype,
+                              hipStream_t stream);
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

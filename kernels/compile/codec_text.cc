@@ -132,7 +132,13 @@ CodecText text_of_message_scale(const CodecChoice& codec) {
   if (const auto* blocks = std::get_if<NvFp4Blocks>(&codec)) {
     return {"NvFp4OfMessage<Element>", fmt::format("({})", value_of(*blocks))};
   }
-  const AnyBitParameters& p = std::get<TwoPassAnyBitParameters>(codec).format;
+  const auto& integers = std::get<TwoPassAnyBitParameters>(codec);
+  const AnyBitParameters& p = integers.format;
+  if (integers.given) {
+    return {fmt::format("GivenAnyBit<Element, {}>", p.bits),
+            fmt::format("({}, {}, {})", value_of(p), number(integers.given_scale),
+                        number(integers.given_zero))};
+  }
   return {fmt::format("AnyBitOfMessage<Element, AnyBitKind::{}, {}>",
                       p.symmetric ? "symmetric" : "plain", p.bits),
           fmt::format("({})", value_of(p))};

@@ -83,6 +83,10 @@ inline constexpr KernelForm kRing =
 inline constexpr KernelForm kAllToAll = collective("all_to_all", "kernels/collectives/all_to_all.h",
                                                    "all_to_all<Codec, Element>(call, codec)");
 
+/// Behind a collective whose codec has a given scale.
+inline constexpr KernelForm kSpreadNans = collective(
+    "spread_nans", "kernels/collectives/spread_nans.h", "spread_nans<Element>(call)", "");
+
 constexpr KernelForm program(std::string_view name, std::string_view header, std::string_view body,
                              std::string_view blocks, bool overlaps_previous) {
   return {name, header, "ARLAB_KERNEL_PARAMETER ProgramCall call", body, blocks, overlaps_previous};

@@ -6,6 +6,7 @@
 #include "kernels/codecs/shared_scale.h"
 #include "kernels/codecs/shared_scale_kernels.h"
 #include "kernels/collectives/launch.h"
+#include "kernels/collectives/spread_nans.h"
 #include "kernels/layers/int8_layers.h"
 #include "kernels/runtime/between.h"
 #include "kernels/runtime/between_kernels.h"
@@ -38,6 +39,13 @@ hipError_t launch_collective(const KernelForm& form, const Call& call, const Cod
     return start_of_message_scale(kernel, codec, dtype, blocks_of(call), stream, call);
   }
   return start_of_codec(kernel, codec, dtype, blocks_of(call), stream, call);
+}
+
+hipError_t launch_spread_nans(const Call& call, std::size_t chunks, DType dtype,
+                              hipStream_t stream) {
+  const std::size_t blocks = (call.chunk_tiles * kTile + kSpreadElements - 1) / kSpreadElements;
+  return start({forms::kSpreadNans, element_text(dtype)},
+               dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(chunks)), stream, call);
 }
 
 // ---------------------------------------------------------------- programs

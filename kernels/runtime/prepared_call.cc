@@ -403,7 +403,10 @@ class Preparation {
     const CodecChoice& codec = choice(CodecRole::outer);
     const bool measures = needs_statistics(codec);
     // All blocks of a kernel that measures must be on the device at once, as with sentinels.
-    if (codecs_.differ() || (measures && !resources_.team.layout.sentinels)) return add_two_pass();
+    if (codecs_.differ() ||
+        (measures && !has_given_scale(codec) && !resources_.team.layout.sentinels)) {
+      return add_two_pass();
+    }
     const CodecTraits traits = traits_of(codec, request_.dtype);
     const KernelCall facts = facts_of(schedule_, codecs_.outer(), request_, traits, resources_);
     const KernelRule* rule = find_kernel_rule(schedule_.algorithm, facts);
@@ -444,7 +447,17 @@ class Preparation {
             const Tensors& tensors, hipStream_t stream) {
           return launch_collective(form, on_tensors(call, tensors, true), codec, dtype, stream);
         });
+    // A block of a given scale is two tiles.
+    if (has_given_scale(choice(CodecRole::outer)) && facts.tiles > 1) add_spread_nans(call);
     return {};
+  }
+
+  void add_spread_nans(const Call& call) {
+    result_.explanation += ", then a NaN is spread over its block of two tiles";
+    result_.launches.push_back([call, chunks = schedule_.chunks.size(), dtype = request_.dtype](
+                                   const Tensors& tensors, hipStream_t stream) {
+      return launch_spread_nans(on_tensors(call, tensors, true), chunks, dtype, stream);
+    });
   }
 
   Result<Programs> programs(const Schedule& schedule, const Codec& codec, DType dtype,

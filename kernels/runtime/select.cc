@@ -35,8 +35,11 @@ CodecTraits traits_of(const CodecChoice& codec, DType dtype) {
   }
   if (needs_statistics(codec)) {
     // Those with a scale of the message; others of the kind have no kernels of an algorithm.
-    traits.is_tuned = traits.has_message_scale =
+    traits.is_tuned =
         with_message_scale(codec, dtype, [&]<class Codec, class Element>(const Codec&, Element) {
+          traits.has_message_scale = kMeasures<Codec>;
+          traits.one_shot_sentinel =
+              !kMeasures<Codec> && kOneShotWorksWithSentinels<Codec, Element>;
           traits.tuning = Codec::kTuning;
           traits.tuning.resident_blocks = kPipelineBlocks<Codec>;
           traits.lamport_blocks = kLamportBlocks<Codec>;

@@ -25,7 +25,7 @@ bool is_group_in_kernels(std::size_t elements) {
 /// Formats with blocks of lanes.
 bool is_block_format_in_kernels(std::string_view codec) {
   if (const auto format = parse_anybit(codec)) {
-    return !format->given && is_group_in_kernels(format->group);
+    return format->given ? !format->stochastic : is_group_in_kernels(format->group);
   }
   if (const auto format = parse_logfmt(codec)) return is_group_in_kernels(format->group);
   if (const auto format = parse_nvfp4(codec)) return format->tensor_scale.has_value();

@@ -47,6 +47,7 @@ inline void launch_collectives(const CodecChoice& codec, DType dtype) {
        ++call.team.layout.ranks) {
     launch(forms::kTwoShotSentinel);
   }
+  if (has_given_scale(codec)) (void)launch_spread_nans(call, 2, dtype, nullptr);
 }
 
 inline void launch_programs(const CodecChoice& codec, DType dtype) {

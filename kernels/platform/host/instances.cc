@@ -17,6 +17,7 @@ const FormAndInstance kInstances[] = {
     {forms::kTwoShotSentinel, two_shot_sentinel_instance},
     {forms::kRing, ring_instance},
     {forms::kAllToAll, all_to_all_instance},
+    {forms::kSpreadNans, spread_nans_instance},
     {forms::kProgram, program_instance},
     {forms::kMeasuredProgram, measured_program_instance},
     {forms::kTwoPassProgram, two_pass_program_instance},

@@ -79,12 +79,5 @@ void with_two_pass_instance(const CodecChoice& codec, DType dtype, F&& f) {
   with_two_pass(codec, dtype, f);
 }
 
-/// Of one that needs none, or with a scale of the message.
-template <class F>
-void with_any_instance(const CodecChoice& codec, DType dtype, F&& f) {
-  if (needs_statistics(codec)) return with_instance_of_message_scale(codec, dtype, f);
-  with_instance(codec, dtype, f);
-}
-
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

@@ -6,10 +6,10 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
 void one_shot_instance(const HostLaunch& launch) {
-  with_instance(*launch.codec, launch.dtype,
-                [&]<class Codec, class Element>(const Codec& codec, Element) {
-                  run(launch, one_shot<Codec, Element>, codec);
-                });
+  with_instance_of_tiles(*launch.codec, launch.dtype,
+                         [&]<class Codec, class Element>(const Codec& codec, Element) {
+                           run(launch, one_shot<Codec, Element>, codec);
+                         });
 }
 
 }  // namespace ARLAB_PLATFORM

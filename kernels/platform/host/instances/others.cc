@@ -1,10 +1,17 @@
 #include "kernels/codecs/sums_of_codes.h"
+#include "kernels/collectives/spread_nans.h"
 #include "kernels/layers/int8_kernels.h"
 #include "kernels/platform/host/instances/instance.h"
 #include "kernels/runtime/between_kernels.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
+
+void spread_nans_instance(const HostLaunch& launch) {
+  with_element(launch, [&]<class Element>(Element) {
+    if constexpr (kHasPairs<Element>) run(launch, spread_nans<Element>);
+  });
+}
 
 // ---- sums of codes
 

@@ -21,11 +21,6 @@ template <class F>
 void with_two_pass_instance(const CodecChoice& codec, DType, F&& f) {
   f(TwoPassAnyBit<Fp16>(std::get<TwoPassAnyBitParameters>(codec)), Fp16());
 }
-template <class F>
-void with_any_instance(const CodecChoice& codec, DType dtype, F&& f) {
-  if (needs_statistics(codec)) return with_instance_of_message_scale(codec, dtype, f);
-  with_instance(codec, dtype, f);
-}
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

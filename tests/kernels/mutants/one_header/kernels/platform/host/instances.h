@@ -25,10 +25,6 @@ template <class F>
 void with_instance_of_message_scale(const CodecChoice&, DType, F&&) {}
 template <class F>
 void with_two_pass_instance(const CodecChoice&, DType, F&&) {}
-template <class F>
-void with_any_instance(const CodecChoice& codec, DType dtype, F&& f) {
-  with_instance(codec, dtype, f);
-}
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

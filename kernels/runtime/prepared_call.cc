@@ -447,13 +447,12 @@ class Preparation {
             const Tensors& tensors, hipStream_t stream) {
           return launch_collective(form, on_tensors(call, tensors, true), codec, dtype, stream);
         });
-    // A block of a given scale is two tiles.
-    if (has_given_scale(choice(CodecRole::outer)) && facts.tiles > 1) add_spread_nans(call);
+    if (has_given_scale(choice(CodecRole::outer))) add_spread_nans(call);
     return {};
   }
 
   void add_spread_nans(const Call& call) {
-    result_.explanation += ", then a NaN is spread over its block of two tiles";
+    result_.explanation += ", then a NaN is spread over its block of 4096 elements";
     result_.launches.push_back([call, chunks = schedule_.chunks.size(), dtype = request_.dtype](
                                    const Tensors& tensors, hipStream_t stream) {
       return launch_spread_nans(on_tensors(call, tensors, true), chunks, dtype, stream);

@@ -54,6 +54,9 @@ bool with_constants(const LogFmtParameters& p, DType dtype, F&& f) {
 template <class F>
 bool with_constants(const TwoPassAnyBitParameters& p, DType dtype, F&& f) {
   if (dtype != DType::bf16 || p.format.bits != 8 || p.format.symmetric) return false;
+  if (p.given) {
+    return f(GivenAnyBit<Bf16, 8>(p.format, p.given_scale, p.given_zero), Bf16()), true;
+  }
   return f(AnyBitOfMessage<Bf16, AnyBitKind::plain, 8>(p.format), Bf16()), true;
 }
 

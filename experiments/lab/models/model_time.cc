@@ -536,8 +536,7 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
           .among({"none", "quantized"}),
       field("kernels", &r.kernels, "As in engines for inference, or in PyTorch")
           .among({"fused", "separate"}),
-      field("no_attention", &r.no_attention,
-            "Leave attention out, as bench_torch_layers.py does"),
+      field("no_attention", &r.no_attention, "Leave attention out, as bench_torch_layers.py does"),
       field("trace", &r.trace, "Write the timeline of a layer to this .json, for ui.perfetto.dev")};
 }
 

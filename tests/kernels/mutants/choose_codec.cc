@@ -11,8 +11,8 @@ Result<CodecChoice> choose_codec(const CodecPtr& codec) {
   if (name == "qr-q4") return CodecChoice(QuickReduceChoice::q4);
   AnyBitParameters p = {.bits = 8, .group = {7}};
   if (name == "int8-gtensor") return CodecChoice(TwoPassAnyBitParameters{p, kWholeMessage});
-  if (name == "int8-gtensor-static0.02:-2.5") {
-    return CodecChoice(TwoPassAnyBitParameters{p, WireChunk::kElements, true, 0.02f, -2.5f});
+  if (name == "int8-gtensor-static0.02:-2") {
+    return CodecChoice(TwoPassAnyBitParameters{p, WireChunk::kElements, true, 0.02f, -2.0f});
   }
   if (name == "int8-g3000") return CodecChoice(TwoPassAnyBitParameters{p, 3000});
   p.spikes = Spikes::exact;

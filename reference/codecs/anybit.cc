@@ -19,6 +19,7 @@
 #include "reference/codecs/bit_planes.h"
 #include "reference/codecs/formats/anybit.h"
 #include "reference/codecs/hadamard.h"
+#include "reference/codecs/kernel_rules.h"
 #include "reference/codecs/name_parts.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
@@ -119,7 +120,7 @@ class AnyBitCodec final : public CodecInContext {
       cost.encode_ops_per_element += butterflies;
       cost.decode_ops_per_element += butterflies;
     }
-    cost.measures = f.given.has_value() || !is_group_of_lanes(f.group);
+    cost.measures = f.given ? f.stochastic : !is_group_of_a_kernel(f);
     return cost;
   }
 

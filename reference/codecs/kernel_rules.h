@@ -6,6 +6,8 @@
 #include <span>
 #include <string_view>
 
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/codec_info.h"
 #include "reference/dtype.h"
 
 namespace arlab {
@@ -16,6 +18,15 @@ inline constexpr std::string_view kKernelsSince = "af80cff";
 /// Blocks of a kernel on one of NVIDIA's multiprocessors.
 inline constexpr int kKernelBlocks = 4;
 inline constexpr std::size_t kKernelTileElements = 2048;
+/// Whether a kernel finds the scale of a group within one tile: then it need not be measured first.
+constexpr bool is_group_of_a_tile(std::size_t group) {
+  return group >= 8 && group <= kKernelTileElements && (group & (group - 1)) == 0;
+}
+/// The same of a format; what spikes and transforms exchange, they exchange within one wave.
+constexpr bool is_group_of_a_kernel(const AnyBitFormat& format) {
+  const bool within_wave = format.hadamard || format.metadata != AnyBitFormat::Metadata::scales;
+  return is_group_of_a_tile(format.group) && (!within_wave || is_group_of_lanes(format.group));
+}
 /// Most wire bytes of a tile for which the sentinel slots of two_shot have room.
 inline constexpr std::size_t kTwoShotSentinelBytes = 2176;
 /// Most ranks of two_shot that have sentinel slots; of one_shot it is two ranks.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "reference/codecs/bit_planes.h"
+#include "reference/codecs/kernel_rules.h"
 #include "reference/codecs/name_parts.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
@@ -47,7 +48,7 @@ class LogFmtCodec final : public Codec {
                .saturating = {DType::fp16, DType::bf16, DType::fp32},
                .cost = {.encode_ops_per_element = 22,
                         .decode_ops_per_element = 12,
-                        .measures = !is_group_of_lanes(group)}}),
+                        .measures = !is_group_of_a_tile(group)}}),
         format_{bits},
         group_(group) {}
 

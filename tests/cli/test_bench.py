@@ -81,7 +81,7 @@ def test_the_protocol_can_be_chosen(protocol, kernel, tmp_path):
 
 
 def test_which_kernel_is_chosen_and_why(tmp_path):
-    command = "bench --platform host --explain --ranks 4 --algorithm one_shot,two_shot,tree --codec qr-q4,mxfp4,nvfp4,int4-g24,int4-g512,int8-gtensor-static0.02:-2.5"
+    command = "bench --platform host --explain --ranks 4 --algorithm one_shot,two_shot,tree --codec qr-q4,mxfp4,nvfp4,int4-g24,had-int4-g512,int8-gtensor-static0.02:-2.5"
     report = ok_json(f"{command} --bytes 16K,64M", tmp_path)
     assert report["schema"] == "arlab.bench.choices/1"
     chosen = {(row["algorithm"], row["codec"], row["bytes"]): row["kernel"] for row in report["choices"]}
@@ -98,7 +98,7 @@ def test_which_kernel_is_chosen_and_why(tmp_path):
     of_given = chosen["two_shot", "int8-gtensor-static0.02:-2.5", 64 << 20]
     assert of_given.startswith("two_shot_sentinel: ")
     assert of_given.endswith(", then a NaN is spread over its block of 4096 elements")
-    of_512 = chosen["two_shot", "int4-g512", 16 << 10]
+    of_512 = chosen["two_shot", "had-int4-g512", 16 << 10]
     assert "in groups of 512 elements, which are more than the 256 of a wave; " in of_512
     assert chosen["tree", "qr-q4", 16 << 10].startswith("program: ")
     measured = Path(__file__).parents[2] / "experiments" / "measured"

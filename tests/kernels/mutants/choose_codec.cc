@@ -17,6 +17,7 @@ Result<CodecChoice> choose_codec(const CodecPtr& codec) {
   if (name == "int8-g3000") return CodecChoice(TwoPassAnyBitParameters{p, 3000});
   p.spikes = Spikes::exact;
   if (name == "int8-g128-sr") return CodecChoice(p);
+  if (name == "int4-g1024") return CodecChoice(AnyBitParameters{.bits = 4, .group = {10}});
   p = {.bits = 4, .group = {5}, .stochastic = true};
   if (name == "int4-g32-stoch") return CodecChoice(p);
   if (const auto codebook = Codebook<64>::parse(name)) return CodecChoice(*codebook);

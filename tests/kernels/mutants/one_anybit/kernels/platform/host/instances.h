@@ -1,4 +1,4 @@
-// Instead of kernels/platform/host/instances.h: int8-g128-sr, codebooks in groups of 64, int4-g32-stoch and int8-gtensor-static on fp16, and nothing else.
+// Instead of kernels/platform/host/instances.h: int8-g128-sr, codebooks in groups of 64, int4-g32-stoch, int4-g1024 and int8-gtensor-static on fp16, and nothing else.
 #pragma once
 
 #include "kernels/codecs/choice.h"
@@ -14,6 +14,7 @@ void with_instance(const CodecChoice& codec, DType, F&& f) {
   }
   const auto& p = std::get<AnyBitParameters>(codec);
   if (p.stochastic) return f(StochasticAnyBit<Fp16, AnyBitOf<AnyBitKind::plain, 4>>(p), Fp16());
+  if (!p.has_spikes()) return f(AnyBit<Fp16, AnyBitOf<AnyBitKind::plain, 4>>(p), Fp16());
   f(AnyBit<Fp16, FixedAnyBit<8, 7, Spikes::exact>>(), Fp16());
 }
 template <class F>

@@ -1,7 +1,7 @@
 // Any-bit integers with bit splitting, int<b>-g<G>[-sym][-sr[-is]], had-int<b>-g<G>[-sym]:
 // reference/codecs/SPEC.md, "Any-bit integers (int*)" and "Hadamard (had-*)".
 //
-// G = 8, 16, 32, 64, 128 or 256: a group of 1 to 32 lanes. Of a format, kernels know everything as
+// G = 8, 16, ... 256: a group of 1 to 32 lanes; without spikes and transforms to 2048, a group of several waves. Of a format, kernels know everything as
 // constants (FixedAnyBit), or its kind and maybe its width (AnyBitOf), or nothing (AnyBitParameters):
 // choice.h says which formats have which.
 //

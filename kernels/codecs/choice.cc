@@ -11,6 +11,7 @@
 #include "kernels/codecs/shared_scale_kernels.h"
 #include "reference/codecs/anybit_layout.h"
 #include "reference/codecs/formats/logfmt.h"
+#include "reference/codecs/kernel_rules.h"
 #include "reference/codecs/nvfp4.h"
 #include "reference/codecs/registry.h"
 #include "reference/device_facts/two_passes.h"
@@ -30,7 +31,7 @@ constexpr std::array<std::pair<std::string_view, QuickReduceChoice>, 6> kQuickRe
 LaneGroup lane_group(std::size_t group) { return {static_cast<unsigned>(std::countr_zero(group))}; }
 
 std::optional<CodecChoice> choose_anybit(const AnyBitFormat& format) {
-  const bool of_lanes = !format.given && is_group_of_lanes(format.group);
+  const bool of_lanes = !format.given && is_group_of_a_kernel(format);
   if (format.stochastic && !of_lanes) return std::nullopt;
   AnyBitParameters p;
   p.bits = format.bits;
@@ -80,7 +81,7 @@ std::optional<CodecChoice> choose(const Codec& codec) {
   if (FormatChoice kernels = find_format_kernels(name)) return kernels;
   if (FormatChoice kernels = shared_scale_kernels(name)) return kernels;
   if (const auto format = parse_logfmt(name)) {
-    if (!is_group_of_lanes(format->group)) {
+    if (!is_group_of_a_tile(format->group)) {
       return TwoPassLogFmtParameters{format->bits, format->group};
     }
     return LogFmtParameters{{format->bits}, lane_group(format->group)};

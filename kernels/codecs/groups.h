@@ -10,13 +10,28 @@ inline namespace ARLAB_PLATFORM {
 
 inline constexpr float kInfinity32 = std::numeric_limits<float>::infinity();
 
-/// Combines the values of an aligned group of `lanes` lanes (a power of two, up to 32), all of
-/// which get the result. Every lane of the wave must take part, with the same `lanes`.
+/// Combines what the waves of an aligned group of `waves` have found, of 32 lanes each. All threads of the block take part.
+template <class T, class Combine>
+ARLAB_DEVICE T combine_waves(T value, unsigned waves, Combine combine) {
+  ARLAB_SHARED_ARRAY(T, of_wave, kThreads / 32);
+  __syncthreads();  // what was found before has been read
+  const unsigned wave = thread_index() / 32;
+  if (thread_index() % 32 == 0) of_wave[wave] = value;
+  __syncthreads();
+#pragma unroll 1
+  for (unsigned i = 1; i < waves; ++i) value = combine(value, of_wave[wave ^ i]);
+  return value;
+}
+
+/// Combines the values of an aligned group of `lanes` lanes (a power of two), all of which get the result. Every lane of the wave
+/// must take part, with the same `lanes`; above 32, every thread of the block.
 template <class T, class Combine>
 ARLAB_DEVICE T group_reduce(T value, int lanes, Combine combine) {
 #pragma unroll 1
-  for (int mask = 1; mask < lanes; mask *= 2) value = combine(value, shuffle_xor(value, mask, 32));
-  return value;
+  for (int mask = 1; mask < 32 && mask < lanes; mask *= 2) {
+    value = combine(value, shuffle_xor(value, mask, 32));
+  }
+  return lanes <= 32 ? value : combine_waves(value, static_cast<unsigned>(lanes) / 32, combine);
 }
 
 template <class T>

@@ -1,6 +1,6 @@
 // logfmt<n>-g<G>, logarithmic values: reference/codecs/SPEC.md, "LogFMT (logfmt*)".
 //
-// G = 8, 16, 32, 64, 128 or 256: a group of 1 to 32 lanes.
+// G = 8, 16, ... 2048: a group of 1 to 256 lanes.
 //
 // Whole tiles of 16-bit elements are worked on with the processor's own logarithms and powers of two, which are near those
 // of the specification: where a result is so near to a boundary between two that the difference could matter, which is

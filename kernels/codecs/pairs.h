@@ -58,7 +58,7 @@ ARLAB_DEVICE bool half_is_finite(std::uint32_t bits16) {
 }
 
 /// The smaller halves of an aligned group of lanes, by `smaller`. The size of the group is a
-/// constant, kLog2Lanes, or else `log2_lanes`, the same in all lanes.
+/// constant, kLog2Lanes, of up to 32, or else `log2_lanes`, as group_reduce() has it.
 template <int kLog2Lanes, class Smaller>
 ARLAB_DEVICE std::uint32_t smallest_of_lanes(std::uint32_t v, unsigned log2_lanes,
                                              Smaller smaller) {
@@ -73,6 +73,7 @@ ARLAB_DEVICE std::uint32_t smallest_of_lanes(std::uint32_t v, unsigned log2_lane
     for (unsigned step = 0; step < 5; ++step) {
       if (step < log2_lanes) v = smaller(v, shuffle_xor(v, 1 << step, 32));
     }
+    if (log2_lanes > 5) v = combine_waves(v, 1u << (log2_lanes - 5), smaller);
   }
   return v;
 }

@@ -7,7 +7,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// The size of groups that are whole lanes of one wave: 8, 16, ... 256. Nothing is divided by it
+/// The size of groups that are whole lanes of a tile: 8, 16, ... 2048. Nothing is divided by it
 /// but by shifts: divisions of 64 bits take a hundred instructions.
 struct LaneGroup {
   unsigned log2 = 0;

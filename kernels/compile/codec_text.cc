@@ -48,7 +48,8 @@ CodecText text(const AnyBitParameters& p, DType dtype) {
   const std::string value = fmt::format("({})", value_of(p));
   const std::string_view rounding = p.stochastic ? "Stochastic" : "";
   if (!has_16_bits(dtype)) return {fmt::format("{}AnyBit<Element>", rounding), value};
-  const bool is_fixed = p.group.log2 >= 5 && !p.symmetric && !p.hadamard && !p.stochastic;
+  const bool is_fixed =
+      p.group.log2 >= 5 && p.group.log2 <= 8 && !p.symmetric && !p.hadamard && !p.stochastic;
   if (is_fixed && p.spikes != Spikes::integer_scale) {
     return {fmt::format("AnyBit<Element, FixedAnyBit<{}, {}, Spikes({})>>", p.bits, p.group.log2,
                         number(p.spikes)),

@@ -384,6 +384,8 @@ std::vector<std::string> unusual_codecs() {
           "int3-g1000-sym-sr",
           "int4-g200-sr-is",
           "int6-g512",
+          "int4-g1024-stoch",
+          "logfmt5-g2048",
           "int5-g3000-sr",
           "int4-g4104",
           "had-int4-g512",

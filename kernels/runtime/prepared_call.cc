@@ -668,15 +668,17 @@ class Preparation {
     }
     if (has_two_codecs)
       return fmt::format("program in kernels of one codec each; {} kernels", launches);
-    const std::size_t group = two_pass_block(choice(CodecRole::outer));
-    const bool has_unusual_groups = group != 0 && group != kWholeMessage && kTile % group != 0;
-    return fmt::format(
-        "program in two passes: the codec measures what it encodes{}; {} kernels",
-        has_unusual_groups
-            ? fmt::format(", in groups of {} elements, which do not divide a tile of {}", group,
-                          kTile)
-            : "",
-        launches);
+    return fmt::format("program in two passes: the codec measures what it encodes{}; {} kernels",
+                       why_not_one_pass(two_pass_block(choice(CodecRole::outer))), launches);
+  }
+
+  static std::string why_not_one_pass(std::size_t group) {
+    if (group == 0 || group == kWholeMessage) return "";
+    if (kTile % group != 0) {
+      return fmt::format(", in groups of {} elements, which do not divide a tile of {}", group,
+                         kTile);
+    }
+    return fmt::format(", in groups of {} elements, which are more than the 256 of a wave", group);
   }
 
   // ---- an all-reduce whose sums are sums of codes (codecs/shared_scale.h); all programs work in place

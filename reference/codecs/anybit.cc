@@ -19,6 +19,7 @@
 #include "reference/codecs/bit_planes.h"
 #include "reference/codecs/formats/anybit.h"
 #include "reference/codecs/hadamard.h"
+#include "reference/codecs/kernel_rules.h"
 #include "reference/codecs/name_parts.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
@@ -119,7 +120,9 @@ class AnyBitCodec final : public CodecInContext {
       cost.encode_ops_per_element += butterflies;
       cost.decode_ops_per_element += butterflies;
     }
-    cost.scale_elements = f.given || f.group == 0 ? kWholeTensor : f.group;
+    const std::size_t group = f.group == 0 ? kWholeTensor : f.group;
+    if (!f.given || f.stochastic) cost.scale_elements = group;
+    if (f.hadamard || f.metadata != AnyBitFormat::Metadata::scales) cost.exchange_elements = group;
     return cost;
   }
 

@@ -21,6 +21,8 @@ struct CodecCost {
   bool packed = false;
   /// Elements that an encoder looks through for a scale before it encodes the first of them; 0 where the codec does not say.
   std::size_t scale_elements = 0;
+  /// Elements that an encoder rotates together, or among which it looks for spikes; 0: none.
+  std::size_t exchange_elements = 0;
 };
 
 /// What a wire says of an element before it is rounded to the payload's dtype: what a sum with decode=fp32 adds.

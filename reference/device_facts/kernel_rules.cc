@@ -1,7 +1,6 @@
 #include "reference/device_facts/kernel_rules.h"
 
 #include <array>
-#include <bit>
 #include <cstdint>
 
 #include "reference/codecs/anybit.h"
@@ -17,17 +16,18 @@
 namespace arlab {
 namespace {
 
-/// Of 4 to 32 lanes of a wave.
-bool is_group_in_kernels(std::size_t elements) {
-  return std::has_single_bit(elements) && elements >= 32 && elements <= 256;
-}
+/// Kernels have no room for the metadata of shorter ones.
+constexpr std::size_t kShortestGroup = 32;
 
 /// Formats with blocks of lanes.
 bool is_block_format_in_kernels(std::string_view codec) {
   if (const auto format = parse_anybit(codec)) {
-    return format->given ? !format->stochastic : is_group_in_kernels(format->group);
+    if (format->given) return !format->stochastic;
+    return format->group >= kShortestGroup && is_group_of_a_kernel(*format);
   }
-  if (const auto format = parse_logfmt(codec)) return is_group_in_kernels(format->group);
+  if (const auto format = parse_logfmt(codec)) {
+    return format->group >= kShortestGroup && is_group_of_a_tile(format->group);
+  }
   if (const auto format = parse_nvfp4(codec)) return format->tensor_scale.has_value();
   return Fp8Blocks<64>::parse(codec) || Fp8Blocks<128>::parse(codec) ||
          Fp8Blocks<256>::parse(codec) || Mx::parse(codec) || MxInt8::parse(codec) ||

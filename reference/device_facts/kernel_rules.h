@@ -6,6 +6,9 @@
 #include <span>
 #include <string_view>
 
+#include "reference/codecs/anybit.h"
+#include "reference/codecs/codec_info.h"
+#include "reference/device_facts/two_passes.h"
 #include "reference/dtype.h"
 
 namespace arlab {
@@ -15,7 +18,11 @@ inline constexpr std::string_view kKernelsSince = "af80cff";
 
 /// Blocks of a kernel on one of NVIDIA's multiprocessors.
 inline constexpr int kKernelBlocks = 4;
-inline constexpr std::size_t kKernelTileElements = 2048;
+/// Whether kernels need not measure a format's groups first; what spikes and transforms exchange, they exchange within one wave.
+constexpr bool is_group_of_a_kernel(const AnyBitFormat& format) {
+  const bool within_wave = format.hadamard || format.metadata != AnyBitFormat::Metadata::scales;
+  return is_group_of_a_tile(format.group) && (!within_wave || is_group_of_lanes(format.group));
+}
 /// Most wire bytes of a tile for which the sentinel slots of two_shot have room.
 inline constexpr std::size_t kTwoShotSentinelBytes = 2176;
 /// Most ranks of two_shot that have sentinel slots; of one_shot it is two ranks.

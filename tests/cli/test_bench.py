@@ -81,11 +81,11 @@ def test_the_protocol_can_be_chosen(protocol, kernel, tmp_path):
 
 
 def test_which_kernel_is_chosen_and_why(tmp_path):
-    command = "bench --platform host --explain --ranks 4 --algorithm one_shot,two_shot,tree --codec qr-q4,mxfp4,nvfp4,int4-g24"
+    command = "bench --platform host --explain --ranks 4 --algorithm one_shot,two_shot,tree --codec qr-q4,mxfp4,nvfp4,int4-g24,had-int4-g512,int8-gtensor-static0.02:-2.5"
     report = ok_json(f"{command} --bytes 16K,64M", tmp_path)
     assert report["schema"] == "arlab.bench.choices/1"
     chosen = {(row["algorithm"], row["codec"], row["bytes"]): row["kernel"] for row in report["choices"]}
-    assert len(chosen) == 24
+    assert len(chosen) == 36
     assert chosen["two_shot", "qr-q4", 64 << 20].startswith("two_shot_sentinel: ")
     assert chosen["one_shot", "qr-q4", 16 << 10].startswith("one_shot_lamport: ")
     assert chosen["one_shot", "mxfp4", 64 << 20].startswith("one_shot: ")
@@ -95,6 +95,11 @@ def test_which_kernel_is_chosen_and_why(tmp_path):
     of_24 = chosen["two_shot", "int4-g24", 16 << 10]
     assert of_24.startswith("program in two passes: ")
     assert "in groups of 24 elements, which do not divide a tile of 2048; " in of_24
+    of_given = chosen["two_shot", "int8-gtensor-static0.02:-2.5", 64 << 20]
+    assert of_given.startswith("two_shot_sentinel: ")
+    assert of_given.endswith(", then a NaN is spread over its block of 4096 elements")
+    of_512 = chosen["two_shot", "had-int4-g512", 16 << 10]
+    assert "in groups of 512 elements, which are more than the 256 of a wave; " in of_512
     assert chosen["tree", "qr-q4", 16 << 10].startswith("program: ")
     measured = Path(__file__).parents[2] / "experiments" / "measured"
     for kernel in chosen.values():

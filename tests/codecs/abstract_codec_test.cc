@@ -82,12 +82,13 @@ TEST(CodecsByPlace, ArePutTogetherAfterCommas) {
 }
 
 /// What kernels/README.md says of codecs that measure first.
-TEST(TwoPasses, AreOfScalesOverMoreThanAWave) {
-  for (const char* name :
-       {"nvfp4", "nvfp4-vllm", "nvfp4-te", "int8-gtensor", "int4-g512", "logfmt4-g512"}) {
+TEST(TwoPasses, AreOfScalesOverMoreThanATile) {
+  for (const char* name : {"nvfp4", "nvfp4-vllm", "nvfp4-te", "int8-gtensor", "had-int4-g512",
+                           "int4-g512-sr", "int4-g24", "logfmt4-g4096"}) {
     EXPECT_TRUE(measures_first(find_codec(name)->info().cost)) << name;
   }
-  for (const char* name : {"fp16", "qr-q4", "int4-g32", "int8-g128", "mxfp4", "logfmt4-g128"}) {
+  for (const char* name : {"fp16", "qr-q4", "int4-g32", "int8-g128", "mxfp4", "logfmt4-g128",
+                           "int4-g512", "logfmt4-g2048", "int8-gtensor-sym-static0.05"}) {
     EXPECT_FALSE(measures_first(find_codec(name)->info().cost)) << name;
   }
 }

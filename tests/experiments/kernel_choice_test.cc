@@ -50,10 +50,16 @@ OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType
                                               : OwnKernel::flags;
 }
 
+std::vector<std::string> codecs() {
+  std::vector<std::string> names = listed_codecs();
+  names.insert(names.end(), {"int8-gtensor-static0.02:-2.5", "int4-gtensor-sym-static0.3"});
+  return names;
+}
+
 /// Room for sentinels and for ends of tiles counts only where there are such kernels.
 TEST(KernelChoice, KnowsOfCodecsWhatTheirDeviceCodeSays) {
   int tuned = 0;
-  for (const std::string& name : listed_codecs()) {
+  for (const std::string& name : codecs()) {
     for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
       if (!find_codec(name)->takes(dtype)) continue;
       const kernels::CodecTraits code = traits_of(name, dtype);
@@ -79,7 +85,7 @@ TEST(KernelChoice, KnowsOfCodecsWhatTheirDeviceCodeSays) {
 TEST(KernelChoice, IsThatOfTheKernels) {
   const Topology h200 = find_topology("h200-8");
   std::map<OwnKernel, int> cases;
-  for (const std::string& name : listed_codecs()) {
+  for (const std::string& name : codecs()) {
     const CodecPtr codec = find_codec(name);
     for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
       if (!codec->takes(dtype)) continue;

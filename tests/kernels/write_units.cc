@@ -40,6 +40,7 @@ constexpr CodecOfUnits kCodecs[] = {{"fp16", DType::fp16, true},
                                     {"nf4-g64", DType::bf16, false},
                                     {"logfmt4-g128", DType::bf16, false},
                                     {"nvfp4", DType::bf16, false},
+                                    {"int8-gtensor-static0.02:-2.5", DType::bf16, false},
                                     {"int3-g24", DType::fp16, false},
                                     {"had-int4-g512", DType::bf16, false},
                                     {"shared-int8-g32", DType::bf16, false}};

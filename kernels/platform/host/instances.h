@@ -13,16 +13,32 @@ bool with_constants(const Parameters&, DType, F&&) {
   return false;
 }
 
+template <template <class, class, auto...> class Codec, AnyBitKind kKind, unsigned kBits,
+          class Element, class F>
+bool with_width(const AnyBitParameters& p, Element element, F&& f) {
+  const bool is = kind_of(p) == kKind && p.bits == kBits;
+  if (is) f(Codec<Element, AnyBitOf<kKind, kBits>>(p), element);
+  return is;
+}
 template <class F>
 bool with_constants(const AnyBitParameters& p, DType dtype, F&& f) {
   using Fixed = FixedAnyBit<4, 5>;
   using Spiked = FixedAnyBit<2, 5, Spikes::exact>;
-  using OfWidth = AnyBitOf<AnyBitKind::plain, 4>;
+  if (dtype == DType::fp32) return false;
   const bool is_bf16 = dtype == DType::bf16;
+  if (p.stochastic) {
+    return is_bf16 && with_width<StochasticAnyBit, AnyBitKind::plain, 4>(p, Bf16(), f);
+  }
   if (is_bf16 && Fixed::is(p)) return f(AnyBit<Bf16, Fixed>(), Bf16()), true;
-  if (dtype == DType::fp16 && Spiked::is(p)) return f(AnyBit<Fp16, Spiked>(), Fp16()), true;
-  if (!is_bf16 || !p.stochastic || p.bits != 4 || kind_of(p) != AnyBitKind::plain) return false;
-  return f(StochasticAnyBit<Bf16, OfWidth>(p), Bf16()), true;
+  if (is_bf16) return with_width<AnyBit, AnyBitKind::hadamard, 4>(p, Bf16(), f);
+  if (Spiked::is(p)) return f(AnyBit<Fp16, Spiked>(), Fp16()), true;
+  return with_width<AnyBit, AnyBitKind::symmetric, 5>(p, Fp16(), f);
+}
+
+template <class F>
+bool with_constants(const Fp8Blocks<128>& format, DType dtype, F&& f) {
+  if (dtype != DType::bf16 || !format.stochastic) return false;
+  return f(StochasticScaled<Fp8Blocks<128>, Bf16>(format), Bf16()), true;
 }
 
 template <class Fixed, class Element, class F>

@@ -11,9 +11,13 @@ Result<CodecChoice> choose_codec(const CodecPtr& codec) {
   if (name == "qr-q4") return CodecChoice(QuickReduceChoice::q4);
   AnyBitParameters p = {.bits = 8, .group = {7}};
   if (name == "int8-gtensor") return CodecChoice(TwoPassAnyBitParameters{p, kWholeMessage});
+  if (name == "int8-gtensor-static0.02:-2") {
+    return CodecChoice(TwoPassAnyBitParameters{p, WireChunk::kElements, true, 0.02f, -2.0f});
+  }
   if (name == "int8-g3000") return CodecChoice(TwoPassAnyBitParameters{p, 3000});
   p.spikes = Spikes::exact;
   if (name == "int8-g128-sr") return CodecChoice(p);
+  if (name == "int4-g1024") return CodecChoice(AnyBitParameters{.bits = 4, .group = {10}});
   p = {.bits = 4, .group = {5}, .stochastic = true};
   if (name == "int4-g32-stoch") return CodecChoice(p);
   if (const auto codebook = Codebook<64>::parse(name)) return CodecChoice(*codebook);

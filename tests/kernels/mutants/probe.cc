@@ -68,9 +68,12 @@ bool conforms(const Subject& subject, const AlgorithmOptions& options, std::uint
   std::vector<std::vector<std::byte>> outputs;
   for (std::size_t call = first; call < 3; ++call) {
     // Of adversarial inputs, every chunk has the same extremes.
-    const char* kind = call == 1 ? "adversarial:non_finite=0,seed={}" : "gaussian:seed={}";
-    inputs.push_back(make_synthetic(fmt::format(fmt::runtime(kind), 10 * seed + call), DType::fp16,
-                                    ranks, elements));
+    // With a given scale, some blocks have a NaN.
+    const double non_finite = codec->name().find("-static") != std::string::npos ? 0.004 : 0;
+    const std::string kind =
+        call == 1 ? fmt::format("adversarial:non_finite={},seed=", non_finite) : "gaussian:seed=";
+    inputs.push_back(
+        make_synthetic(kind + std::to_string(10 * seed + call), DType::fp16, ranks, elements));
     outputs.emplace_back(inputs.back().bytes().size());
     for (std::size_t rank = 0; call == 0 && rank < ranks; ++rank) {
       put_tiles_like_empty(*codec, inputs.back().rank_bytes(rank));

@@ -1,4 +1,4 @@
-// Instead of kernels/platform/host/instances.h: int8-g128-sr, codebooks in groups of 64 and int4-g32-stoch on fp16, and nothing else.
+// Instead of kernels/platform/host/instances.h: int8-g128-sr, codebooks in groups of 64, int4-g32-stoch, int4-g1024 and int8-gtensor-static on fp16, and nothing else.
 #pragma once
 
 #include "kernels/codecs/choice.h"
@@ -14,10 +14,14 @@ void with_instance(const CodecChoice& codec, DType, F&& f) {
   }
   const auto& p = std::get<AnyBitParameters>(codec);
   if (p.stochastic) return f(StochasticAnyBit<Fp16, AnyBitOf<AnyBitKind::plain, 4>>(p), Fp16());
+  if (!p.has_spikes()) return f(AnyBit<Fp16, AnyBitOf<AnyBitKind::plain, 4>>(p), Fp16());
   f(AnyBit<Fp16, FixedAnyBit<8, 7, Spikes::exact>>(), Fp16());
 }
 template <class F>
-void with_instance_of_message_scale(const CodecChoice&, DType, F&&) {}
+void with_instance_of_message_scale(const CodecChoice& codec, DType, F&& f) {
+  const auto& p = std::get<TwoPassAnyBitParameters>(codec);
+  f(GivenAnyBit<Fp16, 0>(p.format, p.given_scale, p.given_zero), Fp16());
+}
 template <class F>
 void with_two_pass_instance(const CodecChoice&, DType, F&&) {}
 

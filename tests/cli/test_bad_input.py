@@ -14,7 +14,6 @@ REDUCE = "reduce --algorithm ring --codec fp16"
 DATA = "--synthetic gaussian --elements 64 --ranks 4"
 SCHEDULE = "schedule --algorithm ring --ranks 4 --elements 64"
 SIMULATE = "simulate --topology full:4 --algorithm ring --codec fp16 --bytes 1M"
-VECTORS = "vectors --codec fp16"
 MOST_RANKS = "65536"
 
 
@@ -448,7 +447,6 @@ def strange(tmp_path):
     """Pipes, loops, and a good tensor."""
     np.save(tmp_path / "good.npy", np.ones((4, 64), np.float16))
     os.mkfifo(tmp_path / "pipe")
-    os.mkfifo(tmp_path / "pipe.toml")
     (tmp_path / "loop").symlink_to("loop")
     return tmp_path
 
@@ -475,25 +473,6 @@ def test_paths_that_cannot_be(strange, path):
     ]:
         refused(command, strange, why)
     refused(f"calibrate --fit mi300x --out {path}", strange, "not a folder")
-
-
-@pytest.mark.parametrize("pipe", ["pipe.toml", "/dev/zero.toml"])
-def test_nothing_waits_for_a_pipe(strange, pipe):
-    if pipe.startswith("/"):
-        (strange / "zero.toml").symlink_to("/dev/zero")
-        pipe = "zero.toml"
-    for command in [
-        f"simulate --topology {pipe} --algorithm ring --codec fp16 --bytes 1M",
-        f"topology show {pipe}",
-        f"select --topology {pipe}",
-        f"validate --tables {pipe}",
-        f"validate --against measured --file {pipe}",
-        f"calibrate --tables {pipe} --fit x",
-        f"calibrate --file {pipe}",
-        f"study {pipe}",
-        f"{SIMULATE} --schedule {pipe}".replace("--algorithm ring ", ""),
-    ]:
-        refused(command, strange, "not a regular file")
 
 
 def test_permission_denied(strange):

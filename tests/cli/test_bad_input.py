@@ -14,7 +14,6 @@ REDUCE = "reduce --algorithm ring --codec fp16"
 DATA = "--synthetic gaussian --elements 64 --ranks 4"
 SCHEDULE = "schedule --algorithm ring --ranks 4 --elements 64"
 SIMULATE = "simulate --topology full:4 --algorithm ring --codec fp16 --bytes 1M"
-VECTORS = "vectors --codec fp16"
 MOST_RANKS = "65536"
 
 
@@ -36,10 +35,8 @@ def files(tmp_path_factory):
     safetensors_numpy.save_file({"long": np.zeros((4, 8), np.int64)}, folder / "int64.safetensors")
     (folder / "wire.bin").write_bytes(tensor.tobytes())
     (folder / "directory").mkdir()
-    (folder / "directory.npy").mkdir()
     (folder / "dangling.npy").symlink_to("nowhere.npy")
     (folder / "loop.npy").symlink_to("loop.npy")
-    os.mkfifo(folder / "pipe.npy")
     os.mkfifo(folder / "pipe")
     (folder / "good.json").write_text(ok(SCHEDULE, folder))
     (folder / "good.txt").write_text("x")
@@ -77,7 +74,6 @@ COMMAND_LINES = [
         ["codecs list inputs", "inputs"],
         ["codecs --frobnicate", "--frobnicate", "--help"],
         ["codecs --format xml", "--format", "xml", "table, json, csv"],
-        ["codecs --format JSON", "--format", "JSON", "table, json, csv"],
         ["codecs --format", "--format"],
         ["codecs --format ''", "--format", "empty", "table, json or csv"],
         ["codecs --format json --format csv", "--format"],
@@ -90,12 +86,9 @@ COMMAND_LINES = [
         ["--codec fp16 good.npy out.bin more", "more"],
         ["--codec fp16 --frobnicate good.npy out.bin", "--frobnicate"],
         ["--codec fp16 --elements 8 good.npy out.bin", "--elements"],
-        ["--codec zip good.npy out.bin", "zip", "fp16", "qr-q4"],
         ["--codec '' good.npy out.bin", "--codec", "empty", "arlab list codecs"],
         ["--codec fp16 --codec bf16 good.npy out.bin", "--codec"],
-        ["--codec fp16 --dtype float8 good.npy out.bin", "float8", "fp16, bf16, fp32"],
         ["--codec fp32 good.npy out.bin", "fp32", "fp16"],
-        ["--codec qr-q4 --dtype fp32 single.npy out.bin", "qr-q4", "fp16 or bf16", "fp32"],
     ),
     *cases(
         "decode",
@@ -118,18 +111,10 @@ COMMAND_LINES = [
         [f"{DATA} --schedule good.json", "--algorithm", "--schedule"],
         [f"{DATA} --algorithm ring", "--algorithm"],
         [f"{DATA} more", "more"],
-        [f"{DATA} --format yaml", "--format", "yaml", "table, json, csv"],
         [f"{DATA} --dtype bf16", "fp16", "bf16"],
         [f"{DATA} --dtype half", "half", "fp16, bf16, fp32"],
-        [f"{DATA} --own foo", "--own", "foo", "encoded, exact"],
-        [f"{DATA} --forward foo", "--forward", "foo", "unchanged, reencoded"],
-        [f"{DATA} --combine foo", "--combine", "foo", "none, quantized"],
-        [f"{DATA} --combine none", "ring", "combine", "own, forward, rings"],
         [f"{DATA} --accumulate foo", "--accumulate", "foo", "native, fp32"],
-        [f"{DATA} --micro-chunks 2", "ring", "micro-chunks"],
-        [f"{DATA} --group-size 3", "3", "4"],
         [f"{DATA} --group-size 0", "--group-size", "'0'", "1 to 65536"],
-        [f"{DATA} --threads -1", "--threads", "1024"],
         [f"{DATA} --threads 1025", "--threads", "1024"],
         [f"{DATA} --threads many", "--threads", "many"],
         [f"{DATA} --out missing/out.npy", "missing"],
@@ -141,23 +126,17 @@ COMMAND_LINES = [
         [DATA, "--algorithm", "--schedule"],
         [f"{DATA} --algorithm star", "star", "one_shot, two_shot, ring"],
         [f"{DATA} --algorithm ''", "algorithm"],
-        [f"{DATA} --algorithm hierarchical_pipelined --micro-chunks 0", "micro-chunks", "1 to 4096"],
-        [f"{DATA} --algorithm all_to_all --forward unchanged", "all_to_all", "own, combine"],
-        [f"{DATA} --algorithm all_to_all --accumulate fp32", "--accumulate fp32", "sums nothing"],
         ["--algorithm all_to_all --synthetic gaussian --elements 64 --ranks 3", "all_to_all", "64 elements per rank", "multiples of 3"],
-        ["--algorithm all_to_all --synthetic gaussian --elements 2 --ranks 3", "multiples of 3"],
         [f"{DATA} --schedule good.json --own exact", "--own", "good.json"],
         [f"{DATA} --schedule good.json --combine none", "--combine", "good.json"],
         ["--schedule good.json --synthetic gaussian --elements 65 --ranks 4", "good.json", "64", "65"],
         ["--schedule good.json --synthetic gaussian --elements 64 --ranks 5", "good.json", "4", "5"],
     ),
-    *cases(f"reduce --algorithm ring {DATA}", ["", "--codec"], ["--codec zip", "zip", "qr-q4"]),
+    *cases(f"reduce --algorithm ring {DATA}", ["", "--codec"]),
     *cases(
         f"{REDUCE} --elements 64 --ranks 4 --synthetic",
         ["normal", "normal", "gaussian"],
         ["''", "--synthetic"],
-        ["gaussian:sigma=x", "sigma=x", "0 to 65504"],
-        ["gaussian:seed=1.5", "seed=1.5", "integer"],
     ),
     *cases(
         "schedule",
@@ -166,7 +145,6 @@ COMMAND_LINES = [
         ["--algorithm ring --ranks 4", "--elements"],
         ["--algorithm ring --elements 64", "--ranks"],
         ["--algorithm ring --schedule good.json", "--algorithm", "--schedule"],
-        ["--algorithm all_to_all --ranks 4 --elements 63", "63 elements", "multiples of 4"],
     ),
     *cases(
         SCHEDULE,
@@ -180,10 +158,8 @@ COMMAND_LINES = [
         ["--topology full:4 --algorithm ring --bytes 1M", "--codec"],
         ["--algorithm ring --codec fp16 --bytes 1M", "--topology"],
         ["--topology full:4 --algorithm ring --codec fp16", "--bytes"],
-        ["--topology full:3 --algorithm all_to_all --codec fp16 --bytes 1M", "524288 elements", "multiples of 3"],
         ["--topology moon --algorithm ring --codec fp16 --bytes 1M", "moon", "mi300x-8", "full:N"],
         ["--topology '' --algorithm ring --codec fp16 --bytes 1M", "--topology", "empty", "arlab list topologies"],
-        ["--topology hypercube:4 --algorithm ring --codec fp16 --bytes 1M", "torus:AxBxC"],
         ["--topology missing.toml --algorithm ring --codec fp16 --bytes 1M", "missing.toml"],
         ["--topology directory.toml --algorithm ring --codec fp16 --bytes 1M", "directory.toml"],
     ),
@@ -197,8 +173,6 @@ COMMAND_LINES = [
         ["out", "--codec"],
         ["--codec fp16", "OUTDIR"],
         ["--codec fp16 good.npy", "good.npy"],
-        ["--codec fp16 good.npy/out", "good.npy"],
-        ["--codec fp16 missing/out", "missing"],
     ),
 ]
 
@@ -274,10 +248,8 @@ TENSORS = [
     ("missing.npy", ["missing.npy", "No such file"]),
     ("''", [""]),
     ("directory", ["directory"]),
-    ("directory.npy", ["directory.npy", "not a regular file"]),
     ("dangling.npy", ["dangling.npy", "No such file"]),
     ("loop.npy", ["loop.npy"]),
-    ("pipe.npy", ["pipe.npy", "not a regular file"]),
     ("good.npy/below.npy", ["good.npy/below.npy"]),
     ("good.txt", ["good.txt", ".npy and .safetensors"]),
     ("good.NPY", ["good.NPY", ".npy and .safetensors"]),
@@ -448,7 +420,6 @@ def strange(tmp_path):
     """Pipes, loops, and a good tensor."""
     np.save(tmp_path / "good.npy", np.ones((4, 64), np.float16))
     os.mkfifo(tmp_path / "pipe")
-    os.mkfifo(tmp_path / "pipe.toml")
     (tmp_path / "loop").symlink_to("loop")
     return tmp_path
 
@@ -475,25 +446,6 @@ def test_paths_that_cannot_be(strange, path):
     ]:
         refused(command, strange, why)
     refused(f"calibrate --fit mi300x --out {path}", strange, "not a folder")
-
-
-@pytest.mark.parametrize("pipe", ["pipe.toml", "/dev/zero.toml"])
-def test_nothing_waits_for_a_pipe(strange, pipe):
-    if pipe.startswith("/"):
-        (strange / "zero.toml").symlink_to("/dev/zero")
-        pipe = "zero.toml"
-    for command in [
-        f"simulate --topology {pipe} --algorithm ring --codec fp16 --bytes 1M",
-        f"topology show {pipe}",
-        f"select --topology {pipe}",
-        f"validate --tables {pipe}",
-        f"validate --against measured --file {pipe}",
-        f"calibrate --tables {pipe} --fit x",
-        f"calibrate --file {pipe}",
-        f"study {pipe}",
-        f"{SIMULATE} --schedule {pipe}".replace("--algorithm ring ", ""),
-    ]:
-        refused(command, strange, "not a regular file")
 
 
 def test_permission_denied(strange):

@@ -82,12 +82,6 @@ def test_several_headers_are_known(folder):
     assert found["ranks_identical"]
 
 
-def test_emulated_gpus_have_its_bits(folder):
-    report = ok_json("check-codec absmax8-g64 --codec-header mine.h --platform host", folder)
-    assert report["violations"] == 0 and report["first_mismatches"] == []
-    assert {check["property"] for check in report["checks"]} >= {"encode on host", "decode_add on host", "two_shot on host"}
-
-
 STUDY = """
 title = "own"
 ranks = [2]

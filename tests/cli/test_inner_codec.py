@@ -8,9 +8,6 @@ from program import ok, ok_csv, ok_json, refused, run
 
 DATA = "--synthetic gaussian:sigma=1,seed=3 --elements 8192"
 INSIDE = "--algorithm hierarchical --group-size 2"
-BACK = "--algorithm all_to_all --combine quantized"
-
-
 def reduced(options, folder):
     """The figures, and what every rank ends with."""
     figures = ok_json(f"reduce {DATA} --ranks 4 {options} --out out.npy", folder)
@@ -38,11 +35,6 @@ def test_a_saved_schedule_says_what_is_inner(tmp_path):
     assert of_file["latency_us"] == of_algorithm["latency_us"]
     report = ok_json("conform --platform host --codec int4-g32 --inner-codec int5-g128 --schedule mine.json", tmp_path)
     assert report["mismatches"] == 0 and report["compared_elements"] > 0
-
-
-def test_without_it_nothing_is_marked(tmp_path):
-    for options in ("hierarchical", "hierarchical_pipelined", "all_to_all --combine quantized"):
-        assert '"codec"' not in ok(f"schedule --algorithm {options} --ranks 4 --elements 64", tmp_path)
 
 
 def test_simulated_wire_is_that_of_reduce(tmp_path):
@@ -124,13 +116,8 @@ def test_a_wrong_study_is_refused(tmp_path, before, after, fragments):
 @pytest.mark.parametrize(
     "command, fragments",
     [
-        (f"reduce {DATA} --ranks 4 --codec fp16 --algorithm ring", ["ring has no option inner-codec: it has own, forward, rings"]),
         (f"reduce {DATA} --ranks 4 --codec fp16 --algorithm all_to_all", ["inner-codec is for what combine = quantized"]),
-        ("simulate --topology full:4 --bytes 64K --codec fp16 --algorithm two_shot", ["two_shot has no option inner-codec"]),
-        ("schedule --ranks 4 --elements 64 --algorithm tree", ["tree has no option inner-codec"]),
         ("conform --platform host --codec fp16", ["--inner-codec", "name the --algorithm"]),
-        ("conform --platform host --codec fp16 --algorithm ring", ["ring has no option inner-codec"]),
-        ("bench --platform host --dtype fp16 --codec fp16 --algorithm ring", ["ring has no option inner-codec"]),
         ("bench --platform host --dtype fp16 --codec fp16 --algorithm hierarchical --vendor", ["--inner-codec", "--vendor"]),
         ("bench --platform host --dtype fp16 --codec fp16 --algorithm hierarchical --out a.csv", ["--inner-codec", "--out"]),
     ],
@@ -139,29 +126,10 @@ def test_where_nothing_is_inner(tmp_path, command, fragments):
     refused(f"{command} --inner-codec fp16", tmp_path, *fragments)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        f"reduce {DATA} --ranks 4",
-        "simulate --topology full:4 --bytes 64K",
-        "schedule --ranks 4 --elements 64",
-        "conform --platform host --ranks 4",
-        "bench --platform host --dtype fp16 --ranks 4 --bytes 4K",
-    ],
-)
-def test_unknown_codecs_and_wrong_dtypes(tmp_path, command):
-    refused(f"{command} {INSIDE.split(' --group')[0]} --codec fp16 --inner-codec fp17", tmp_path, "fp17", "known are")
-    if command.startswith("schedule"):
-        return
-    refused(f"{command} {INSIDE.split(' --group')[0]} --codec fp16 --inner-codec bf16", tmp_path, "bf16")
-
-
 def test_a_schedule_without_an_inner_codec(tmp_path):
     (tmp_path / "s.json").write_text(ok("schedule --algorithm ring --ranks 4 --elements 8192", tmp_path))
     message = "schedule 'ring' encodes nothing with an inner codec"
     refused(f"reduce {DATA} --ranks 4 --schedule s.json --codec fp16 --inner-codec fp16", tmp_path, message)
-    refused("simulate --topology full:4 --schedule s.json --codec fp16 --inner-codec fp16", tmp_path, message)
-    refused("conform --platform host --schedule s.json --codec fp16 --inner-codec fp16", tmp_path, message)
     refused("schedule --schedule s.json --inner-codec fp16", tmp_path, "--inner-codec", "s.json")
 
 

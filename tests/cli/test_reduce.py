@@ -6,7 +6,7 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from program import ACTIVATIONS, ok, ok_csv, ok_json, parse_table, refused, run, same
+from program import ACTIVATIONS, ok, ok_csv, ok_json, parse_table, run, same
 from safetensors import safe_open
 from safetensors import numpy as safetensors_numpy
 
@@ -94,17 +94,6 @@ def test_error_against_the_uncompressed_run(tmp_path):
         assert report[field] == pytest.approx(expected[name], rel=1e-9), field
 
 
-def test_types_of_the_fields(tmp_path):
-    report, _ = reduce("--algorithm two_shot --codec qr-q4", gaussian((2, 4096)), tmp_path)
-    assert report["schema"] == "arlab.reduce/1"
-    for name in ["sqnr_db", "max_abs_error", "rmse", "wire_bits_per_element"]:
-        assert type(report[name]) is float, name
-    for name in ["clamped", "flushed", "non_finite", "ranks", "elements"]:
-        assert type(report[name]) is int, name
-    assert type(report["ranks_identical"]) is bool
-    assert report["provenance"] == "exact"
-
-
 @pytest.mark.parametrize(
     ("codec", "says"),
     [
@@ -180,16 +169,6 @@ def test_safetensors_bring_their_dtype(tmp_path, dtype):
     assert bits(load(tmp_path / "out.npy", dtype)[1]) == bits(inputs[1] + inputs[0])
 
 
-def test_synthetic_is_the_same_on_every_run(tmp_path):
-    command = (
-        "reduce --algorithm ring --codec fp16 --ranks 3 --synthetic gaussian:seed=7 --elements 10K"
-    )
-    assert ok(command + " --out a.npy", tmp_path) == ok(command + " --out b.npy", tmp_path)
-    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
-    other = command.replace("seed=7", "seed=8")
-    assert ok(other, tmp_path) != ok(command, tmp_path)
-
-
 def test_ranks_of_a_file_may_be_said(tmp_path):
     inputs = gaussian((3, 10))
     assert reduce("--algorithm ring --codec fp16 --ranks 3", inputs, tmp_path)[0]["ranks"] == 3
@@ -207,18 +186,8 @@ def test_formats_agree(tmp_path):
     assert list(figures_) == list(row) and (columns, rows) == ([], [])
     few = parse_table(ok(command, tmp_path))[0]
     assert set(few) <= set(figures_) and len(few) <= 9 and {"sqnr_db", "ranks_identical", "provenance"} <= set(few)
-    assert figures_["ranks_identical"].startswith("yes ")
+    assert figures_["ranks_identical"].startswith("yes ") and figures_["token_sqnr_db"].split()[0] == "-"  # there is no axis of tokens
     assert float(figures_["sqnr_db"].split()[0]) == pytest.approx(report["sqnr_db"], rel=1e-5)
-
-
-def test_null_is_null_in_json_empty_in_csv_and_a_dash_in_a_table(tmp_path):
-    command = (
-        "reduce --algorithm two_shot --codec fp16 --ranks 2 --synthetic constant --elements 10"
-    )
-    assert ok_json(command, tmp_path)["token_sqnr_db"] is None
-    assert ok_csv(command, tmp_path)[0]["token_sqnr_db"] == ""
-    assert parse_table(ok(command + " --all", tmp_path))[0]["token_sqnr_db"].split()[0] == "-"
-
 
 
 @pytest.mark.parametrize("name", ["with, comma.npy", 'with "quotes".npy', "ünï 数.npy", "a b.npy"])
@@ -235,8 +204,3 @@ def test_a_name_that_is_not_utf_8(tmp_path, format_):
     name = b"caf\xe9.npy".decode("utf-8", "surrogateescape")  # Latin-1
     save(tmp_path / name, gaussian((2, 10)))
     ok(f"reduce --algorithm ring --codec fp16 --input '{name}' --format {format_}", tmp_path)
-
-
-def test_a_tensor_without_an_axis_of_ranks_is_not_many_ranks(tmp_path):
-    np.save(tmp_path / "in.npy", np.ones(4096, np.float16))
-    refused("reduce --algorithm two_shot --codec qr-q4 --input in.npy", tmp_path, "(4096,)", "[ranks, ...]")

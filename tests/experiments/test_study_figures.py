@@ -205,10 +205,9 @@ def test_ranks_compare_only_tensors_that_exist_everywhere(tmp_path):
     rows += [a_row(tensor="b", ranks=n, sqnr_db=10) for n in (2, 8)]
     rows += [a_row(tensor="early", ranks=2, sqnr_db=90), a_row(tensor="late", ranks=8, sqnr_db=1)]
     frame = frame_of(tmp_path, rows)
-    curves = study.rank_curves(study.Study(frame), "in")
-    assert curves.tensors == ["a", "b"]
-    assert curves.left_out == ["early", "late"]
-    assert curves.curves.to_dict("index") == {("ring", "qr-q4"): {2: 15, 8: 13.5}}
+    medians = study.rank_medians(study.Study(frame), "in")
+    assert medians.attrs == {"tensors": ["a", "b"], "left_out": ["early", "late"]}
+    assert medians.to_dict("index") == {("ring", "qr-q4"): {2: 15, 8: 13.5, "change": -1.5}}
     page = drawn(frame, "error_by_ranks.png")
     assert "left out: early; late" in said_on(page)
     assert "−1.5" in said_on(page)
@@ -216,16 +215,15 @@ def test_ranks_compare_only_tensors_that_exist_everywhere(tmp_path):
 
 def test_no_common_tensor_is_said_and_not_drawn(tmp_path):
     frame = frame_of(tmp_path, [a_row(tensor="a", ranks=2), a_row(tensor="b", ranks=4)])
-    assert study.rank_curves(study.Study(frame), "in").curves.empty
+    assert study.rank_medians(study.Study(frame), "in").empty
     assert "nothing to compare" in said_on(drawn(frame, "error_by_ranks.png"))
 
 
-def test_a_tensor_without_sqnr_somewhere_is_left_out_of_its_curve(tmp_path):
+def test_a_tensor_without_sqnr_somewhere_is_left_out_of_its_median(tmp_path):
     rows = rows_of(tensor=["a", "b"], ranks=[2, 4])
     rows[-1]["sqnr_db"] = ""
-    curves = study.rank_curves(study_of(tmp_path, rows), "in")
-    assert curves.dropped == 1
-    assert curves.curves.loc[("ring", "qr-q4")].to_dict() == {n: 22.5 - 5 * math.log2(n) for n in (2, 4)}
+    change = study.rank_medians(study_of(tmp_path, rows), "in").loc[("ring", "qr-q4"), [2, 4]]
+    assert change.to_dict() == {n: 22.5 - 5 * math.log2(n) for n in (2, 4)}
 
 
 def test_algorithms_with_the_same_error_are_one_series(tmp_path):
@@ -336,18 +334,6 @@ def test_every_figure_says_where_its_numbers_come_from(pages):
         assert "all columns exact (computed from bits by arlab 1.2.3)" in said
         assert "Study: A study. File: results.csv, 24 rows, SHA-256 " in said
         assert (simulated in said) == (name == "pareto.png")
-
-
-def test_the_title_judges_what_is_highlighted(typical):
-    frame = read_results(typical / "results.csv")
-    assert title_of(drawn(frame, "pareto.png", highlight=["two_shot"])) == (
-        "Simulated, 4 ranks: qr-q6 with two_shot has 165 µs, 26.5 dB; qr-q6 with one_shot (165 µs, 32.5 dB) has more SQNR for the same"
-    )
-    faster = frame.assign(simulated_latency_us=frame["simulated_latency_us"] + 9 * (frame["algorithm"] == "two_shot"))
-    assert title_of(drawn(faster, "pareto.png", highlight=["two_shot"])).endswith("qr-q6 with one_shot (165 µs, 32.5 dB) is better in both")
-    assert title_of(drawn(frame, "pareto.png", highlight=["fp16"])).endswith(
-        "fp16 with one_shot has 260 µs, 79.0 dB; nothing is better in both"
-    )
 
 
 def test_unknown_names_are_refused(typical, capsys):

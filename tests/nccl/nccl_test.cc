@@ -709,37 +709,6 @@ TEST(Nccl, ARankThatDiesIsNamedOnAllOthers) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(kSeconds * 8));
 }
 
-TEST(Nccl, AThreadThatDoesNotComeIsNamed) {
-  const Environment environment{{"ARLAB_NCCL_TIMEOUT_S", "1"}};
-  const auto said = as_threads(3, 3, [](int rank, ncclComm_t comm) {
-    if (rank == 2) {
-      std::this_thread::sleep_for(2s);
-      return;
-    }
-    float value = 1;
-    const ncclResult_t result =
-        ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr);
-    throw Wrong{result == ncclRemoteError ? ncclGetLastError(comm) : "no error"};
-  });
-  ASSERT_EQ(said.size(), 3U);
-  for (const std::size_t rank : {0U, 1U}) {
-    EXPECT_NE(said[rank].find("rank 2 did not arrive within 1000 ms"), std::string::npos)
-        << said[rank];
-  }
-}
-
-TEST(Nccl, RanksThatNeverComeAreNamed) {
-  const Environment environment{{"ARLAB_NCCL_TIMEOUT_S", "1"}};
-  const ncclUniqueId id = new_id();
-  const auto said = in_processes({0, 1}, [&](int rank) {
-    ncclComm_t comm = nullptr;
-    const ncclResult_t result = ncclCommInitRank(&comm, 3, id, rank);
-    return fmt::format("{} {}", static_cast<int>(result), ncclGetLastError(nullptr));
-  });
-  EXPECT_EQ(said, std::vector<std::string>(
-                      2, "6 ncclCommInitRank: rank 2 did not arrive within 1000 ms"));
-}
-
 TEST(Nccl, AStrangerDoesNotGetIn) {
   const Environment environment{{"ARLAB_NCCL_TIMEOUT_S", "2"}};
   ncclUniqueId id = new_id();

@@ -222,10 +222,13 @@ def test_codecs_of_ones_own_in_context():
     assert info["uses_context"] and info["has_state"]
 
 
-@pytest.mark.parametrize("codec", ["int4-g32-stoch", "fp8-e4m3-g128-stoch", "ef-int4-g32", "ef-int4-g32-stoch", "int8-gtensor-stoch"])
+OF_CONTEXT = ["int4-g32-stoch", "fp8-e4m3-g128-stoch", "ef-int4-g32", "ef-int4-g32-stoch", "int8-gtensor-stoch"]
+
+
+@pytest.mark.parametrize("codec", [*OF_CONTEXT, "lossless-e3-g64", "rans-int4-g32", "rans-int4-g32-stoch"])
 def test_properties_hold_given_the_context(codec):
     found = {row["property"]: row["verdict"] for row in arlab.check_codec(codec).frame.to_dict("records")}
-    assert found["context"] == "holds" and "violated" not in found.values()
+    assert (found["context"] == "holds" or codec not in OF_CONTEXT) and "violated" not in found.values()
 
 
 @pytest.mark.parametrize("codec", ["int4-g32-stoch", "had-int3-g64-stoch", "fp8-e4m3-g128-stoch"])
@@ -502,11 +505,6 @@ def test_wires_that_cannot_be():
             arlab.codec_info(name)
 
 
-@pytest.mark.parametrize("codec", ["lossless-e3-g64", "rans-int4-g32", "rans-int4-g32-stoch"])
-def test_properties_of_variable_wires(codec):
-    assert "violated" not in set(arlab.check_codec(codec).frame["verdict"])
-
-
 # ---------------------------------------------------------------- codecs of whole messages in Python
 
 
@@ -726,13 +724,9 @@ def test_the_agreement_is_a_step_of_the_schedule():
 
 
 def test_kernels_add_codes():
-    """tests/kernels/ has all algorithms, dtypes and what is refused."""
+    """tests/kernels/ has the bits; a call that draws no random numbers is not counted."""
     x = tensors(3, 5000)
-    group = arlab.Group([0, 1, 2])
-    for algorithm in ("ring", "two_shot"):
-        outputs = group.all_reduce(list(x), algorithm=algorithm, codec="shared-int9-g64", out=[np.empty_like(each) for each in x])
-        assert np.array_equal(outputs, arlab.all_reduce(x, algorithm=algorithm, codec="shared-int9-g64").outputs)
-    drawn = arlab.Group([0, 1, 2])  # a call that draws no random numbers is not counted
+    drawn = arlab.Group([0, 1, 2])
     for call in (0, 1):
         outputs = drawn.all_reduce(list(x), codec="int4-g32-stoch", out=[np.empty_like(each) for each in x])
         assert np.array_equal(outputs, arlab.all_reduce(x, codec="int4-g32-stoch", call=call).outputs)

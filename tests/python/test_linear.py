@@ -129,7 +129,6 @@ def test_bad_input_is_one_line():
         ({"activations": "int4-g32"}, "activations 'int4-g32': allowed are none, fp16"),
         ({"weights": "fp16"}, "weights 'fp16': allowed are none, int8"),
         ({"activations": "int8-tensor-static"}, "a scale is given to the formats that end in -static"),
-        ({"activations": "int8", "scale": 1.0}, "a scale is given to the formats that end in -static"),
         ({"activations": "fp8-tensor-static", "weights": "fp8", "scale": -1.0}, "finite and not negative"),
         ({"activations": "int8-tensor-asym-static", "scale": 1.0, "zero": 200}, "zero 200: allowed are -128 to 127"),
     ):
@@ -139,9 +138,6 @@ def test_bad_input_is_one_line():
     for wrong, fragment in (
         ({"ranks": 3}, "3 ranks cannot hold equal parts of 4 and 4 inputs"),
         ({"ranks": 2, "activations": "fp8"}, "fp8 x int8: allowed are int8"),
-        ({"ranks": 2, "codec": "zip"}, "unknown codec 'zip'"),
-        ({"ranks": 2, "activations": "int8-tensor-static"}, "a scale is given to"),
-        ({"ranks": 4}, "6 elements"),
         ({"ranks": 2, "algorithm": "ring", "own": "mine"}, "own"),
     ):
         with pytest.raises(arlab.ArgumentError, match=fragment):

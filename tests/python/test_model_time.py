@@ -48,9 +48,3 @@ def test_requests_that_arrive(tmp_path):
     assert alone.latencies["p99_us"][0] == pytest.approx(prompt.ttft_us)
     with pytest.raises(ValueError, match="rate"):
         arlab.models.time("llama-3-8b", topology="a100-8", rate=-1)
-
-
-def test_what_is_wrong_is_an_argument_error():
-    for wrong in ({"model": "none"}, {"topology": "full:8"}, {"ranks": 3}, {"codec": "none"}):
-        with pytest.raises(ValueError, match="none|compute|divide"):
-            arlab.models.time(**({"model": "llama-3-8b", "topology": "a100-8"} | wrong))

@@ -503,20 +503,3 @@ def test_wires_without_a_mistake():
     for codec, bits, group in [("int6-g128", 6, 128), ("int4-g32", 4, 32)]:
         report = conformance.check_codec(lambda x: integer_wire(x, bits, group), None, codec, dtype="fp16")
         assert report.passed, report
-
-
-if __name__ == "__main__":
-    np.seterr(all="ignore")
-    found = named = total = 0
-    for codec, mistake, in_codec, words in IN_ALL_REDUCES:
-        report = judged(codec, mistake, in_codec)
-        is_named = words in "\n".join(report.findings)
-        found, named, total = found + (not report.passed), named + is_named, total + 1
-        print("named" if is_named else "FOUND" if not report.passed else "MISSED", codec, mistake, *[f"\n      {f[:420]}" for f in report.findings])
-    for codec, mistake, words in WIRES:
-        bits, group = {"int6-g128": (6, 128), "int4-g32": (4, 32)}[codec]
-        report = conformance.check_codec(lambda x: integer_wire(x, bits, group, mistake), None, codec, dtype="fp16")
-        is_named = any(words in finding for finding in report.findings)
-        found, named, total = found + (not report.passed), named + is_named, total + 1
-        print("named" if is_named else "FOUND" if not report.passed else "MISSED", codec, mistake, *[f"\n      {f[:300]}" for f in report.findings[:2]])
-    print(f"found {found}, named {named} of {total}")

@@ -94,25 +94,10 @@ def test_a_changed_header_takes_its_place(header):
     assert "mine-g64" not in _codecs.OWN and arlab.wire_bytes("mine-g64", "fp16", 64) == 68
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("round_to_even", "round_to_evn", "round_to_evn"),
-        ("unsigned bits()", "int bits()", "needs unsigned bits() const"),
-        ("return 8;", "return 12;", "bits() is 12: allowed are 1 to 8"),
-    ],
-)
-def test_what_is_wrong_is_a_value_error_with_file_and_line(header, old, new, said):
-    change(header, old, new)
-    with pytest.raises(ValueError, match=r"^mine\.h:\d+: ") as refusal:
+def test_what_is_wrong_is_a_value_error_with_file_and_line(header):
+    change(header, "return 8;", "return 12;")
+    with pytest.raises(ValueError, match=r"^mine\.h:\d+: .*bits\(\) is 12: allowed are 1 to 8"):
         arlab.codec_from_header(header)
-    assert said in str(refusal.value)
-
-
-def test_files_that_are_none(header):
-    for file, said in (("none.h", "No such file"), (".", "not a regular file")):
-        with pytest.raises(ValueError, match=said):
-            arlab.codec_from_header(file)
     with pytest.raises(TypeError):
         arlab.codec_from_header(7)
 

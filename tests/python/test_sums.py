@@ -264,17 +264,6 @@ def test_sums_of_codes_without_room_are_counted(ranks, clamped):
     assert result.clamped == clamped * 96 * ranks
 
 
-def test_a_result_says_that_most_elements_do_not_fit_a_given_scale():
-    x = np.random.default_rng(1).standard_normal((2, 4096)).astype(np.float32)
-    for codec, word in (("nvfp4-ts1e+06", "clamped"), ("nvfp4-ts1e-06", "become zero")):
-        result = arlab.all_reduce(x, codec=codec)
-        assert word in result.out_of_range and "out_of_range" in str(result)
-        assert "out_of_range" not in arlab.all_reduce(x, codec=codec, count=False).to_dict()
-        check = arlab.check_codec(codec)
-        assert word in check.out_of_range if check.passed else "no better than zeros" in check.violation
-    assert "out_of_range" not in arlab.all_reduce(x, codec="nvfp4").to_dict()
-
-
 def test_a_cast_goes_by_fp16():
     x = payloads()
     x[0, :3] = [1e6, -1e6, np.inf]
@@ -353,16 +342,9 @@ def test_no_variant_has_the_bits_of_another(like, codec, sum, stripe):
         ({"sum": "add=fp32,add=fma"}, "add stands twice"),
         ({"sum": "add"}, "'add' is not of a sum"),
         ({"sum": "round=none"}, "round=none needs fp32 sums"),
-        ({"sum": "add=fma", "codec": "int4-g32"}, "add=fma needs values that are a code times a scale"),
-        ({"sum": "add=fp32,round=none", "codec": "qr-q4"}, "round=none is not possible"),
         ({"sum": "own=exact", "own": "encoded"}, "the algorithm's own is encoded"),
         ({"sum": "fp32", "accumulate": "fp32"}, "one of them says how sums are made"),
         ({"sum": "order=own", "codec": "shared-int8-g128"}, "adds codes"),
-        ({"sum": "fp32", "codec": "shared-int8-g128"}, "allowed is the sum native, not fp32"),
-        ({"sum": "result=sum"}, "codec bf16 decodes to what was encoded, so result=sum changes nothing: leave it out"),
-        ({"sum": "result=sum", "codec": "nf4-g64", "algorithm": "one_shot"}, "in one_shot no rank encodes a sum that it ends with"),
-        ({"sum": "order=own", "codec": "nf4-g64", "algorithm": "ring"}, "in ring a rank begins with its own contribution in any case"),
-        ({"sum": "add=fp32,round=none", "codec": "nf4-g64", "algorithm": "one_shot"}, "one_shot encodes no sum, so round=none changes nothing"),
         ({"sum": "add=fp32,round=none", "codec": "int4-g32-sr"}, "its wire holds numbers of bf16, so round=none is not possible"),
     ],
 )  # fmt: skip

@@ -209,11 +209,7 @@ def test_what_is_no_file_is_one_line(tmp_path, monkeypatch, kind, by):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("text", [".".join(["a"] * 50000) + " = 1", "[" + ".".join(["a"] * 50000) + "]", "rule = " + "[" * 50000, "rule = " + "{a=" * 50000])
-def test_a_table_that_would_end_the_program_is_one_line(tmp_path, text):
-    (tmp_path / "t.toml").write_text(text)
-    with pytest.raises(ValueError, match="t.toml: line 1: (a key of too many parts: allowed are 17|brackets in too many others: allowed are 32)"):
-        arlab.Group([0, 1], table=tmp_path / "t.toml")
+def test_a_table_that_would_end_the_program_is_one_line(tmp_path):
     (tmp_path / "t.toml").write_bytes(b"#" * ((1 << 20) + 1))
     with pytest.raises(ValueError, match="allowed is a table of up to 1 MiB"):
         arlab.Group([0, 1], table=tmp_path / "t.toml")

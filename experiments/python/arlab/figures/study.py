@@ -1,14 +1,14 @@
 """Figures of a study (results.csv of `arlab study`): error by codec, by ranks, by tensor, and what the error costs.
 
-    error_by_codec     SQNR by codec and algorithm at the largest world size, a panel per input
-    error_by_ranks     SQNR against the number of ranks, a panel per codec and input
+    error_by_codec     SQNR by codec and algorithm at the largest world size, a heat map per input
+    error_by_ranks     its change from the fewest ranks to the most, by codec and algorithm, a heat map per input
     error_by_tensor    SQNR of every tensor under every codec, one algorithm, one world size
     pareto             SQNR against wire bits, and against simulated latency where there is one
 
 Each takes a DataFrame with the columns input, tensor, ranks, algorithm, codec, wire_bits_per_element, sqnr_db (dB) and,
 as far as they are there, dtype, exact, rmse, max_abs_error, cosine and simulated_latency_us: what tables.read_results()
 gives, or any other frame of such rows. `highlight` names codecs or algorithms that stand out. Titles are computed from
-the rows. With many codecs, lines and dots give way to heat maps. All return a matplotlib Figure.
+the rows. All return a matplotlib Figure.
 """
 
 from __future__ import annotations
@@ -17,22 +17,18 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from arlab.figures import style
 from arlab.figures.style import GREY, HIGHLIGHT, INK, NO_BREAK, DecibelScale, decibels, sentence, shortened
 from arlab.figures.tables import LATENCY, as_results, plural
 
 ERRORS = ("sqnr_db", "max_abs_error", "rmse", "cosine")
-MAX_CODECS, MAX_DOTS, MAX_RANK_PANELS = 10, 72, 9
-PANEL_IN = 1.75
 # What algorithms do that are no all-reduces.
 OTHER_COLLECTIVES = {
     name: name.replace("_", "-") for name in ("all_to_all", "reduce_scatter", "all_gather", "broadcast")
@@ -115,10 +111,6 @@ class Study:
         table = table.reindex(self.codecs)
         return table.rename(index={c: f"{shortened(c, 24)}  {bits:.4g} bit" for c, bits in self.wire_bits.items()})
 
-    def legend(self, highlight: Sequence[str]) -> list[Any]:
-        """Colour and marker of every series."""
-        return [style.handle(label, **self.look(name, highlight)) for name, label in self.series.items()]
-
     def look(self, algorithm: str, highlight: Sequence[str]) -> dict[str, str]:
         """Colour and marker of an algorithm."""
         look = style.algorithm_look(algorithm, self.algorithms)
@@ -160,43 +152,25 @@ def listing(tensors: Iterable[str]) -> str:
 
 @style.drawn
 def error_by_codec(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
-    """SQNR (dB) by codec and algorithm at the largest world size, a panel per input; median and range over tensors."""
+    """SQNR (dB) by codec and algorithm at the largest world size, a heat map per input; the median over tensors."""
     study = Study(frame)
     ranks = study.world_size
     rows = study.errors[study.errors["ranks"] == ranks]
     spreads = rows.groupby(["input", "algorithm", "codec"], sort=False)["sqnr_db"].agg(["median", "min", "max"])
     lost = int(rows["sqnr_db"].isna().sum())
     tensors = rows.groupby("input", sort=False)["tensor"].unique()
-    many = len(study.codecs) > MAX_CODECS or len(study.codecs) * len(study.series) > MAX_DOTS or style.is_column()
-    over = "Median over the tensors of the input." if many else (
-        "Marker: median over the tensors of the input; bar: smallest to largest.")  # fmt: skip
     main = list(tensors[study.main_input])
     notes = [
-        over if tensors.map(len).max() > 1 else "", f"{study.main_input}: {listing(main)}." if len(main) > 1 else "",
+        "Median over the tensors of the input." if tensors.map(len).max() > 1 else "",
+        f"{study.main_input}: {listing(main)}." if len(main) > 1 else "",
         study.joined_note(), f"{plural(lost, 'result')} without an SQNR left out." if lost else "",
     ]  # fmt: skip
     words = codec_title(study, spreads), study.subtitle(plural(ranks, "rank"))
     headings = {n: sentence(shortened(n, 60), plural(len(t), "tensor") * (list(t) != [""])) for n, t in tensors.items()}
-    if many:
-        medians = {heading: spreads["median"][name].unstack(0) for name, heading in headings.items()}
-        tables = {heading: each[list(study.series)].rename(columns=study.series) for heading, each in medians.items()}
-        bound = spreads["median"][~spreads.index.get_level_values("codec").isin(style.UNCOMPRESSED)]
-        return heat_page(study, words, notes, tables, study.series.values(), bound, highlight)
-    scale = DecibelScale.of(spreads.to_numpy().ravel())
-    legend = [study.legend(highlight)]
-    figure = style.new_page(*words, notes, study.source(), legend, len(tensors) * PANEL_IN)
-    grid = figure.subplots(len(tensors), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    for axes, (name, heading) in zip(grid, headings.items()):
-        draw_dots(axes, study, spreads.loc[name], scale, highlight)
-        scale.apply(axes, ticks=9)
-        axes.set_title(heading)
-        axes.set_ylabel("SQNR (dB)")
-    labels = [f"{shortened(c, 16)}\n{study.wire_bits[c]:.4g} bit" for c in study.codecs]
-    grid[-1].set_xticks(range(len(labels)), labels, size="medium")
-    for tick, codec in zip(grid[-1].get_xticklabels(), study.codecs):
-        tick.set(**{"color": style.readable(HIGHLIGHT), "weight": "bold"} if codec in highlight else {})
-    grid[-1].set_xlabel("Codec and its wire bits per element")
-    return figure
+    medians = {heading: spreads["median"][name].unstack(0) for name, heading in headings.items()}
+    tables = {heading: each[list(study.series)].rename(columns=study.series) for heading, each in medians.items()}
+    bound = spreads["median"][~spreads.index.get_level_values("codec").isin(style.UNCOMPRESSED)]
+    return heat_page(study, words, notes, tables, study.series.values(), bound, highlight)
 
 
 def heat_page(
@@ -219,27 +193,6 @@ def heat_page(
     return figure
 
 
-def draw_dots(axes: Axes, study: Study, spreads: pd.DataFrame, scale: DecibelScale, highlight: Sequence[str]) -> None:
-    """A dot and a range for every algorithm of every codec, codecs side by side."""
-    axes.grid(axis="y")
-    count = len(study.series)
-    for x in range(0, len(study.codecs), 2):
-        axes.axvspan(x - 0.5, x + 0.5, color=style.BAND, linewidth=0, zorder=0)
-    for i, name in enumerate(study.series):
-        if name not in spreads.index:
-            continue
-        here = spreads.loc[name].reindex(study.codecs)
-        look = study.look(name, highlight)
-        at = np.arange(len(study.codecs)) + (i - (count - 1) / 2) * min(0.2, 0.76 / count)
-        axes.vlines(at, scale.at(here["min"]), scale.at(here["max"]), color=look["color"], alpha=0.5, linewidth=3)
-        axes.plot(at, scale.at(here["median"]), linestyle="", **look)
-        for x in at[here["median"].isna() & here.index.isin(spreads.loc[name].index)]:
-            note = {"size": "x-small", "ha": "center", "rotation": 90, "color": style.readable(look["color"])}
-            axes.text(x, 0.03, "n/a", transform=axes.get_xaxis_transform(), **note)
-    axes.set_xlim(-0.5, len(study.codecs) - 0.5)
-    axes.tick_params(axis="x", length=0)
-
-
 def codec_title(study: Study, spreads: pd.DataFrame) -> str:
     """How much the choice of an algorithm moves the error, and how much the tensor does."""
     at = f"{shortened(study.main_input, 40)}, {plural(study.world_size, 'rank')}:"
@@ -259,116 +212,60 @@ def codec_title(study: Study, spreads: pd.DataFrame) -> str:
     return f"{at} " + " to ".join(f"{decibels(best[c])} ({c})" for c in dict.fromkeys([best.idxmin(), best.idxmax()]))
 
 
-@dataclass(frozen=True)
-class RankCurves:
-    """SQNR against ranks for one input, over tensors that exist at every rank count."""
+def rank_medians(study: Study, name: str) -> pd.DataFrame:
+    """Of an input, the median SQNR at the fewest ranks and at the most, a row per (algorithm, codec), and `change`.
 
-    ranks: list[int]
-    tensors: list[str]
-    left_out: list[str]
-    curves: pd.DataFrame  # a row per (algorithm, codec), a column per rank count
-    dropped: int  # curves that had to leave out a tensor without an SQNR somewhere
-
-    def changes(self) -> pd.Series:
-        """From the fewest ranks to the most; NaN when one of them is missing."""
-        first, last = self.curves[self.ranks[0]], self.curves[self.ranks[-1]]
-        return (last - first).where(first != last, 0.0)
-
-
-def rank_curves(study: Study, name: str) -> RankCurves:
-    """The curves of an input."""
+    Only tensors with an SQNR at both count; attrs: the `tensors`, and those that are `left_out`.
+    """
     rows = study.errors[study.errors["input"] == name]
-    ranks = study.ranks(name)
-    counts = rows.groupby("tensor", sort=False)["ranks"].nunique()
-    common = list(counts.index[counts == len(ranks)])
-    table = rows.pivot(index=["algorithm", "codec", "tensor"], columns="ranks", values="sqnr_db")
-    there = rows.groupby(["algorithm", "codec", "ranks"]).size().unstack().notna()
-    curves, dropped = {}, 0
-    for key in ((a, c) for a in study.series for c in study.codecs if (a, c) in there.index):
-        mine = table.loc[key].loc[lambda each: each.index.isin(common), there.columns[there.loc[key]]].dropna()
-        dropped += len(mine) < len(common)
-        if len(mine):
-            curves[key] = mine.median()
-    index = pd.MultiIndex.from_arrays(list(zip(*curves)) or [[], []], names=["algorithm", "codec"])
-    frame = pd.DataFrame(curves.values(), index, columns=ranks).astype(float)
-    return RankCurves(ranks, common, list(counts.index[counts < len(ranks)]), frame, dropped)
+    ends = sorted({study.ranks(name)[0], study.ranks(name)[-1]})
+    table = rows.pivot(index=["algorithm", "codec", "tensor"], columns="ranks", values="sqnr_db")[ends].dropna()
+    kept = table.index.unique("tensor")
+    medians = table.groupby(["algorithm", "codec"], sort=False).median()
+    first, last = medians[ends[0]], medians[ends[-1]]
+    medians["change"] = (last - first).where(first != last, 0.0)
+    everywhere = [tensor for tensor in rows["tensor"].unique() if tensor in kept]
+    medians.attrs = {"tensors": everywhere, "left_out": [t for t in rows["tensor"].unique() if t not in kept]}
+    return medians
 
 
 @style.drawn
 def error_by_ranks(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
-    """SQNR (dB) against the number of ranks: panels by codec and input, a line per algorithm."""
+    """Change of the SQNR (dB) from the fewest ranks to the most by codec and algorithm, a heat map per input."""
     study = Study(frame)
-    curves = {name: rank_curves(study, name) for name in study.inputs}
-    dropped = sum(mine.dropped for mine in curves.values())
-    notes = [curves_note(name, mine) for name, mine in curves.items()]
-    notes.append(f"{plural(dropped, 'curve')} without tensors that lack an SQNR somewhere." if dropped else "")
-    words = ranks_title(study, curves[study.main_input]), study.subtitle()
-    if len(study.codecs) > MAX_RANK_PANELS or style.is_column():
-        change = any(len(mine.ranks) > 1 for mine in curves.values())
-        tables = {}
-        for name, mine in curves.items():
-            values = mine.changes() if change else mine.curves[mine.ranks[0]]
-            table = values.unstack("algorithm").reindex(columns=list(study.series)).rename(columns=study.series)
-            tables[f"{name}, {mine.ranks[0]} to {mine.ranks[-1]} ranks" if change else name] = table
-        bound = np.concatenate([np.ravel(table) for table in tables.values()])
-        label = "Change of SQNR" if change else "SQNR"
-        notes.append(study.joined_note())
-        return heat_page(study, words, notes, tables, study.series.values(), bound, highlight, change, label)
-    if len(study.codecs) * len(study.inputs) > 1:
-        notes.insert(0, "All panels span the same number of dB, each from its own level, so slopes compare.")
-    notes.append(study.joined_note())
-    figure = style.new_page(*words, notes, study.source(), [study.legend(highlight)], len(curves) * PANEL_IN)
-    grid = figure.subplots(len(curves), len(study.codecs), squeeze=False, sharex=True)
-    ranks = sorted({count for mine in curves.values() for count in mine.ranks})
-    parts = {
-        (name, codec): mine.curves[mine.curves.index.get_level_values("codec") == codec].droplevel("codec")
-        for name, mine in curves.items() for codec in study.codecs
-    }  # fmt: skip
-    finite = [part.to_numpy()[np.isfinite(part.to_numpy())] for part in parts.values()]
-    span = max((float(np.ptp(each)) for each in finite if len(each)), default=1.0)
-    for part, axes in zip(parts.values(), grid.flat):
-        scale = DecibelScale.of(part.to_numpy().ravel(), span)
-        axes.grid()
-        for name, curve in part.iterrows():
-            curve = curve.dropna()
-            axes.plot(curve.index, scale.at(curve), **study.look(name, highlight))
-        if not part.notna().to_numpy().any():
-            axes.text(0.5, 0.5, "no data", transform=axes.transAxes, color=GREY, ha="center")
-        scale.apply(axes, ticks=6)
-        axes.set_xscale("log", base=2)
-        axes.set_xlim(ranks[0] / 2**0.35, ranks[-1] * 2**0.35)
-        axes.xaxis.set_minor_locator(NullLocator())
-        ticks = ranks[:: math.ceil(len(ranks) / 5)]
-        axes.set_xticks(ticks, [str(count) for count in ticks])
-    for axes, codec in zip(grid[0], study.codecs):
-        colour = style.readable(HIGHLIGHT) if codec in highlight else INK
-        text = f"{shortened(codec, 16)}\n{study.wire_bits[codec]:.4g} bit"
-        axes.set_title(text, color=colour, weight="bold", loc="center")
-    for axes, name in zip(grid[:, 0], curves):
-        axes.set_ylabel(f"{shortened(name, 28)}\nSQNR (dB)")
-    for axes in grid[-1]:
-        axes.set_xlabel("ranks (log scale)" if len(study.codecs) < 8 and len(ranks) > 1 else "ranks", size="small")
-    return figure
+    medians = {name: rank_medians(study, name) for name in study.inputs}
+    notes = [*(medians_note(name, mine) for name, mine in medians.items()), study.joined_note()]
+    words = ranks_title(study, medians[study.main_input]["change"]), study.subtitle()
+    change = any(len(study.ranks(name)) > 1 for name in study.inputs)
+    tables = {}
+    for name, mine in medians.items():
+        ranks = study.ranks(name)
+        table = mine["change" if change else ranks[0]].unstack("algorithm").reindex(columns=list(study.series))
+        heading = f"{name}, {ranks[0]} to {ranks[-1]} ranks" if change else name
+        tables[heading] = table.rename(columns=study.series)
+    bound = np.concatenate([np.ravel(table) for table in tables.values()])
+    label = "Change of SQNR" if change else "SQNR"
+    return heat_page(study, words, notes, tables, study.series.values(), bound, highlight, change, label)
 
 
-def curves_note(name: str, mine: RankCurves) -> str:
-    """Which tensors the curves of an input are about."""
-    if not mine.tensors:
+def medians_note(name: str, mine: pd.DataFrame) -> str:
+    """Which tensors the medians of an input are about."""
+    tensors, left_out = mine.attrs["tensors"], mine.attrs["left_out"]
+    if not tensors:
         return f"{name}: no tensor exists at every rank count, so nothing can be compared."
-    if mine.left_out:
-        kept = f"{plural(len(mine.tensors), 'tensor')} that exist at every rank count"
-        return f"{name}: median over the {kept} ({listing(mine.tensors)}); left out: {listing(mine.left_out)}."
-    if len(mine.tensors) > 1:
-        return f"{name}: median over the same {plural(len(mine.tensors), 'tensor')} everywhere."
-    return ""
+    if left_out:
+        kept = f"{plural(len(tensors), 'tensor')} that exist at every rank count"
+        return f"{name}: median over the {kept} ({listing(tensors)}); left out: {listing(left_out)}."
+    return f"{name}: median over the same {plural(len(tensors), 'tensor')} everywhere." * (len(tensors) > 1)
 
 
-def ranks_title(study: Study, mine: RankCurves) -> str:
+def ranks_title(study: Study, changes: pd.Series) -> str:
     """What more ranks cost, for the algorithm that suffers most and the one that suffers least."""
-    if len(mine.ranks) == 1:
-        return f"SQNR at {plural(mine.ranks[0], 'rank')}, the only rank count of the study"
-    path = f"{shortened(study.main_input, 40)}, from {mine.ranks[0]} to {mine.ranks[-1]} ranks:"
-    changes = mine.changes()[np.isfinite].groupby("algorithm", sort=False).median()
+    ranks = study.ranks(study.main_input)
+    if len(ranks) == 1:
+        return f"SQNR at {plural(ranks[0], 'rank')}, the only rank count of the study"
+    path = f"{shortened(study.main_input, 40)}, from {ranks[0]} to {ranks[-1]} ranks:"
+    changes = changes[np.isfinite].groupby("algorithm", sort=False).median()
     if changes.empty:
         return f"{path} nothing to compare"
     over = f", median over {plural(len(study.codecs), 'codec')}" if len(study.codecs) > 1 else ""
@@ -455,7 +352,7 @@ def pareto(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
     by_latency = choices_of(study, study.algorithms, LATENCY)
     simulated = not by_latency.empty
     tensors = study.tensors(name, ranks)
-    scale = DecibelScale.of([*by_bits["sqnr_db"], *by_latency["sqnr_db"]], margin=0.13)
+    scale = DecibelScale.of([*by_bits["sqnr_db"], *by_latency["sqnr_db"]])
     notes = [
         f"SQNR: {'that of the median token, ' * study.by_token}median over {plural(len(tensors), 'tensor')}"
         f" ({listing(tensors)})." if len(tensors) > 1 else "SQNR: that of the median token." * study.by_token,
@@ -470,7 +367,7 @@ def pareto(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
     notes.append(f"Not drawn: {', '.join(left_out)}: {why}." if left_out else "")
     legend = [style.handle(each, **study.look(each, highlight)) for each in shown]
     figure = style.new_page(
-        pareto_title(by_bits, by_latency, ranks, algorithm, highlight),
+        pareto_title(by_bits, by_latency, ranks),
         sentence(name, f"{study.collective} over {plural(ranks, 'rank')}", study.dtypes),
         notes, study.source(simulated), [legend], 5.2 if style.is_column() and simulated else 4.2,
     )  # fmt: skip
@@ -535,10 +432,8 @@ def draw_choices(
     style.label_points(axes, labels)
 
 
-def pareto_title(
-    by_bits: pd.DataFrame, by_latency: pd.DataFrame, ranks: int, algorithm: str, highlight: Sequence[str]
-) -> str:
-    """How many are on the front and from where to where it goes; with a highlight, how far that is from the front."""
+def pareto_title(by_bits: pd.DataFrame, by_latency: pd.DataFrame, ranks: int) -> str:
+    """How many are on the front, and from where to where it goes."""
     choices = by_latency if len(by_latency) else by_bits
     if choices.empty:
         return f"No SQNR to draw at {plural(ranks, 'rank')}"
@@ -546,21 +441,7 @@ def pareto_title(
     best = front(choices)
     said = [f"{row['codec']}{f' with {row.algorithm}' if len(by_latency) else ''} ({cost(row['cost'])}, "
             f"{decibels(row['sqnr_db'])})".replace(" ", NO_BREAK) for _, row in best.iterrows()]  # fmt: skip
-    mine = choices[choices["codec"].isin(highlight) | choices["algorithm"].isin(highlight)]
     at = f"{'Simulated, ' if len(by_latency) else ''}{plural(ranks, 'rank')}"
-    if len(mine):
-        fastest = mine.loc[mine["cost"].idxmin()]
-        better = best[(best["cost"] <= fastest["cost"]) & (best["sqnr_db"] >= fastest["sqnr_db"])]
-        ours = f"{fastest['codec']} with {fastest['algorithm']} has {cost(fastest['cost'])}, {decibels(fastest['sqnr_db'])}"
-        if fastest.name in best.index:
-            return f"{at}: {ours}; nothing is better in both"
-        place = better["cost"].idxmin()
-        other = best.loc[place]
-        cheaper = cost(other["cost"]) != cost(fastest["cost"])
-        clearer = decibels(other["sqnr_db"]) != decibels(fastest["sqnr_db"])
-        verdicts = {(True, True): "is better in both", (True, False): "takes less for the same SQNR",
-                    (False, True): "has more SQNR for the same", (False, False): "is as good"}  # fmt: skip
-        return f"{at}: {ours}; {said[best.index.get_loc(place)]} {verdicts[cheaper, clearer]}"
     if len(choices) == 1:
         only = choices.iloc[0]
         method = f"{only['codec']}, {only['algorithm']}, {plural(ranks, 'rank')}"

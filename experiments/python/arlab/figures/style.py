@@ -318,14 +318,14 @@ class DecibelScale:
     empty: bool = False  # there is no finite value, so numbers on the axis would mean nothing
 
     @staticmethod
-    def of(values: Iterable[float], span: float = 0, margin: float = 0.07) -> DecibelScale:
-        """Limits around the values, at least `span` apart, with a margin as a share of that."""
+    def of(values: Iterable[float]) -> DecibelScale:
+        """Limits around the values, at least 2 dB apart, with a margin."""
         known = np.array([value for value in values if not math.isnan(value)])
         finite = known[np.isfinite(known)]
         low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
-        grow = max(0.0, span - (high - low), 2 - (high - low)) / 2
+        grow = max(0.0, 2 - (high - low)) / 2
         low, high = low - grow, high + grow
-        pad = margin * (high - low)
+        pad = 0.13 * (high - low)
         if math.inf not in known:
             return DecibelScale(low - pad, high + 1.3 * pad, None, len(known) == 0)
         exact_at = high + 0.17 * (high - low)
@@ -335,10 +335,10 @@ class DecibelScale:
         """Where values are drawn."""
         return np.where(np.isposinf(values), self.exact_at if self.exact_at is not None else np.nan, values)
 
-    def apply(self, axes: Axes, ticks: int = 8) -> None:
+    def apply(self, axes: Axes) -> None:
         """Sets limits and ticks; draws the line of exact results."""
         axes.set_ylim(self.low, self.high)
-        places = MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.high)
+        places = MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.high)
         top = self.high if self.exact_at is None else self.exact_at - 0.06 * (self.high - self.low)
         places = [] if self.empty else [place for place in places if self.low <= place <= top]
         names = [number(place, "g") for place in places]

@@ -2,7 +2,7 @@
 
 Devices are circles with their rank, switches squares. Links of one class share a colour; a link and the one back are
 one line. Faults and stragglers stand out. The layout follows the kind: meshes, switches and rings on a circle, tori on
-grids, NUMA groups and dragonfly groups side by side, fat trees in layers, and graphs by springs.
+grids, fat trees in layers, and all others by springs.
 """
 
 from __future__ import annotations
@@ -44,12 +44,6 @@ def circle(count: int, radius: float = 1.0) -> Points:
     return radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
-def fan(centre: Sequence[float], radius: float, direction: float, width: float, count: int) -> Points:
-    """Points around a centre, evenly spread over an angle, clockwise."""
-    angles = direction - ((np.arange(count) + 0.5) / count - 0.5) * width
-    return np.asarray(centre) + radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-
-
 def layout_torus(shape: Sequence[int]) -> Points:
     """Rows and columns are the two last dimensions; planes of further ones stand behind."""
     extents = [extent for extent in shape if extent > 1] or [1]
@@ -58,21 +52,6 @@ def layout_torus(shape: Sequence[int]) -> Points:
     planes = math.prod(extents[:-2])
     plane, row, column = np.indices((planes, *extents[-2:])).reshape(3, -1)
     return np.stack([column + plane / planes, -row + plane / planes], axis=1)
-
-
-def layout_groups(ranks: int, group_size: int) -> Points:
-    """Every group is a switch with its devices below it, or around a circle where there are many groups."""
-    groups = ranks // group_size
-    if groups > 2:
-        switches = circle(groups, 1.0)
-        width = min(0.8 * 2 * math.pi / groups, math.pi) * group_size / max(group_size - 1, 1)
-        devices = [fan((0, 0), 1.8, math.atan2(y, x), width, group_size) for x, y in switches]
-        return np.concatenate([*devices, switches])
-    width = max(1.0, 0.55 * group_size)
-    across = (np.arange(groups) - (groups - 1) / 2) * (width + 1.2)
-    inside = np.linspace(-width / 2, width / 2, group_size) if group_size > 1 else np.array([-width / 2])
-    devices = np.stack([(across[:, None] + inside).ravel(), np.full(ranks, -1.1)], axis=1)
-    return np.concatenate([devices, np.stack([across, np.zeros(groups)], axis=1)])
 
 
 def layout_fat_tree(ranks: int, group_size: int, sorts: Sequence[int], inside: bool) -> Points:
@@ -93,20 +72,6 @@ def layout_fat_tree(ranks: int, group_size: int, sorts: Sequence[int], inside: b
         layers.append((xs, -height if below else above))
         above += 0 if below else height
     return np.concatenate([np.stack([xs, np.full(len(xs), y)], axis=1) for xs, y in layers])
-
-
-def layout_dragonfly(ranks: int, routers: int, per_router: int, switches: int) -> Points:
-    """Groups on a circle, routers of a group on a small one, devices outside of it."""
-    groups = switches // routers
-    centres = circle(groups, 1.0) if groups > 1 else np.zeros((1, 2))
-    near = 0.55 * math.sin(math.pi / max(groups, 2)) + 0.02
-    router_points, device_points = [], []
-    for centre in centres:
-        begin = math.atan2(centre[1], centre[0]) if groups > 1 else math.pi / 2
-        for angle in begin - 2 * math.pi * np.arange(routers) / routers:
-            router_points.append(fan(centre, 0.5 * near, angle, 0, 1))
-            device_points.append(fan(centre, near, angle, 2 * math.pi / routers * 0.7, per_router))
-    return np.concatenate([np.concatenate(device_points)[:ranks], *router_points])
 
 
 def layout_springs(nodes: int, edges: Sequence[dict[str, Any]]) -> Points:
@@ -133,15 +98,11 @@ def layout(data: dict[str, Any]) -> Points:
     ranks, switches, kind, group_size = (data[name] for name in ("ranks", "switches", "kind", "group_size"))
     if kind == "torus":
         return layout_torus(data["shape"])
-    if kind == "numa":
-        return layout_groups(ranks, group_size)
     if kind == "fat_tree":
         plain = [ranks // group_size, switches - ranks // group_size - 1, 1]
         sorts = data.get("switch_sorts", plain if switches > plain[0] else plain[:1])
         return layout_fat_tree(ranks, group_size, sorts, data.get("inside", "switch") == "switch")
-    if kind == "dragonfly":
-        return layout_dragonfly(ranks, group_size, data["ranks_per_router"], switches)
-    if kind == "graph" and ranks + switches > 2:
+    if kind in ("numa", "dragonfly", "graph") and ranks + switches > 2:
         return layout_springs(ranks + switches, data["edges"])
     middle = np.zeros((1, 2)) if switches == 1 else circle(switches, 0.4)
     return np.concatenate([circle(ranks), middle[:switches]])

@@ -121,10 +121,10 @@ def layers(of_tokens: Sequence[int] = (), of_choices: Sequence[str] = ()) -> str
     lines = []
     for tokens in of_tokens or sorted({int(row["tokens"]) for row in rows(LAYERS)}):
         of_size = rows(LAYERS, tokens=tokens)
-        best = [min(float(row["added_us"]) for row in of_size if name in row["all_reduce"]) for name in choices.values()]
         size = int(of_size[0]["bytes"])
         if size > 8 << 20:
             continue
+        best = [min(float(row["added_us"]) for row in of_size if name in row["all_reduce"]) for name in choices.values()]
         unit, text = (1 << 20, "MiB") if size >= 1 << 20 else (1 << 10, "KiB")
         lines.append((tokens, f"{size // unit} {text}", *map(shown, best)))
     return _table(["tokens", "size", *choices], lines)

@@ -15,6 +15,7 @@
 #include "experiments/lab/files.h"
 #include "experiments/lab/grids/grid.h"
 #include "experiments/lab/grids/study_file.h"
+#include "experiments/lab/points.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/request.h"
 #include "experiments/lab/sizes.h"
@@ -446,12 +447,10 @@ class StudyGrid final : public Grid {
     std::vector<Point> points;
     for (const Sample& sample : samples) {
       if (!sample.source.file.empty()) files.push_back(sample.source.file);
-      for (const std::string& algorithm : study_.algorithms) {
-        for (const std::string& codec : study_.codecs) {
-          points.push_back({{sample.input, sample.source.tensor, name_of(sample.dtype),
-                             *sample.source.ranks, algorithm, codec},
-                            asked_of(study_, topology, sample, algorithm, codec)});
-        }
+      for (const auto& [algorithm, codec] : points_of(study_.algorithms, study_.codecs)) {
+        points.push_back({{sample.input, sample.source.tensor, name_of(sample.dtype),
+                           *sample.source.ranks, algorithm, codec},
+                          asked_of(study_, topology, sample, algorithm, codec)});
       }
     }
     take(std::move(points), std::move(names), std::move(files));

@@ -168,10 +168,12 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
       {"token_sqnr_p1_db", decibels(r.tokens.percentile_row_db), "dB; 1 % of the tokens are worse"},
       {"channel_sqnr_db", decibels(r.tokens.median_column_db), "dB, of the median channel"},
       {"channel_sqnr_p1_db", decibels(r.tokens.percentile_column_db),
-       "dB; 1 % of the channels are worse"},
-      {"max_abs_error", r.error.max_abs_error, "against " + target},
-      {"rmse", r.error.rmse, "against " + target},
-      {"cosine", r.error.cosine, "with " + target},
+       "dB; 1 % of the channels are worse"}};
+  for (const ErrorFigure& each : kErrorFigures) {
+    all.push_back(
+        {std::string(each.name), r.error.*each.value, fmt::format("{} {}", each.against, target)});
+  }
+  const std::vector<Figure> more = {
       {"exact", r.error.exact, "every element equals " + target},
       {"sqnr_vs_uncompressed_db", sqnr_of(r.versus_uncompressed),
        r.versus_uncompressed.exact ? "dB; no difference"
@@ -200,6 +202,7 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
            ? "the float64 sum of the inputs is exact"
            : fmt::format("the float64 sum of {} elements was rounded", exact.inexact)},
   };
+  all.insert(all.end(), more.begin(), more.end());
   if (const auto range = out_of_range(r)) all.push_back(*range);
   if (varies) {
     all.push_back(

@@ -36,11 +36,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kColumns = words_in(
-    "input tensor dtype ranks algorithm codec elements wire_bits_per_element sqnr_db "
-    "token_sqnr_db token_sqnr_p1_db channel_sqnr_db channel_sqnr_p1_db max_abs_error rmse "
-    "cosine exact sqnr_vs_uncompressed_db ranks_identical encoded clamped flushed "
-    "non_finite simulated_latency_us");
+std::vector<std::string> columns() {
+  std::string names =
+      "input tensor dtype ranks algorithm codec elements wire_bits_per_element sqnr_db "
+      "token_sqnr_db token_sqnr_p1_db channel_sqnr_db channel_sqnr_p1_db";
+  for (const ErrorFigure& each : kErrorFigures) names += fmt::format(" {}", each.name);
+  return words_in(names +
+                  " exact sqnr_vs_uncompressed_db ranks_identical encoded clamped flushed "
+                  "non_finite simulated_latency_us");
+}
+const std::vector<std::string> kColumns = columns();
 constexpr std::size_t kKeyColumns = 6;
 
 // ---------------------------------------------------------------- a row

@@ -163,7 +163,7 @@ Schedule schedule_of(const CollectiveRequest& request, const Codecs& codecs, int
                                                       .alignment = codecs.alignment(),
                                                       .options = request.options});
     if (request.root == 0) return made;
-    if (made.collective != Collective::broadcast || request.root < 0 || request.root >= ranks) {
+    if (!facts_of(made.collective).has_root || request.root < 0 || request.root >= ranks) {
       fail("root {}: allowed are the ranks 0 to {}, of a broadcast", request.root, ranks - 1);
     }
     swap_ranks(made, 0, static_cast<Rank>(request.root));

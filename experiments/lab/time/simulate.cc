@@ -150,10 +150,8 @@ std::vector<std::vector<double>> latencies_of_runs(std::uint32_t runs, const Top
 }
 
 const char* bus_factor_words(Collective collective) {
-  if (collective == Collective::broadcast) return "1";
-  const bool twice =
-      collective == Collective::all_reduce || collective == Collective::dispatch_combine;
-  return twice ? "2 (n - 1) / n" : "(n - 1) / n";
+  constexpr const char* kWords[] = {"1", "(n - 1) / n", "2 (n - 1) / n"};
+  return kWords[facts_of(collective).bus_passes];
 }
 
 /// What was not simulated exactly, and how far off that may be; nothing where all was.

@@ -57,7 +57,7 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
     const nb::gil_scoped_release others_may_run;
     Schedule schedule =
         spec.given ? *spec.given : spec.make(world_size, elements, codecs.alignment());
-    if (spec.given) spec.place_codecs(schedule);
+    if (spec.given) place_codecs(schedule, spec.options);
     if (schedule.world_size != world_size || schedule.elements != elements) {
       fail("the schedule is for {} ranks with {} elements, not {} with {}", schedule.world_size,
            schedule.elements, world_size, elements);

@@ -14,18 +14,8 @@ namespace arlab {
 
 double bus_bandwidth_factor(Collective collective, Rank world_size) {
   const double n = world_size;
-  switch (collective) {
-    case Collective::all_reduce:
-    case Collective::dispatch_combine:  // an all-to-all there, another one back
-      return 2 * (n - 1) / n;
-    case Collective::all_to_all:
-    case Collective::reduce_scatter:
-    case Collective::all_gather:
-      return (n - 1) / n;
-    case Collective::broadcast:
-      return 1;
-  }
-  return 0;
+  const unsigned passes = facts_of(collective).bus_passes;
+  return passes == 0 ? 1 : passes * (n - 1) / n;
 }
 
 namespace {

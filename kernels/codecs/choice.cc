@@ -11,9 +11,9 @@
 #include "kernels/codecs/shared_scale_kernels.h"
 #include "reference/codecs/anybit_layout.h"
 #include "reference/codecs/formats/logfmt.h"
-#include "reference/device_facts/kernel_rules.h"
 #include "reference/codecs/nvfp4.h"
 #include "reference/codecs/registry.h"
+#include "reference/device_facts/kernel_rules.h"
 #include "reference/device_facts/two_passes.h"
 
 namespace arlab::kernels {
@@ -66,15 +66,12 @@ std::optional<CodecChoice> choose(const Codec& codec) {
     if (name == known) return choice;
   }
   if (const auto format = parse_anybit(name)) return choose_anybit(*format);
-  if (const auto format = Mx::parse(name)) return *format;
-  if (const auto format = MxInt8::parse(name)) return *format;
-  if (const auto format = Fp8Blocks<64>::parse(name)) return *format;
-  if (const auto format = Fp8Blocks<128>::parse(name)) return *format;
-  if (const auto format = Fp8Blocks<256>::parse(name)) return *format;
+  std::optional<CodecChoice> tuned;
+  for_each_format(TunedFormats(), [&]<class Format>() {
+    if (const auto format = Format::parse(name)) tuned = *format;
+  });
+  if (tuned) return tuned;
   if (const auto format = NvFp4Blocks::parse(name)) return FastNvFp4Blocks{*format};
-  if (const auto format = Codebook<32>::parse(name)) return *format;
-  if (const auto format = Codebook<64>::parse(name)) return *format;
-  if (const auto format = Codebook<128>::parse(name)) return *format;
 #if defined(ARLAB_KERNELS_ON_DEMAND)
   if (auto format = codec_header_of(name)) return *std::move(format);
 #endif

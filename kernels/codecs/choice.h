@@ -20,9 +20,7 @@
 #if defined(ARLAB_KERNELS_ON_DEMAND)
 #include "kernels/compile/store.h"
 #endif
-#include "reference/codecs/formats/fp8_blocks.h"
-#include "reference/codecs/formats/mx.h"
-#include "reference/codecs/formats/mxint8.h"
+#include "reference/codecs/formats/formats.h"
 #include "reference/codecs/header_codec.h"
 
 namespace arlab::kernels {
@@ -31,13 +29,17 @@ inline namespace ARLAB_PLATFORM {
 struct PlainChoice {};
 enum class QuickReduceChoice { fp8, q8, q6, q4, q3, fp4 };
 
+template <class Formats>
+struct ParametersWith;
+template <class... Formats>
+struct ParametersWith<FormatList<Formats...>> {
+  using type =
+      std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, FastNvFp4Blocks,
+                   LogFmtParameters, CodecOfHeader, FormatChoice, TwoPassAnyBitParameters,
+                   TwoPassHadamardParameters, TwoPassLogFmtParameters, NvFp4Blocks, Formats...>;
+};
 /// Parameters of a codec that there is device code for.
-using CodecParameters =
-    std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, Mx, MxInt8, Fp8Blocks<64>,
-                 Fp8Blocks<128>, Fp8Blocks<256>, FastNvFp4Blocks, Codebook<32>, Codebook<64>,
-                 Codebook<128>, LogFmtParameters, CodecOfHeader, FormatChoice,
-                 TwoPassAnyBitParameters, TwoPassHadamardParameters, TwoPassLogFmtParameters,
-                 NvFp4Blocks>;
+using CodecParameters = ParametersWith<TunedFormats>::type;
 #if defined(ARLAB_KERNELS_ON_DEMAND)
 struct CodecChoice : CodecParameters {
   using CodecParameters::variant;

@@ -12,7 +12,4 @@
 #include "kernels/codecs/scaled.h"
 #include "kernels/codecs/shared_scale.h"
 #include "kernels/codecs/two_pass.h"
-#include "reference/codecs/formats/fp8_blocks.h"
-#include "reference/codecs/formats/mx.h"
-#include "reference/codecs/formats/mxint8.h"
-#include "reference/codecs/formats/nvfp4.h"
+#include "reference/codecs/formats/formats.h"

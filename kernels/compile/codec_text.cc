@@ -67,7 +67,13 @@ CodecText text(const Mx& format, DType) {
   return {fmt::format("Scaled<{}, Element>", type),
           fmt::format("({}{{{{}}, ExponentRule({})}})", type, number(format.rule))};
 }
-CodecText text(const MxInt8&, DType) { return {"Scaled<MxInt8, Element>", "(MxInt8{})"}; }
+/// A format without parameters.
+template <class Format>
+  requires std::is_empty_v<Format>
+CodecText text(const Format&, DType) {
+  return {fmt::format("Scaled<{}, Element>", Format::kStruct),
+          fmt::format("({}{{}})", Format::kStruct)};
+}
 template <std::size_t kGroup>
 CodecText text(const Fp8Blocks<kGroup>& format, DType) {
   const std::string type = fmt::format("Fp8Blocks<{}>", kGroup);

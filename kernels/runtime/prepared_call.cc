@@ -163,25 +163,20 @@ Schedule schedule_of(const CollectiveRequest& request, const Codecs& codecs, int
                                                       .alignment = codecs.alignment(),
                                                       .options = request.options});
     if (request.root == 0) return made;
-    if (made.collective != Collective::broadcast || request.root < 0 || request.root >= ranks) {
+    if (!facts_of(made.collective).has_root || request.root < 0 || request.root >= ranks) {
       fail("root {}: allowed are the ranks 0 to {}, of a broadcast", request.root, ranks - 1);
     }
     swap_ranks(made, 0, static_cast<Rank>(request.root));
     return made;
   }
-  const Schedule& schedule = *request.schedule;
+  Schedule schedule = *request.schedule;
   if (schedule.world_size != static_cast<Rank>(ranks) || schedule.elements != request.elements) {
     fail("schedule '{}' is for {} ranks and {} elements per rank, not for {} and {}",
          schedule.algorithm, schedule.world_size, schedule.elements, ranks, request.elements);
   }
   require_correct(schedule);
   require_whole_blocks(schedule, codecs);
-  if (const auto place = request.options.inner_place()) {
-    Schedule placed = schedule;
-    place_inner_codec(placed, *place);
-    return placed;
-  }
-  if (request.options.inner_codec()) require_inner_codec(schedule);
+  place_codecs(schedule, request.options);
   return schedule;
 }
 

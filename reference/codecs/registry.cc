@@ -48,7 +48,8 @@ std::vector<CodecFamily> built_in() {
       ARLAB_CODEC_FAMILIES(ARLAB_CALL)
 #undef ARLAB_CALL
   };
-  for_each_scaled_format([&]<class Format>() { families.push_back(scaled_codecs<Format>()); });
+  for_each_format(ScaledFormats(),
+                  [&]<class Format>() { families.push_back(scaled_codecs<Format>()); });
   return families;
 }
 

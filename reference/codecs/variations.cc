@@ -1140,7 +1140,7 @@ std::unique_ptr<Steps> steps_of(const std::string& name) {
   if (name == "qr-fp8") return std::make_unique<QuickReduceSteps<QuickReduceFp8>>(0);
   if (name == "qr-fp4") return std::make_unique<QuickReduceSteps<QuickReduceFp4>>(0);
   std::unique_ptr<Steps> steps;
-  for_each_scaled_format([&]<class Format>() {
+  for_each_format(ScaledFormats(), [&]<class Format>() {
     const std::optional<Format> format = Format::parse(name);
     if (!format) return;
     if constexpr (requires { format->stochastic; }) {
@@ -1416,7 +1416,7 @@ std::optional<PlaneLayout> layout_of(const Codec& codec, DType dtype, std::size_
     return PlaneLayout{4, NvFp4Blocks::kBlock, kWireChunk, {1}, head};
   }
   std::optional<PlaneLayout> found;
-  for_each_scaled_format([&]<class Format>() {
+  for_each_format(ScaledFormats(), [&]<class Format>() {
     const std::optional<Format> format = Format::parse(name);
     if (!format) return;
     found =

@@ -148,6 +148,14 @@ void place_inner_codec(Schedule& schedule, std::string_view place) {
   }
 }
 
+void place_codecs(Schedule& schedule, const AlgorithmOptions& options) {
+  if (const auto place = options.inner_place()) {
+    place_inner_codec(schedule, *place);
+  } else if (options.inner_codec()) {
+    require_inner_codec(schedule);
+  }
+}
+
 std::string split_codecs(const std::string& codecs, AlgorithmOptions& options) {
   std::map<std::string, std::string, std::less<>> by_place;
   for (std::size_t begin = 0; begin <= codecs.size();) {

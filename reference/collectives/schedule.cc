@@ -5,42 +5,6 @@
 
 namespace arlab {
 
-std::string_view name_of(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce:
-      return "all_reduce";
-    case Collective::all_to_all:
-      return "all_to_all";
-    case Collective::dispatch_combine:
-      return "dispatch_combine";
-    case Collective::reduce_scatter:
-      return "reduce_scatter";
-    case Collective::all_gather:
-      return "all_gather";
-    case Collective::broadcast:
-      return "broadcast";
-  }
-  return "unknown collective";
-}
-
-std::string_view words_for(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce:
-      return "an all-reduce";
-    case Collective::all_to_all:
-      return "an all-to-all";
-    case Collective::dispatch_combine:
-      return "a dispatch and combine";
-    case Collective::reduce_scatter:
-      return "a reduce-scatter";
-    case Collective::all_gather:
-      return "an all-gather";
-    case Collective::broadcast:
-      return "a broadcast";
-  }
-  return "a known collective";
-}
-
 std::vector<std::uint32_t> encodings_of(const Schedule& schedule) {
   std::vector<std::uint32_t> encodings(schedule.ops.size());
   for (ValueId id = 0; id < schedule.ops.size(); ++id) {

@@ -57,26 +57,77 @@ inline constexpr Collective kCollectives[] = {
     Collective::all_reduce,     Collective::all_to_all, Collective::dispatch_combine,
     Collective::reduce_scatter, Collective::all_gather, Collective::broadcast};
 
-/// Whether a tensor is world_size slots of equal size.
-constexpr bool has_slots(Collective collective) {
-  return collective != Collective::all_reduce && collective != Collective::broadcast;
+/// What all rooms want to know of a collective.
+struct CollectiveFacts {
+  std::string_view name;          ///< as it stands in JSON: all_reduce
+  std::string_view words;         ///< as it stands in a sentence: an all-reduce
+  std::string_view proved;        ///< what check() proves
+  std::string_view nccl_program;  ///< of nccl-tests
+  int chakra = 0;                 ///< CollectiveCommType in Chakra traces
+  unsigned bus_passes =
+      0;  ///< bus bandwidth as nccl-tests: so many times (n - 1) / n of algbw; 0: algbw
+  bool has_slots = false;   ///< a tensor is world_size slots of equal size
+  bool adds = false;        ///< values are added; else they only move
+  bool ends_alike = false;  ///< all ranks are to end with the same data
+  bool has_root = false;
+};
+/// In the order of Collective.
+inline constexpr CollectiveFacts kCollectiveFacts[] = {
+    {.name = "all_reduce",
+     .words = "an all-reduce",
+     .proved = "every rank's contribution exactly once, everywhere",
+     .nccl_program = "all_reduce_perf",
+     .chakra = 0,
+     .bus_passes = 2,
+     .adds = true,
+     .ends_alike = true},
+    {.name = "all_to_all",
+     .words = "an all-to-all",
+     .proved = "slot i of rank j is slot j of rank i, everywhere",
+     .nccl_program = "alltoall_perf",
+     .chakra = 6,
+     .bus_passes = 1,
+     .has_slots = true},
+    // Two all-to-alls.
+    {.name = "dispatch_combine",
+     .words = "a dispatch and combine",
+     .proved = "every slot comes back from the rank that it is for, encoded again there",
+     .nccl_program = "alltoall_perf",
+     .chakra = 6,
+     .bus_passes = 2,
+     .has_slots = true},
+    {.name = "reduce_scatter",
+     .words = "a reduce-scatter",
+     .proved = "every rank's contribution exactly once in slot i of rank i, else its input",
+     .nccl_program = "reduce_scatter_perf",
+     .chakra = 7,
+     .bus_passes = 1,
+     .has_slots = true,
+     .adds = true},
+    {.name = "all_gather",
+     .words = "an all-gather",
+     .proved = "slot i of rank i, everywhere",
+     .nccl_program = "all_gather_perf",
+     .chakra = 2,
+     .bus_passes = 1,
+     .has_slots = true,
+     .ends_alike = true},
+    {.name = "broadcast",
+     .words = "a broadcast",
+     .proved = "the tensor of rank 0, everywhere",
+     .nccl_program = "broadcast_perf",
+     .chakra = 5,
+     .ends_alike = true,
+     .has_root = true}};
+constexpr const CollectiveFacts& facts_of(Collective collective) {
+  return kCollectiveFacts[static_cast<std::size_t>(collective)];
 }
 
-/// Whether values are added; else they only move.
-constexpr bool adds(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
-}
-
-/// Whether all ranks are to end with the same data.
-constexpr bool ends_alike(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::all_gather ||
-         collective == Collective::broadcast;
-}
-
-/// The collective's name as it stands in JSON: all_reduce.
-std::string_view name_of(Collective collective);
-/// The collective as it stands in a sentence: an all-reduce.
-std::string_view words_for(Collective collective);
+constexpr bool has_slots(Collective collective) { return facts_of(collective).has_slots; }
+constexpr bool adds(Collective collective) { return facts_of(collective).adds; }
+constexpr bool ends_alike(Collective collective) { return facts_of(collective).ends_alike; }
+constexpr std::string_view name_of(Collective collective) { return facts_of(collective).name; }
+constexpr std::string_view words_for(Collective collective) { return facts_of(collective).words; }
 
 /// Elements [begin, end) of the tensor.
 struct Chunk {

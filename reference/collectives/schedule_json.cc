@@ -178,7 +178,7 @@ std::string text(const Input& object, const std::string& where, const char* key)
 }
 
 std::string one_of(const Input& object, const std::string& where, const char* key,
-                   std::initializer_list<std::string_view> allowed) {
+                   const std::vector<std::string_view>& allowed) {
   const Input& json = member(object, where, key);
   if (json.is_string()) {
     for (const std::string_view candidate : allowed) {
@@ -197,9 +197,9 @@ const Input& array(const Input& object, std::string_view where, const char* key)
 }
 
 Collective collective_from_json(const Input& file) {
-  const std::string name = one_of(file, "", "collective",
-                                  {"all_reduce", "all_to_all", "dispatch_combine", "reduce_scatter",
-                                   "all_gather", "broadcast"});
+  std::vector<std::string_view> names;
+  for (const CollectiveFacts& each : kCollectiveFacts) names.push_back(each.name);
+  const std::string name = one_of(file, "", "collective", names);
   return *std::ranges::find(kCollectives, name, [](Collective c) { return name_of(c); });
 }
 

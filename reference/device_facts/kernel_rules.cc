@@ -4,11 +4,8 @@
 #include <cstdint>
 
 #include "reference/codecs/anybit.h"
-#include "reference/codecs/formats/codebook.h"
-#include "reference/codecs/formats/fp8_blocks.h"
+#include "reference/codecs/formats/formats.h"
 #include "reference/codecs/formats/logfmt.h"
-#include "reference/codecs/formats/mx.h"
-#include "reference/codecs/formats/mxint8.h"
 #include "reference/codecs/header_codec.h"
 #include "reference/codecs/nvfp4.h"
 #include "reference/codecs/registry.h"
@@ -29,9 +26,10 @@ bool is_block_format_in_kernels(std::string_view codec) {
     return format->group >= kShortestGroup && is_group_of_a_tile(format->group);
   }
   if (const auto format = parse_nvfp4(codec)) return format->tensor_scale.has_value();
-  return Fp8Blocks<64>::parse(codec) || Fp8Blocks<128>::parse(codec) ||
-         Fp8Blocks<256>::parse(codec) || Mx::parse(codec) || MxInt8::parse(codec) ||
-         find_codebook(codec) || codec_header_of(codec);
+  bool is_tuned = codec_header_of(codec) != std::nullopt;
+  for_each_format(TunedFormats(),
+                  [&]<class Format>() { is_tuned = is_tuned || Format::parse(codec); });
+  return is_tuned;
 }
 
 /// What kernels have a scale of the message for: int<b>-gtensor and nvfp4.

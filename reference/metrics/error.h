@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "reference/dtype.h"
@@ -30,6 +31,16 @@ struct ErrorMetrics {
   std::optional<double> cosine;  ///< cosine of the angle between result and target; finite elements
   bool exact = false;            ///< every compared element equals its target
 };
+
+/// Figures that all questions about errors print, under these names; `against` the target, or "with" it.
+struct ErrorFigure {
+  std::string_view name;
+  std::optional<double> ErrorMetrics::* value;
+  std::string_view against = "against";
+};
+inline constexpr ErrorFigure kErrorFigures[] = {{"max_abs_error", &ErrorMetrics::max_abs_error},
+                                                {"rmse", &ErrorMetrics::rmse},
+                                                {"cosine", &ErrorMetrics::cosine, "with"}};
 
 /// The sum over ranks of every element in float64, ascending rank order.
 struct ExactSum {

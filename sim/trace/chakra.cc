@@ -20,29 +20,6 @@ std::uint64_t micros(Picoseconds time) {
                                     kPicosecondsPerMicrosecond);
 }
 
-/// CollectiveCommType of the schema. A dispatch and combine is two all-to-alls.
-int comm_type_of(Collective collective) {
-  constexpr int kAllReduce = 0;
-  constexpr int kAllGather = 2;
-  constexpr int kBroadcast = 5;
-  constexpr int kAllToAll = 6;
-  constexpr int kReduceScatter = 7;
-  switch (collective) {
-    case Collective::all_gather:
-      return kAllGather;
-    case Collective::broadcast:
-      return kBroadcast;
-    case Collective::all_to_all:
-    case Collective::dispatch_combine:
-      return kAllToAll;
-    case Collective::reduce_scatter:
-      return kReduceScatter;
-    case Collective::all_reduce:
-      break;
-  }
-  return kAllReduce;
-}
-
 Json attribute(const char* name, const char* kind, const Json& value) {
   return {{"name", name}, {kind, value}};
 }
@@ -141,7 +118,7 @@ std::string ChakraTrace::json(const SimulationResult& r) const {
     ranks.push_back(std::move(list));
     Json whole = node_json(0, fmt::format("{} {} {}", name_of(r.collective), r.algorithm, r.codec),
                            "COMM_COLL_NODE", 0, r.latency);
-    whole["attr"].push_back(attribute("comm_type", "int64_val", comm_type_of(r.collective)));
+    whole["attr"].push_back(attribute("comm_type", "int64_val", facts_of(r.collective).chakra));
     whole["attr"].push_back(attribute("comm_size", "int64_val", r.payload_bytes));
     collective.push_back(std::move(whole));
   }

@@ -50,16 +50,8 @@ Schedule CollectiveSpec::as_given(Rank world_size, std::uint64_t elements,
   if (has_size && elements != 0 && schedule.elements != elements) {
     fail("{} is for {} elements per rank, not {}", name(), schedule.elements, elements);
   }
-  place_codecs(schedule);
+  place_codecs(schedule, options);
   return schedule;
-}
-
-void CollectiveSpec::place_codecs(Schedule& schedule) const {
-  if (const auto place = options.inner_place()) {
-    place_inner_codec(schedule, *place);
-  } else if (options.inner_codec()) {
-    require_inner_codec(schedule);
-  }
 }
 
 CodecPtr CollectiveSpec::inner(const CodecPtr& outer) const {

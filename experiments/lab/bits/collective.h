@@ -32,10 +32,6 @@ struct CollectiveSpec {
   /// The inner codec that the options name, else the outer one.
   CodecPtr inner(const CodecPtr& outer) const;
 
-  /// Of a schedule that is given: throws InvalidInput unless it has messages for the inner codec, if there is one, or gives it
-  /// those of its place.
-  void place_codecs(Schedule& schedule) const;
-
   /// What the algorithm and its options ask for.
   ScheduleRequest request(Rank world_size, std::uint64_t elements, std::uint64_t alignment) const;
 

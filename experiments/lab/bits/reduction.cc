@@ -53,6 +53,23 @@ std::vector<double> exchanged(const std::vector<double>& inputs, std::size_t ran
   return outputs;
 }
 
+/// Of the same schedule, by plain values.
+std::vector<double> uncompressed_result(const Schedule& schedule, const RankPayloads& inputs,
+                                        ExecuteOptions options) {
+  options.count = false;
+  options.state = nullptr;
+  // Plain values have no scale, are rounded when they are sent, and are what others decode.
+  options.sum.casts_to_fp16 = false;
+  options.sum.rounds = true;
+  options.sum.owner_keeps_sum = false;
+  if (options.sum.add == Accumulate::fma) options.sum.add = Accumulate::fp32;
+  const std::size_t ranks = inputs.ranks.size();
+  std::vector<std::byte> outputs(ranks * inputs.ranks.front().size());
+  execute(schedule, *find_codec(name_of(inputs.dtype)), inputs, outputs, options);
+  std::vector<std::byte> room;
+  return to_double(inputs.dtype, compared(schedule.collective, outputs, ranks, room));
+}
+
 }  // namespace
 
 Json decibels(const std::optional<double>& value) {
@@ -108,9 +125,9 @@ bool has_tokens(Collective collective, std::size_t ranks, std::size_t elements,
   return channels != 0 && (has_slots(collective) ? elements / ranks : elements) % channels == 0;
 }
 
-Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
-                        std::size_t channels, const ExactResult& exact,
-                        const ExecuteOptions& options) {
+Reduction run_compressed(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
+                         std::size_t channels, const ExactResult& exact,
+                         const ExecuteOptions& options) {
   const std::size_t ranks = inputs.ranks.size();
   Reduction reduction;
   reduction.wire = wire_volume(schedule, codecs, inputs.dtype);
@@ -118,31 +135,28 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
   reduction.wire_varies =
       codecs.outer().info().has_variable_wire || codecs.inner().info().has_variable_wire;
   reduction.outputs.resize(ranks * inputs.ranks.front().size());
-
-  // The uncompressed run first, so that its outputs can make room for the real ones.
-  const CodecPtr plain = find_codec(name_of(inputs.dtype));
-  ExecuteOptions uncounted = options;
-  uncounted.count = false;
-  uncounted.state = nullptr;
-  // Plain values have no scale, are rounded when they are sent, and are what others decode.
-  uncounted.sum.casts_to_fp16 = false;
-  uncounted.sum.rounds = true;
-  uncounted.sum.owner_keeps_sum = false;
-  if (uncounted.sum.add == Accumulate::fma) uncounted.sum.add = Accumulate::fp32;
-  execute(schedule, *plain, inputs, reduction.outputs, uncounted);
-  std::vector<std::byte> room;
-  const std::vector<double> uncompressed =
-      to_double(inputs.dtype, compared(schedule.collective, reduction.outputs, ranks, room));
-
   reduction.counts = execute(schedule, codecs, inputs, reduction.outputs, options);
+  std::vector<std::byte> room;
   const auto result = compared(schedule.collective, reduction.outputs, ranks, room);
   reduction.error = compare(exact.values, inputs.dtype, result, options.threads);
-  reduction.versus_uncompressed = compare(uncompressed, inputs.dtype, result, options.threads);
   if (has_tokens(schedule.collective, ranks, schedule.elements, channels)) {
     reduction.tokens = compare_rows(exact.values, inputs.dtype, result, channels, options.threads);
   }
+  return reduction;
+}
+
+Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
+                        std::size_t channels, const ExactResult& exact,
+                        const ExecuteOptions& options) {
+  // The uncompressed run first, so that its outputs are gone before there are others.
+  const std::vector<double> uncompressed = uncompressed_result(schedule, inputs, options);
+  Reduction reduction = run_compressed(schedule, codecs, inputs, channels, exact, options);
+  std::vector<std::byte> room;
+  const auto result = compared(schedule.collective, reduction.outputs, inputs.ranks.size(), room);
+  reduction.versus_uncompressed = compare(uncompressed, inputs.dtype, result, options.threads);
   if (ends_alike(schedule.collective)) {
-    reduction.difference = first_rank_difference(inputs.dtype, ranks, reduction.outputs);
+    reduction.difference =
+        first_rank_difference(inputs.dtype, inputs.ranks.size(), reduction.outputs);
   }
   return reduction;
 }
@@ -168,10 +182,12 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
       {"token_sqnr_p1_db", decibels(r.tokens.percentile_row_db), "dB; 1 % of the tokens are worse"},
       {"channel_sqnr_db", decibels(r.tokens.median_column_db), "dB, of the median channel"},
       {"channel_sqnr_p1_db", decibels(r.tokens.percentile_column_db),
-       "dB; 1 % of the channels are worse"},
-      {"max_abs_error", r.error.max_abs_error, "against " + target},
-      {"rmse", r.error.rmse, "against " + target},
-      {"cosine", r.error.cosine, "with " + target},
+       "dB; 1 % of the channels are worse"}};
+  for (const ErrorFigure& each : kErrorFigures) {
+    all.push_back(
+        {std::string(each.name), r.error.*each.value, fmt::format("{} {}", each.against, target)});
+  }
+  const std::vector<Figure> more = {
       {"exact", r.error.exact, "every element equals " + target},
       {"sqnr_vs_uncompressed_db", sqnr_of(r.versus_uncompressed),
        r.versus_uncompressed.exact ? "dB; no difference"
@@ -200,6 +216,7 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
            ? "the float64 sum of the inputs is exact"
            : fmt::format("the float64 sum of {} elements was rounded", exact.inexact)},
   };
+  all.insert(all.end(), more.begin(), more.end());
   if (const auto range = out_of_range(r)) all.push_back(*range);
   if (varies) {
     all.push_back(

@@ -68,7 +68,11 @@ struct Reduction {
 std::size_t channels_of(std::span<const std::size_t> shape);
 
 /// `exact` is exact_result of the same inputs and the schedule's collective. `channels`: elements of
-/// a token, or 0 where there are none.
+/// a token, or 0 where there are none. Without the uncompressed run, and without the difference between ranks.
+Reduction run_compressed(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
+                         std::size_t channels, const ExactResult& exact,
+                         const ExecuteOptions& options);
+/// The same with both.
 Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
                         std::size_t channels, const ExactResult& exact,
                         const ExecuteOptions& options);

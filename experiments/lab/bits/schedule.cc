@@ -82,25 +82,6 @@ void write_table(const Schedule& s, const Write& write) {
   });
 }
 
-/// What check() proves of a correct schedule, in words.
-const char* proof_of(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce:
-      return "proved: every rank's contribution exactly once, everywhere";
-    case Collective::all_to_all:
-      return "proved: slot i of rank j is slot j of rank i, everywhere";
-    case Collective::dispatch_combine:
-      return "proved: every slot comes back from the rank that it is for, encoded again there";
-    case Collective::reduce_scatter:
-      return "proved: every rank's contribution exactly once in slot i of rank i, else its input";
-    case Collective::all_gather:
-      return "proved: slot i of rank i, everywhere";
-    case Collective::broadcast:
-      return "proved: the tensor of rank 0, everywhere";
-  }
-  return "";
-}
-
 struct ScheduleRequestOf {
   CollectiveSpec options;
   std::optional<std::uint32_t> ranks;
@@ -171,25 +152,26 @@ struct ScheduleRequestOf {
     const CheckReport checked = check(s);
     const bool alike = ends_alike(s.collective);
     const Json ranks_identical = alike ? Json(checked.ranks_identical) : Json(nullptr);
-    Result result{"arlab.schedule/1",
-                  {{"algorithm", s.algorithm},
-                   {"collective", std::string(name_of(s.collective))},
-                   {"ranks", s.world_size},
-                   {"elements", s.elements, "per rank"},
-                   {"alignment", s.alignment,
-                    has_slots(s.collective) ? "chunk boundaries are multiples within a slot"
-                                            : "chunk boundaries are multiples"},
-                   {"chunks", s.chunks.size()},
-                   {"steps", s.ops.empty() ? 0 : std::uint64_t{s.ops.back().step} + 1},
-                   {"messages", volume.messages},
-                   {"volume_total", volume.total, "payloads of one rank"},
-                   {"volume_cross_group", volume.cross_group,
-                    fmt::format("payloads, one direction, between groups of {}", group_size)},
-                   {"correct", checked.correct, proof_of(s.collective)},
-                   {"ranks_identical", ranks_identical,
-                    !alike                    ? "not applicable: ranks end with different data"
-                    : checked.ranks_identical ? "proved: all ranks compute the same expression"
-                                              : checked.divergence}}};
+    Result result{
+        "arlab.schedule/1",
+        {{"algorithm", s.algorithm},
+         {"collective", std::string(name_of(s.collective))},
+         {"ranks", s.world_size},
+         {"elements", s.elements, "per rank"},
+         {"alignment", s.alignment,
+          has_slots(s.collective) ? "chunk boundaries are multiples within a slot"
+                                  : "chunk boundaries are multiples"},
+         {"chunks", s.chunks.size()},
+         {"steps", s.ops.empty() ? 0 : std::uint64_t{s.ops.back().step} + 1},
+         {"messages", volume.messages},
+         {"volume_total", volume.total, "payloads of one rank"},
+         {"volume_cross_group", volume.cross_group,
+          fmt::format("payloads, one direction, between groups of {}", group_size)},
+         {"correct", checked.correct, fmt::format("proved: {}", facts_of(s.collective).proved)},
+         {"ranks_identical", ranks_identical,
+          !alike                    ? "not applicable: ranks end with different data"
+          : checked.ranks_identical ? "proved: all ranks compute the same expression"
+                                    : checked.divergence}}};
     if (!s.agreement.empty()) {
       result.figures.push_back({"agreement", s.agreement,
                                 "by which ranks agree on scales that they share, before step 0"});

@@ -10,6 +10,7 @@
 
 #include "experiments/lab/files.h"
 #include "experiments/lab/hashes.h"
+#include "experiments/lab/points.h"
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/bit_planes.h"
 #include "reference/codecs/codec.h"
@@ -451,14 +452,12 @@ class Packer {
     if (is_of({"bf16", "fp16", "qr-q4", "int4-g32", "mxfp4", "fp8-e4m3-g128"})) {
       for (const DType type : dtypes_of(c)) {
         if (type == DType::fp32) continue;
-        for (const char* algorithm : {"one_shot", "two_shot", "ring"}) {
-          for (const Rank ranks : {2U, 4U}) {
-            for (const char* input : {"gaussian", "adversarial"}) {
-              add_all_reduce(c, {algorithm, type, ranks, "native", input});
-              if (ranks == 4 && algorithm != std::string_view("ring")) {
-                add_all_reduce(c, {algorithm, type, ranks, "fp32", input});
-              }
-            }
+        for (const auto& [algorithm, ranks, input] :
+             points_of(std::array{"one_shot", "two_shot", "ring"}, std::array{2U, 4U},
+                       std::array{"gaussian", "adversarial"})) {
+          add_all_reduce(c, {algorithm, type, ranks, "native", input});
+          if (ranks == 4 && algorithm != std::string_view("ring")) {
+            add_all_reduce(c, {algorithm, type, ranks, "fp32", input});
           }
         }
       }

@@ -12,6 +12,7 @@
 #include "experiments/lab/files.h"
 #include "experiments/lab/gpus/conform.h"
 #include "experiments/lab/gpus/nccl_tests.h"
+#include "experiments/lab/points.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/sizes.h"
@@ -45,6 +46,17 @@ struct Timing {
   kernels::CallTimes times;
 
   double median() const { return percentile(times.device, 0.5); }
+};
+
+/// Who is timed, with what.
+struct Team {
+  const kernels::Platform& on;
+  int world_size = 0;
+  DType type = DType::fp16;
+  std::vector<std::string> codecs;
+  std::vector<std::uint64_t> sizes;
+  std::unique_ptr<kernels::Group> group = nullptr;
+  std::unique_ptr<kernels::Group> vendor = nullptr;  ///< its library, if that is timed, too
 };
 
 struct BenchRequest {
@@ -126,31 +138,26 @@ struct BenchRequest {
   }
 
   /// Compiles what all calls take, where that is done on demand.
-  void prepare(kernels::Group& group, const std::vector<std::string>& chosen, DType type,
-               const std::vector<std::uint64_t>& sizes) const {
+  void prepare(const Team& team) const {
     std::vector<kernels::CollectiveRequest> calls;
-    for (const std::string& algorithm : algorithms) {
-      for (const std::string& codec : chosen) {
-        for (const std::uint64_t size : sizes) {
-          calls.push_back(collective(algorithm, find_codec(codec)->name(), type, size));
-        }
-      }
+    for (const auto& [size, algorithm, codec] : points_of(team.sizes, algorithms, team.codecs)) {
+      calls.push_back(collective(algorithm, codec, team.type, size));
     }
-    const kernels::Status status = group.prepare(calls, compile_progress());
+    const kernels::Status status = team.group->prepare(calls, compile_progress());
     if (!status.ok()) fail("platform {}: {}", platform, status.message());
   }
 
-  std::string file_of(const std::vector<Timing>& timings, int world_size,
-                      const std::string& device) const;
+  /// The options checked, ranks and devices found.
+  Team team(Format format) const;
 
-  /// What bench measures, as nccl-tests would; `beside` is the vendor's library or nothing.
-  NcclReport as_nccl(const kernels::Platform& on, kernels::Group& group, kernels::Group* beside,
-                     int world_size, const std::vector<std::string>& chosen, DType type,
-                     const std::vector<std::uint64_t>& sizes) const;
+  Result times(const Team& team) const;
+  std::string file_of(const std::vector<Timing>& timings, const Team& team) const;
+
+  /// What bench measures, as nccl-tests would.
+  NcclReport as_nccl(const Team& team) const;
 
   /// Which kernel each call would take, and which measurement says so.
-  Result choices(kernels::Group& group, const std::vector<std::string>& chosen, DType type,
-                 const std::vector<std::uint64_t>& sizes) const;
+  Result choices(const Team& team) const;
 };
 
 /// A MiB of values as a network has them.
@@ -168,6 +175,13 @@ Result BenchRequest::answer(Format format) const {
     if (of_this_process.team_->rank() != 0) of_this_process.out.clear();
     return of_rank_0(*of_this_process.team_, of_this_process.answer(format));
   }
+  const Team team = this->team(format);
+  if (explain) return choices(team);
+  prepare(team);
+  return format > Format::csv ? as_nccl(team).answer(format) : times(team);
+}
+
+Team BenchRequest::team(Format format) const {
   const kernels::Platform& on = platform_of(platform, kernel_folder);
   const int world_size = team_ != nullptr ? team_->ranks()
                          : ranks          ? static_cast<int>(*ranks)
@@ -177,17 +191,19 @@ Result BenchRequest::answer(Format format) const {
   std::vector<std::string> chosen = codecs;
   if (chosen.empty())
     chosen = {dtype, "qr-fp8", "qr-q8", "qr-q6", "qr-q4", "int5-g128", "int2-g32-sr"};
-  for (const std::string& codec : chosen) {
-    if (!on.has_codec(find_codec(codec)->name())) fail("codec {} has no kernels", codec);
-    if (!find_codec(codec)->takes(type)) fail("codec {} does not take {}", codec, dtype);
+  for (std::string& codec : chosen) {
+    const CodecPtr found = find_codec(codec);
+    if (!on.has_codec(found->name())) fail("codec {} has no kernels", codec);
+    if (!found->takes(type)) fail("codec {} does not take {}", codec, dtype);
+    codec = found->name();
   }
   for (const std::string& algorithm : algorithms) (void)find_algorithm(algorithm);
   if (!inner_codec.empty()) require_inner_codec(on, type);
   Sizes named = sizes;
   if (!named.given()) named.bytes = {"32K", "128K", "512K", "1M", "4M", "16M", "64M", "256M"};
   const std::vector<std::uint64_t> all_sizes = named.list(size_of(type));
-  const bool of_nccl = format > Format::csv;
-  if (check && !of_nccl) fail("--check is for --format nccl and nccl-json; others: arlab conform");
+  if (check && format <= Format::csv)
+    fail("--check is for --format nccl and nccl-json; others: arlab conform");
   if (!out.empty()) require_output_file(out);
   if (one_line(machine) != machine) {
     fail("--machine {}: allowed is a name of one line", quote(machine));
@@ -213,98 +229,82 @@ Result BenchRequest::answer(Format format) const {
   options.multiprocessors = static_cast<int>(sms.value_or(0));
   options.protocol = parse_protocol(protocol);
   if (!slot_bytes.empty()) options.slot_bytes = parse_count(slot_bytes, "--slot-bytes");
-  const std::size_t team = on.team_bytes(on.devices_of_group(world_size), options);
-  if (team != 0) {  // devices are emulated: their inputs and outputs are memory of this machine
+  const std::size_t bytes = on.team_bytes(on.devices_of_group(world_size), options);
+  if (bytes != 0) {  // devices are emulated: their inputs and outputs are memory of this machine
     const std::uint64_t largest = all_sizes.back();
-    require_memory_for(largest, "--bytes", static_cast<double>(team), 2.0 * world_size,
+    require_memory_for(largest, "--bytes", static_cast<double>(bytes), 2.0 * world_size,
                        fmt::format("bench of {} ranks with {} bytes each", world_size, largest));
   }
-  auto group = on.make_group(world_size, options, team_);
-  if (!group.ok()) fail("platform {}: {}", platform, group.status().message());
-  std::unique_ptr<kernels::Group> beside;
-  if (vendor) {
-    auto made = on.make_vendor_group(world_size);
-    if (!made.ok()) fail("platform {}: {}", platform, made.status().message());
-    beside = std::move(made.value());
-  }
+  Team team{on, world_size, type, std::move(chosen), all_sizes};
+  const auto made = [&](kernels::Result<std::unique_ptr<kernels::Group>> group) {
+    if (!group.ok()) fail("platform {}: {}", platform, group.status().message());
+    return std::move(group.value());
+  };
+  team.group = made(on.make_group(world_size, options, team_));
+  if (vendor) team.vendor = made(on.make_vendor_group(world_size));
+  return team;
+}
 
-  if (explain) return choices(*group.value(), chosen, type, all_sizes);
-  prepare(*group.value(), chosen, type, all_sizes);
-  if (of_nccl) {
-    return as_nccl(on, *group.value(), beside.get(), world_size, chosen, type, all_sizes)
-        .answer(format);
-  }
-
-  const std::vector<std::byte> pattern = make_pattern(type);
+Result BenchRequest::times(const Team& team) const {
+  const std::vector<std::byte> pattern = make_pattern(team.type);
   std::vector<Timing> timings;
   Result report{"arlab.bench/1"};
   report.figures = {{"platform", platform},
-                    {"device", on.device_name().value()},
-                    {"ranks", world_size},
+                    {"device", team.on.device_name().value()},
+                    {"ranks", team.world_size},
                     {"dtype", dtype, platform == "host" ? "emulated time: not a measurement" : ""}};
-  if (const auto compiler = on.compiler(); compiler.ok() && !compiler.value().empty()) {
+  if (const auto compiler = team.on.compiler(); compiler.ok() && !compiler.value().empty()) {
     report.figures.push_back({"compiler", compiler.value()});
   }
   if (!inner_codec.empty()) report.figures.push_back({"inner_codec", inner_codec});
-  if (sum != Sum{}) report.figures.push_back({"sum", name_of(sum)});
+  if (const Sum sum = sums.parse(); sum != Sum{}) report.figures.push_back({"sum", name_of(sum)});
   if (!between.empty()) report.figures.push_back({"between", between});
   if (cold) report.figures.push_back({"cold", true});
   report.rows_name = "times";
   report.rows.columns = {"bytes",   "library",    "algorithm", "codec",
                          "time_us", "fastest_us", "host_us",   "algbw_gb_per_s"};
   if (vendor) report.rows.columns.push_back("speedup");
-  for (const std::uint64_t size : all_sizes) {
+  for (const std::uint64_t size : team.sizes) {
     std::optional<double> vendor_us;
-    const auto add = [&](Timing timing) {
+    const auto add = [&](kernels::Group& group, const std::string& algorithm,
+                         const std::string& codec) {
+      Timing timing = time(group, algorithm, codec, team.type, size, pattern);
+      const double us = timing.median();
+      if (&group == team.vendor.get()) vendor_us = us;
       std::vector<Cell> row = {size,
                                timing.library,
                                timing.algorithm,
                                timing.codec,
-                               timing.median(),
+                               us,
                                percentile(timing.times.device, 0),
                                percentile(timing.times.host, 0.5),
-                               static_cast<double>(size) * 1e-3 / timing.median()};
-      if (vendor) row.push_back(*vendor_us / timing.median());
+                               static_cast<double>(size) * 1e-3 / us};
+      if (vendor) row.push_back(*vendor_us / us);
       report.rows.rows.push_back(std::move(row));
       timings.push_back(std::move(timing));
     };
-    if (beside) {
-      Timing timing = time(*beside, "all_reduce", dtype, type, size, pattern);
-      vendor_us = timing.median();
-      add(std::move(timing));
-    }
-    for (const std::string& algorithm : algorithms) {
-      for (const std::string& codec : chosen) {
-        add(time(*group.value(), algorithm, find_codec(codec)->name(), type, size, pattern));
-      }
+    if (team.vendor) add(*team.vendor, "all_reduce", dtype);
+    for (const auto& [algorithm, codec] : points_of(algorithms, team.codecs)) {
+      add(*team.group, algorithm, codec);
     }
   }
   // Behind the table: times that have been taken are not lost because of a file.
   if (!out.empty()) {
-    report.at_last = [path = out, text = file_of(timings, world_size, on.device_name().value())] {
-      write_file(path, text);
-    };
+    report.at_last = [path = out, text = file_of(timings, team)] { write_file(path, text); };
   }
   return report;
 }
 
-Result BenchRequest::choices(kernels::Group& group, const std::vector<std::string>& chosen,
-                             DType type, const std::vector<std::uint64_t>& sizes) const {
+Result BenchRequest::choices(const Team& team) const {
   Result report{"arlab.bench.choices/1"};
   report.figures = {{"platform", platform}, {"dtype", dtype}};
   if (!inner_codec.empty()) report.figures.push_back({"inner_codec", inner_codec});
   report.rows_name = "choices";
   report.rows.columns = {"bytes", "algorithm", "codec", "kernel"};
-  for (const std::uint64_t size : sizes) {
-    for (const std::string& algorithm : algorithms) {
-      for (const std::string& codec : chosen) {
-        const auto why =
-            group.explain(collective(algorithm, find_codec(codec)->name(), type, size));
-        if (!why.ok())
-          fail("{} {} of {} bytes: {}", algorithm, codec, size, why.status().message());
-        report.rows.rows.push_back({size, algorithm, codec, why.value()});
-      }
-    }
+  for (const auto& [size, algorithm, codec] : points_of(team.sizes, algorithms, team.codecs)) {
+    const auto why = team.group->explain(collective(algorithm, codec, team.type, size));
+    if (!why.ok()) fail("{} {} of {} bytes: {}", algorithm, codec, size, why.status().message());
+    report.rows.rows.push_back({size, algorithm, codec, why.value()});
   }
   return report;
 }
@@ -336,31 +336,28 @@ std::uint64_t wrong_elements(kernels::Group& group, const kernels::GroupCall& ca
   return wrong;
 }
 
-NcclReport BenchRequest::as_nccl(const kernels::Platform& on, kernels::Group& group,
-                                 kernels::Group* beside, int world_size,
-                                 const std::vector<std::string>& chosen, DType type,
-                                 const std::vector<std::uint64_t>& sizes) const {
-  const std::vector<std::byte> pattern = make_pattern(type);
+NcclReport BenchRequest::as_nccl(const Team& team) const {
+  const std::vector<std::byte> pattern = make_pattern(team.type);
   NcclReport report;
-  report.ranks = static_cast<Rank>(world_size);
-  report.dtype = type;
+  report.ranks = static_cast<Rank>(team.world_size);
+  report.dtype = team.type;
   report.graph_launches = timing_request(1).replays;
   report.checked = check;
-  report.device = on.device_name().value();
+  report.device = team.on.device_name().value();
   report.provenance = platform == "host" ? "emulated time, not a measurement"
                                          : fmt::format("measured, calls in a graph; {:%F}",
                                                        fmt::gmtime(std::time(nullptr)));
-  const auto add = [&](kernels::Group& team, const std::string& algorithm, const std::string& codec,
-                       const std::string& experiment) {
-    const bool ours = &team == &group;
+  const auto add = [&](kernels::Group& group, const std::string& algorithm,
+                       const std::string& codec, const std::string& experiment) {
+    const bool ours = &group == team.group.get();
     NcclRun run{
         experiment, ours ? find_algorithm(algorithm).collective : Collective::all_reduce, {}};
-    for (const std::uint64_t size : sizes) {
+    for (const std::uint64_t size : team.sizes) {
       const auto timed = [&](bool in_place) {
-        NcclTime result{time(team, algorithm, codec, type, size, pattern, in_place).median()};
+        NcclTime result{time(group, algorithm, codec, team.type, size, pattern, in_place).median()};
         if (check && ours) {
-          result.wrong = wrong_elements(team, {collective(algorithm, codec, type, size), in_place},
-                                        world_size);
+          const auto call = collective(algorithm, codec, team.type, size);
+          result.wrong = wrong_elements(group, {call, in_place}, team.world_size);
         }
         return result;
       };
@@ -374,28 +371,25 @@ NcclReport BenchRequest::as_nccl(const kernels::Platform& on, kernels::Group& gr
     }
     report.runs.push_back(std::move(run));
   };
-  if (beside != nullptr) add(*beside, "all_reduce", dtype, beside->name());
-  for (const std::string& algorithm : algorithms) {
-    for (const std::string& codec : chosen) {
-      const std::string name = find_codec(codec)->name();
-      add(group, algorithm, name, fmt::format("{} {}", algorithm, name));
-    }
+  if (team.vendor) add(*team.vendor, "all_reduce", dtype, team.vendor->name());
+  for (const auto& [algorithm, codec] : points_of(algorithms, team.codecs)) {
+    add(*team.group, algorithm, codec, fmt::format("{} {}", algorithm, codec));
   }
   return report;
 }
 
-std::string BenchRequest::file_of(const std::vector<Timing>& timings, int world_size,
-                                  const std::string& device) const {
+std::string BenchRequest::file_of(const std::vector<Timing>& timings, const Team& team) const {
   std::set<std::string> libraries;
   for (const Timing& t : timings) libraries.insert(t.library);
-  std::string text = fmt::format("# device: {}\n# date: {:%F}\n# command: {}\n", one_line(device),
+  std::string text = fmt::format("# device: {}\n# date: {:%F}\n# command: {}\n",
+                                 one_line(team.on.device_name().value()),
                                  fmt::gmtime(std::time(nullptr)), command_line());
   for (const std::string& library : libraries) text += "# library: " + one_line(library) + "\n";
   Table table;
   table.columns = {"platform", "machine", "ranks",   "algorithm", "codec",
                    "dtype",    "bytes",   "time_us", "library"};
   for (const Timing& t : timings) {
-    table.rows.push_back({platform, machine, world_size, t.algorithm, t.codec, dtype, t.bytes,
+    table.rows.push_back({platform, machine, team.world_size, t.algorithm, t.codec, dtype, t.bytes,
                           t.median(), t.library.substr(0, t.library.find(' '))});
   }
   return text + render_csv(table);

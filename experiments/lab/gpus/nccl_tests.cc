@@ -13,29 +13,7 @@
 namespace arlab::lab {
 namespace {
 
-/// The program of nccl-tests that runs the collective.
-const char* program_of(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce:
-      return "all_reduce_perf";
-    case Collective::all_to_all:
-    case Collective::dispatch_combine:
-      return "alltoall_perf";
-    case Collective::reduce_scatter:
-      return "reduce_scatter_perf";
-    case Collective::all_gather:
-      return "all_gather_perf";
-    case Collective::broadcast:
-      return "broadcast_perf";
-  }
-  return "";
-}
-
-const char* reduction_of(Collective collective) {
-  const bool sums =
-      collective == Collective::all_reduce || collective == Collective::reduce_scatter;
-  return sums ? "sum" : "none";
-}
+const char* reduction_of(Collective collective) { return adds(collective) ? "sum" : "none"; }
 
 const char* type_of_nccl(DType dtype) {
   return dtype == DType::fp16 ? "half" : dtype == DType::bf16 ? "bfloat16" : "float";
@@ -125,7 +103,7 @@ std::string NcclReport::text() const {
     Totals totals;
     totals.add(run, ranks);
     text += fmt::format("# Collective test starting: {}\n# arlab: {}; {}\n",
-                        program_of(run.collective), run.experiment, provenance);
+                        facts_of(run.collective).nccl_program, run.experiment, provenance);
     text += fmt::format(
         "# nThread 1 nGpus {} minBytes {} maxBytes {} warmup iters: 1 iters: {} agg iters: 1 "
         "validation: {} "
@@ -149,15 +127,14 @@ std::string NcclReport::text() const {
     for (const NcclLine& line : run.lines) {
       text += fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}", line.bytes,
                           count_of(line, run.collective, dtype, ranks), type_of_nccl(dtype),
-                          reduction_of(run.collective),
-                          run.collective == Collective::broadcast ? 0 : -1);
+                          reduction_of(run.collective), facts_of(run.collective).has_root ? 0 : -1);
       text += text_of(line.out_of_place, line, run.collective, ranks) +
               text_of(line.in_place, line, run.collective, ranks) + '\n';
     }
-    text +=
-        fmt::format("# {:<20} : {} {}\n# {:<20} : {:.6g} \n#\n# Collective test concluded: {}\n#\n",
-                    "Out of bounds values", totals.wrong, totals.wrong == 0 ? "OK" : "FAILED",
-                    "Avg bus bandwidth", totals.average_busbw(), program_of(run.collective));
+    text += fmt::format(
+        "# {:<20} : {} {}\n# {:<20} : {:.6g} \n#\n# Collective test concluded: {}\n#\n",
+        "Out of bounds values", totals.wrong, totals.wrong == 0 ? "OK" : "FAILED",
+        "Avg bus bandwidth", totals.average_busbw(), facts_of(run.collective).nccl_program);
   }
   return text;
 }
@@ -177,7 +154,7 @@ Json NcclReport::json() const {
                          {"count", count_of(line, run.collective, dtype, ranks)},
                          {"type", type_of_nccl(dtype)},
                          {"redop", reduction_of(run.collective)},
-                         {"root", run.collective == Collective::broadcast ? "0" : "-1"},
+                         {"root", facts_of(run.collective).has_root ? "0" : "-1"},
                          {"out_of_place", json_of(line.out_of_place, line, run.collective, ranks)},
                          {"in_place", json_of(line.in_place, line, run.collective, ranks)},
                          {"actual_iterations", line.iterations},

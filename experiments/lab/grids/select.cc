@@ -82,6 +82,7 @@ struct Candidate {
   }
   const char* implementation() const { return library ? "library" : "kernel"; }
   bool measured() const { return !measured_on.empty(); }
+  Cell measured_cell() const { return measured() ? Cell(measured_on) : Cell(); }
   const Codec& timed_codec() const { return as_sent ? *as_sent : *codec; }
 };
 
@@ -193,29 +194,6 @@ Tensor cast_to(DType dtype, Tensor tensor) {
   return tensor_from_floats(dtype, tensor.shape, values);
 }
 
-fs::path shipped_activations(Rank ranks) {
-  return data_path(fmt::format("data/minilm_tp{}.safetensors", ranks));
-}
-
-Samples all_tensors_of(const fs::path& path, Rank ranks, DType dtype) {
-  Samples samples;
-  bool cast = false;
-  for (const SafetensorsEntry& entry : list_safetensors(path)) {
-    Tensor tensor = read_safetensors(path, entry.name);
-    if (tensor.shape.size() < 2 || tensor.ranks() != ranks || tensor.elements_per_rank() == 0) {
-      fail("{}: tensor '{}' has shape {}: expected is [{}, ...], a slice per rank", path.string(),
-           entry.name, shape_text(tensor.shape), ranks);
-    }
-    cast = cast || tensor.dtype != dtype;
-    samples.tensors.push_back(cast_to(dtype, std::move(tensor)));
-  }
-  if (samples.tensors.empty()) fail("{}: there are no tensors", path.string());
-  samples.name =
-      fmt::format("{}, worst of {} tensors{}", path.filename().string(), samples.tensors.size(),
-                  cast ? fmt::format(", rounded to {}", name_of(dtype)) : "");
-  return samples;
-}
-
 /// Sets the SQNR of a candidate on its worst tensor, and the length of its wires where data decide it. `exact` are the
 /// sums of the samples.
 void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactResult>& exact) {
@@ -235,19 +213,12 @@ void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactR
                                   .elements = inputs.elements_per_rank(),
                                   .alignment = codec->info().alignment,
                                   .options = c.options});
-    Tensor outputs = make_tensor(inputs.dtype, inputs.shape);
-    sent += execute(schedule, *codec, inputs.dtype, inputs.bytes(), outputs.bytes(), {.threads = 1})
-                .sent_bytes;
-    if (codec->info().has_variable_wire) most += wire_volume(schedule, *codec, inputs.dtype).bytes;
-    std::vector<std::byte> room;
-    const auto result = compared(schedule.collective, outputs.bytes(), inputs.ranks(), room);
-    const ErrorMetrics error = compare(exact[i].values, inputs.dtype, result, 1);
-    if (!error.exact) worst = std::min(worst, error.sqnr_db.value_or(-kInfinity));
-    if (by_token) {
-      const MatrixMetrics tokens =
-          compare_rows(exact[i].values, inputs.dtype, result, channels_of(inputs.shape), 1);
-      worst_token = std::min(worst_token, tokens.median_row_db.value_or(kInfinity));
-    }
+    const Reduction r = run_compressed(schedule, *codec, inputs, channels_of(inputs.shape),
+                                       exact[i], {.threads = 1});
+    sent += r.counts.sent_bytes;
+    if (r.wire_varies) most += r.wire.bytes;
+    if (!r.error.exact) worst = std::min(worst, r.error.sqnr_db.value_or(-kInfinity));
+    if (by_token) worst_token = std::min(worst_token, r.tokens.median_row_db.value_or(kInfinity));
   }
   c.sqnr_db = worst;
   if (by_token) c.token_sqnr_db = worst_token;
@@ -548,7 +519,7 @@ struct SelectRequest {
     const std::vector<const Candidate*> allowed =
         within_budget(all, measured_on, pairs_of(found.left_out));
     Clock clock(t, world_size, type, !exhaustive, measured ? &*measured : nullptr);
-    std::vector<const Candidate*> drawn;
+    std::vector<const Candidate*> drawn;  // all, for a picture
     for (const Candidate& c : all) {
       if (exhaustive || !plot.empty() || quality_of(c) > -kInfinity) drawn.push_back(&c);
     }
@@ -621,7 +592,7 @@ struct SelectRequest {
     if (!table.empty()) write_table(ranges, type, t);
     if (!plot.empty()) {
       Json data = to_json(result);
-      Table candidates = everything(all, payload, clock);
+      Table candidates = everything(drawn, payload, clock);
       mark_guesses(candidates);
       data["candidates"] = to_json(candidates);
       result.picture = {"select", plot, data, "the selection is as printed"};
@@ -970,36 +941,52 @@ struct SelectRequest {
             {"left_out_latency_us", best ? Cell(clock.latency_us(*best, payload)) : Cell(), "us"}};
   }
 
-  Tensor read_input(DType type) const {
+  /// A .npy of uint16 holds patterns of --dtype; what says its type itself is rounded to it.
+  Tensor read_input(const std::string& file, const std::string& name, DType type) const {
     try {
-      return read_tensor(input, tensor, std::nullopt);
+      return read_tensor(file, name, std::nullopt);
     } catch (const InvalidInput&) {
-      if (dtype.empty() || !input.ends_with(".npy")) throw;
-      return read_tensor(input, tensor, type);
+      if (dtype.empty() || !file.ends_with(".npy")) throw;
+      return read_tensor(file, name, type);
     }
   }
 
-  Samples load_samples(Rank world_size, DType type) const {
-    if (!input.empty() && tensor.empty() && input.ends_with(".safetensors")) {
-      return all_tensors_of(input, world_size, type);
-    }
-    if (!input.empty()) {
-      const std::string name = tensor.empty() ? input : input + ":" + tensor;
-      // A .npy of uint16 holds patterns of --dtype; what says its type itself is rounded to it.
-      Tensor loaded = read_input(type);
+  /// All tensors of a .safetensors, unless one is named.
+  Samples samples_of(const std::string& file, Rank world_size, DType type) const {
+    const bool takes_all = tensor.empty() && file.ends_with(".safetensors");
+    std::vector<std::string> names;
+    if (!takes_all) names.push_back(tensor);
+    if (takes_all)
+      std::ranges::transform(list_safetensors(file), std::back_inserter(names),
+                             &SafetensorsEntry::name);
+    if (names.empty()) fail("{}: there are no tensors", file);
+    Samples samples;
+    bool cast = false;
+    for (const std::string& name : names) {
+      Tensor loaded = read_input(file, name, type);
+      samples.name = name.empty() ? file : file + ":" + name;
       if (loaded.shape.empty() || loaded.ranks() != world_size || loaded.elements_per_rank() == 0) {
-        fail("{}: the shape is {}; expected is [{}, ...], a slice per rank", name,
+        fail("{}: the shape is {}; expected is [{}, ...], a slice per rank", samples.name,
              shape_text(loaded.shape), world_size);
       }
-      Samples samples{{}, name};
-      if (loaded.dtype != type) samples.name += fmt::format(", rounded to {}", name_of(type));
+      cast = cast || loaded.dtype != type;
       samples.tensors.push_back(cast_to(type, std::move(loaded)));
-      return samples;
     }
-    const fs::path shipped = shipped_activations(world_size);
+    if (takes_all) {
+      samples.name =
+          fmt::format("{}, worst of {} tensors", fs::path(file).filename().string(), names.size());
+    }
+    if (cast) samples.name += fmt::format(", rounded to {}", name_of(type));
+    return samples;
+  }
+
+  Samples load_samples(Rank world_size, DType type) const {
+    if (!input.empty()) return samples_of(input, world_size, type);
+    const fs::path shipped = data_path(fmt::format("data/minilm_tp{}.safetensors", world_size));
     std::error_code error;
-    if (synthetic.empty() && fs::exists(shipped, error))
-      return all_tensors_of(shipped, world_size, type);
+    if (synthetic.empty() && fs::exists(shipped, error)) {
+      return samples_of(shipped.string(), world_size, type);
+    }
     const std::string spec = synthetic.empty() ? "gaussian:sigma=1,seed=1" : synthetic;
     Samples samples;
     samples.tensors.push_back(make_synthetic(spec, type, world_size, kSyntheticElements));
@@ -1086,38 +1073,39 @@ struct SelectRequest {
 
   // ---- tables
 
-  static std::vector<std::string> with_options(std::vector<std::string> columns) {
-    for (const Field& option : searched_options()) columns.push_back(option.name);
-    columns.emplace_back("measured");
-    columns.emplace_back("measured_on");
-    return columns;
+  /// Rows of candidates behind these columns: each with what its options of simulate would be, nothing where it is the
+  /// algorithm's own choice.
+  static Table candidate_table(const std::string& first, const std::string& latencies) {
+    Table table{words_in(first + " algorithm codec implementation " + latencies +
+                         " sqnr_db token_sqnr_db wire_bits_per_element mean_kl mean_kl_of"),
+                {}};
+    for (const Field& option : searched_options()) table.columns.push_back(option.name);
+    table.columns.insert(table.columns.end(), {"measured", "measured_on"});
+    return table;
   }
-  /// What an option of simulate would say; nothing where it is the algorithm's own choice.
-  static std::vector<Cell> with_options(std::vector<Cell> row, const Candidate& c) {
-    for (const Field& option : searched_options()) {
-      row.push_back(Cell(c.options.get(option.name)));
-    }
-    row.push_back(Cell(c.measured()));
-    row.push_back(c.measured() ? Cell(c.measured_on) : Cell());
+  static std::vector<Cell> row_of(const Candidate& c, const std::vector<Cell>& latencies,
+                                  std::vector<Cell> row = {}) {
+    const auto add = [&row](const std::vector<Cell>& cells) {
+      row.insert(row.end(), cells.begin(), cells.end());
+    };
+    add({c.algorithm->name, c.codec_name, c.implementation()});
+    add(latencies);
+    add({decibels(c.sqnr_db), decibels(c.token_sqnr_db), c.wire_bits, kl_of(c), kl_from(c)});
+    for (const Field& option : searched_options()) row.emplace_back(c.options.get(option.name));
+    add({c.measured(), c.measured_cell()});
     return row;
   }
 
   static Table range_table(const std::vector<Range>& ranges, DType type, Clock& clock) {
-    Table table{with_options({"from_bytes", "to_bytes", "algorithm", "codec", "implementation",
-                              "latency_us_from", "latency_us_to", "sqnr_db", "token_sqnr_db",
-                              "wire_bits_per_element", "mean_kl", "mean_kl_of"}),
-                {}};
+    Table table = candidate_table("from_bytes to_bytes", "latency_us_from latency_us_to");
     for (const Range& r : ranges) {
       const bool endless = r.to == 0;
       // The last size of the range that is a whole number of elements.
       const std::uint64_t last = r.to - std::min<std::uint64_t>(r.to - 1, size_of(type));
-      table.rows.push_back(with_options(
-          {r.from, endless ? Json(nullptr) : Json(r.to), r.best->algorithm->name,
-           r.best->codec_name, r.best->implementation(), clock.latency_us(*r.best, r.from),
-           endless ? Json(nullptr) : Json(clock.latency_us(*r.best, last)),
-           decibels(r.best->sqnr_db), decibels(r.best->token_sqnr_db), r.best->wire_bits,
-           kl_of(*r.best), kl_from(*r.best)},
-          *r.best));
+      const Cell to = endless ? Cell() : Cell(r.to);
+      const Cell to_us = endless ? Cell() : Cell(clock.latency_us(*r.best, last));
+      table.rows.push_back(
+          row_of(*r.best, {clock.latency_us(*r.best, r.from), to_us}, {r.from, to}));
     }
     return table;
   }
@@ -1159,7 +1147,7 @@ struct SelectRequest {
                                         best.library ? "runs were" : "kernels were")
                           : "such have not been timed on this machine",
           best.measured() ? best.measured_on : "no"},
-         {"measured_on", best.measured() ? Cell(best.measured_on) : Cell()},
+         {"measured_on", best.measured_cell()},
          {"latency_us", latency_us, "us"},
          {"algbw_gb_per_s", static_cast<double>(payload) / (latency_us * 1e3),
           "10^9 bytes/s: payload / latency"},
@@ -1197,18 +1185,11 @@ struct SelectRequest {
     return result;
   }
 
-  static std::vector<Cell> row_of(const Candidate& c, double latency_us) {
-    return with_options(
-        {c.algorithm->name, c.codec_name, c.implementation(), latency_us, decibels(c.sqnr_db),
-         decibels(c.token_sqnr_db), c.wire_bits, kl_of(c), kl_from(c)},
-        c);
-  }
-
-  static Table everything(const std::vector<Candidate>& all, std::uint64_t payload, Clock& clock) {
-    Table table{with_options({"algorithm", "codec", "implementation", "latency_us", "sqnr_db",
-                              "token_sqnr_db", "wire_bits_per_element", "mean_kl", "mean_kl_of"}),
-                {}};
-    for (const Candidate& c : all) table.rows.push_back(row_of(c, clock.latency_us(c, payload)));
+  static Table everything(const std::vector<const Candidate*>& all, std::uint64_t payload,
+                          Clock& clock) {
+    Table table = candidate_table("", "latency_us");
+    for (const Candidate* c : all)
+      table.rows.push_back(row_of(*c, {clock.latency_us(*c, payload)}));
     return table;
   }
 
@@ -1223,14 +1204,11 @@ struct SelectRequest {
       const double of_b = clock.latency_us(*b, payload);
       return of_a != of_b ? of_a < of_b : quality_of(*a) > quality_of(*b);
     });
-    Table table = everything({}, payload, clock);
-    double reached = -kInfinity;
+    std::vector<const Candidate*> front;
     for (const Candidate* c : order) {
-      if (quality_of(*c) <= reached) continue;
-      reached = quality_of(*c);
-      table.rows.push_back(row_of(*c, clock.latency_us(*c, payload)));
+      if (front.empty() || quality_of(*c) > quality_of(*front.back())) front.push_back(c);
     }
-    return table;
+    return everything(front, payload, clock);
   }
 };
 

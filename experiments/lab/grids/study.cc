@@ -15,6 +15,7 @@
 #include "experiments/lab/files.h"
 #include "experiments/lab/grids/grid.h"
 #include "experiments/lab/grids/study_file.h"
+#include "experiments/lab/points.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/request.h"
 #include "experiments/lab/sizes.h"
@@ -35,11 +36,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kColumns = words_in(
-    "input tensor dtype ranks algorithm codec elements wire_bits_per_element sqnr_db "
-    "token_sqnr_db token_sqnr_p1_db channel_sqnr_db channel_sqnr_p1_db max_abs_error rmse "
-    "cosine exact sqnr_vs_uncompressed_db ranks_identical encoded clamped flushed "
-    "non_finite simulated_latency_us");
+std::vector<std::string> columns() {
+  std::string names =
+      "input tensor dtype ranks algorithm codec elements wire_bits_per_element sqnr_db "
+      "token_sqnr_db token_sqnr_p1_db channel_sqnr_db channel_sqnr_p1_db";
+  for (const ErrorFigure& each : kErrorFigures) names += fmt::format(" {}", each.name);
+  return words_in(names +
+                  " exact sqnr_vs_uncompressed_db ranks_identical encoded clamped flushed "
+                  "non_finite simulated_latency_us");
+}
+const std::vector<std::string> kColumns = columns();
 constexpr std::size_t kKeyColumns = 6;
 
 // ---------------------------------------------------------------- a row
@@ -446,12 +452,10 @@ class StudyGrid final : public Grid {
     std::vector<Point> points;
     for (const Sample& sample : samples) {
       if (!sample.source.file.empty()) files.push_back(sample.source.file);
-      for (const std::string& algorithm : study_.algorithms) {
-        for (const std::string& codec : study_.codecs) {
-          points.push_back({{sample.input, sample.source.tensor, name_of(sample.dtype),
-                             *sample.source.ranks, algorithm, codec},
-                            asked_of(study_, topology, sample, algorithm, codec)});
-        }
+      for (const auto& [algorithm, codec] : points_of(study_.algorithms, study_.codecs)) {
+        points.push_back({{sample.input, sample.source.tensor, name_of(sample.dtype),
+                           *sample.source.ranks, algorithm, codec},
+                          asked_of(study_, topology, sample, algorithm, codec)});
       }
     }
     take(std::move(points), std::move(names), std::move(files));

@@ -7,6 +7,7 @@
 #include "experiments/lab/bits/tensor_source.h"
 #include "experiments/lab/files.h"
 #include "experiments/lab/grids/grid.h"
+#include "experiments/lab/points.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/request.h"
@@ -171,20 +172,17 @@ class SweepGrid final : public Grid {
         fail("--ranks is {}, but topology '{}' has only {}", ranks, machine.name,
              machine.ranks.value);
       }
-      for (const Rank group :
-           counts(options_.group_sizes, "--group-size", default_group_size(machine, ranks))) {
-        for (const std::uint64_t bytes : sizes) {
-          SimulateRequest point;
-          point.topology = located_name(named);
-          point.sizes.bytes = {fmt::format("{}", bytes)};
-          point.dtype = name_of(type_);
-          point.ranks = ranks;
-          if (options_.library && machine.device.library) add_library(machine, group, bytes, point);
-          for (const std::string& algorithm : options_.algorithms) {
-            for (const std::string& codec : codecs) {
-              add(machine, group, bytes, algorithm, *find_codec(codec), point);
-            }
-          }
+      const Rank usual = default_group_size(machine, ranks);
+      for (const auto& [group, bytes] :
+           points_of(counts(options_.group_sizes, "--group-size", usual), sizes)) {
+        SimulateRequest point;
+        point.topology = located_name(named);
+        point.sizes.bytes = {fmt::format("{}", bytes)};
+        point.dtype = name_of(type_);
+        point.ranks = ranks;
+        if (options_.library && machine.device.library) add_library(machine, group, bytes, point);
+        for (const auto& [algorithm, codec] : points_of(options_.algorithms, codecs)) {
+          add(machine, group, bytes, algorithm, *find_codec(codec), point);
         }
       }
     }

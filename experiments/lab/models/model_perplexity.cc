@@ -15,6 +15,7 @@
 #include "experiments/lab/grids/results_file.h"
 #include "experiments/lab/hashes.h"
 #include "experiments/lab/models/model_run.h"
+#include "experiments/lab/points.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/request.h"
@@ -73,16 +74,10 @@ struct PerplexityRequest {
     const std::vector<std::string> unnamed = {""};
     std::vector<std::string> named = codecs;
     join_codecs(named);
-    for (const ModelFormats::Pair& pair : formats.pairs()) {
-      for (const Rank world_size : integers_in(words_of(ranks), "--ranks", 2, kMaxWorldSize)) {
-        for (const std::string& algorithm : algorithms.empty() ? unnamed : algorithms) {
-          for (const std::string& dtype : dtypes.empty() ? unnamed : dtypes) {
-            for (const std::string& codec : named) {
-              all.push_back({pair, algorithm, codec, dtype, world_size});
-            }
-          }
-        }
-      }
+    for (const auto& [pair, world_size, algorithm, dtype, codec] : points_of(
+             formats.pairs(), integers_in(words_of(ranks), "--ranks", 2, kMaxWorldSize),
+             algorithms.empty() ? unnamed : algorithms, dtypes.empty() ? unnamed : dtypes, named)) {
+      all.push_back({pair, algorithm, codec, dtype, world_size});
     }
     return all;
   }

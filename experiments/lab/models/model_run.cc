@@ -10,6 +10,7 @@
 #include "experiments/lab/bits/tensor_source.h"
 #include "experiments/lab/gpus/conform.h"
 #include "experiments/lab/hashes.h"
+#include "experiments/lab/points.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/sizes.h"
 #include "kernels/runtime/platforms.h"
@@ -225,12 +226,11 @@ std::vector<BoundField> fields(ModelFormats& f) {
 std::vector<ModelFormats::Pair> ModelFormats::pairs() const {
   const std::vector<std::string> unnamed = {"none"};
   std::vector<Pair> all;
-  for (const std::string& w : weights.empty() ? unnamed : weights) {
-    for (const std::string& x : activations.empty() ? unnamed : activations) {
-      all.push_back({parse_operand(Operand::weights, w), parse_operand(Operand::activations, x)});
-      if (all.back().activations.given && calibration.empty()) {
-        fail("--activations {}: name the --calibration text that its scales come from", x);
-      }
+  for (const auto& [w, x] : points_of(weights.empty() ? unnamed : weights,
+                                      activations.empty() ? unnamed : activations)) {
+    all.push_back({parse_operand(Operand::weights, w), parse_operand(Operand::activations, x)});
+    if (all.back().activations.given && calibration.empty()) {
+      fail("--activations {}: name the --calibration text that its scales come from", x);
     }
   }
   if (!calibration.empty() && std::none_of(all.begin(), all.end(), [](const Pair& pair) {

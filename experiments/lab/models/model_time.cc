@@ -58,34 +58,23 @@ struct ModelTimeRequest {
 
   /// A row for each of what is listed, or all about one.
   Result answer() {
-    const auto listed = [](const std::string& text, const char* option) {
-      return text.empty() ? std::vector{text} : names_in(text, option);
-    };
-    const std::vector<std::string> topologies = listed(topology, "--topology");
-    const std::vector<std::string> algorithms = listed(algorithm, "--algorithm");
-    const std::vector<std::string> codecs = listed(codec, "--codec");
-    if (topologies.size() * algorithms.size() * codecs.size() == 1) return answer_of_one();
+    const std::vector<ListedRun> listed = listed_runs(topology, algorithm, codec);
+    if (listed.size() == 1) return answer_of_one();
     if (!trace.empty() || rate || !arrivals.empty()) {
       fail("--trace, --rate and --arrivals are of one topology, algorithm and codec, not of lists");
     }
     std::vector<std::vector<Figure>> rows;
-    for (const std::string& on : topologies) {
-      for (const std::string& by : algorithms) {
-        for (const std::string& with : codecs) {
-          ModelTimeRequest one = *this;
-          one.topology = on;
-          one.algorithm = by;
-          one.codec = with;
-          rows.push_back(one.answer_of_one().figures);
-        }
-      }
+    for (const ListedRun& each : listed) {
+      ModelTimeRequest one = *this;
+      std::tie(one.topology, one.algorithm, one.codec) = each;
+      rows.push_back(one.answer_of_one().figures);
     }
     Result result{"arlab.model.time.list/1"};
     result.rows_name = "times";
     result.rows = table_of(rows);
     result.shown = words_in("algorithm codec ttft_us communication_us speedup_over_library");
     if (phase == "decode") result.shown[2] = "tpot_us";
-    if (topologies.size() > 1) result.shown.insert(result.shown.begin(), "topology");
+    if (has_several_topologies(listed)) result.shown.insert(result.shown.begin(), "topology");
     return result;
   }
 

@@ -16,6 +16,7 @@
 
 #include "experiments/lab/files.h"
 #include "experiments/lab/gpus/nccl_tests.h"
+#include "experiments/lab/points.h"
 #include "experiments/lab/questions.h"
 #include "reference/codecs/abstract.h"
 #include "reference/codecs/registry.h"
@@ -149,10 +150,8 @@ std::vector<std::vector<double>> latencies_of_runs(std::uint32_t runs, const Top
 }
 
 const char* bus_factor_words(Collective collective) {
-  if (collective == Collective::broadcast) return "1";
-  const bool twice =
-      collective == Collective::all_reduce || collective == Collective::dispatch_combine;
-  return twice ? "2 (n - 1) / n" : "(n - 1) / n";
+  constexpr const char* kWords[] = {"1", "(n - 1) / n", "2 (n - 1) / n"};
+  return kWords[facts_of(collective).bus_passes];
 }
 
 /// What was not simulated exactly, and how far off that may be; nothing where all was.
@@ -618,18 +617,26 @@ std::vector<std::string> names_in(const std::string& list, const std::string& op
   return items;
 }
 
+std::vector<ListedRun> listed_runs(const std::string& topologies, const std::string& algorithms,
+                                   const std::string& codecs) {
+  const auto names = [](const std::string& text, const char* option) {
+    return text.empty() ? std::vector{text} : names_in(text, option);
+  };
+  return points_of(names(topologies, "--topology"), names(algorithms, "--algorithm"),
+                   names(codecs, "--codec"));
+}
+
+bool has_several_topologies(std::span<const ListedRun> runs) {
+  return std::get<0>(runs.front()) != std::get<0>(runs.back());
+}
+
 namespace {
 
-/// Of an option that may not be there: one name, which is empty.
-std::vector<std::string> names_or_none(const std::string& text, const std::string& option) {
-  return text.empty() ? std::vector{text} : names_in(text, option);
+std::vector<ListedRun> listed_runs(const SimulateRequest& r) {
+  return lab::listed_runs(r.topology, r.collective.algorithm, r.codec);
 }
 
-bool has_lists(const SimulateRequest& r) {
-  return names_or_none(r.topology, "--topology").size() > 1 ||
-         names_or_none(r.codec, "--codec").size() > 1 ||
-         names_or_none(r.collective.algorithm, "--algorithm").size() > 1;
-}
+bool has_lists(const SimulateRequest& r) { return listed_runs(r).size() > 1; }
 
 }  // namespace
 
@@ -711,31 +718,22 @@ Result result_of_list(const SimulateRequest& request) {
   for (const auto* columns : {&kRunColumns, &kLastRunColumns}) {
     result.rows.columns.insert(result.rows.columns.end(), columns->begin(), columns->end());
   }
-  const std::vector<std::string> topologies = names_or_none(request.topology, "--topology");
-  const std::vector<std::string> algorithms =
-      names_or_none(request.collective.algorithm, "--algorithm");
-  const std::vector<std::string> codecs = names_or_none(request.codec, "--codec");
+  const std::vector<ListedRun> runs = listed_runs(request);
   std::vector<SimulationResult> results;
   bool at_most = false;
   bool has_interval = false;
-  for (const std::string& topology : topologies) {
-    for (const std::string& algorithm : algorithms) {
-      for (const std::string& codec : codecs) {
-        SimulateRequest one = request;
-        one.topology = topology;
-        one.collective.algorithm = algorithm;
-        one.codec = codec;
-        for (const Simulation& each : simulate_sizes(one)) {
-          result.rows.rows.push_back(cells_of(each, result.rows.columns));
-          results.push_back(each.times());
-          has_interval = has_interval || each.interval().has_value();
-          at_most = at_most || each.is_at_most();
-        }
-      }
+  for (const ListedRun& run : runs) {
+    SimulateRequest one = request;
+    std::tie(one.topology, one.collective.algorithm, one.codec) = run;
+    for (const Simulation& each : simulate_sizes(one)) {
+      result.rows.rows.push_back(cells_of(each, result.rows.columns));
+      results.push_back(each.times());
+      has_interval = has_interval || each.interval().has_value();
+      at_most = at_most || each.is_at_most();
     }
   }
   result.shown = words_in("algorithm codec bytes latency_us latency_us_low latency_us_high");
-  if (topologies.size() > 1) result.shown.insert(result.shown.begin(), "topology");
+  if (has_several_topologies(runs)) result.shown.insert(result.shown.begin(), "topology");
   result.shown.insert(result.shown.end(), {"busbw_gb_per_s", "wire_bits_per_element"});
   result.figures = {
       {"model", kSimulatorModel, "sim/README.md says how far it is from measured times"}};

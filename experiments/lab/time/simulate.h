@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "experiments/lab/bits/collective.h"
@@ -82,6 +84,12 @@ class Simulation {
 /// Names that commas separate; of codecs, which may have commas themselves (abstract.h), and of what may be one file. Throws
 /// InvalidInput for an empty one, and for one that stands twice.
 std::vector<std::string> names_in(const std::string& list, const std::string& option);
+
+/// A topology, an algorithm and a codec, of each of which a list may name several; a text that is empty is one.
+using ListedRun = std::tuple<std::string, std::string, std::string>;
+std::vector<ListedRun> listed_runs(const std::string& topologies, const std::string& algorithms,
+                                   const std::string& codecs);
+bool has_several_topologies(std::span<const ListedRun> runs);
 
 /// Whether a request is of one collective of one size, which Simulation takes.
 bool is_single(const SimulateRequest& request);

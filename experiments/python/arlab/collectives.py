@@ -87,20 +87,24 @@ class Reduction(Result):
 
 _ALLOWED = {
     "codec": (lambda value: isinstance(value, str), "the name of a codec"),
-    "accumulate": (lambda value: isinstance(value, str), "native or fp32"),
-    "block": (lambda value: value is None or is_count(32)(value), "an integer from 1 on"),
-    "threads": (is_count(32), "an integer from 0 on"),
     "count": (lambda value: isinstance(value, bool), "True or False"),
     "rounding_seed": (is_count(64), "an integer from 0 on, of 64 bits"),
-    "call": (is_count(32), "an integer from 0 on, of 32 bits"),
     "state": (lambda value: value is None or isinstance(value, CodecState), "an arlab.CodecState()"),
 }
 
 
-def _run(tensors: Any, algorithm: str | Algorithm | Schedule, options: dict[str, Any], codec: str | None, **how: Any) -> Reduction:
-    """`how`: the rest of what all_reduce takes."""
+#: Fields of `arlab reduce`; seeds have 64 bits here.
+_EXECUTION = set(_arlab.execution_options()) - {"rounding_seed"}
+
+
+def _run(
+    tensors: Any, algorithm: str | Algorithm | Schedule, options: dict[str, Any], codec: str | None, *,
+    count: bool = True, rounding_seed: int = 0, state: CodecState | None = None, **how: Any,
+) -> Reduction:  # fmt: skip
+    """`how`: the rest of what all_reduce takes. Of `options`, those of no algorithm are fields of `arlab reduce`."""
     ranks = tensors_of_ranks(tensors)
     first = ranks[0]
+    how |= {name: options.pop(name) for name in _EXECUTION & options.keys()}
     what, given = asked(algorithm, options)
     channels = first.shape[-1] if len(first.shape) >= 2 else 0
     named = {
@@ -111,7 +115,10 @@ def _run(tensors: Any, algorithm: str | Algorithm | Schedule, options: dict[str,
         "elements": first.elements,
         "inputs": [memory.address for memory in ranks],
         "channels": channels if channels > 1 else 0,
-        **how,
+        "execution": {name: value for name, value in how.items() if value is not None},
+        "count": count,
+        "rounding_seed": rounding_seed,
+        "state": state,
     }
     data, figures = call_with(_arlab.run_collective, named, _ALLOWED)
     like = tensors[0] if isinstance(tensors, Sequence) else tensors
@@ -160,9 +167,8 @@ def all_reduce(
     """
     if like is not None and algorithm != "two_shot":
         raise ArgumentError(f"like={like!r} has its own algorithm: allowed is no other")
-    how = {"count": count, "rounding_seed": rounding_seed, "call": call, "state": state, "block": block}
-    how |= {"sum": "" if sum is None else str(sum), "like": like or ""}
-    return _run(tensors, algorithm, options, codec, accumulate=accumulate, threads=threads, **how)
+    how = {"accumulate": accumulate, "sum": sum and str(sum), "like": like, "block": block, "threads": threads, "call": call}
+    return _run(tensors, algorithm, options, codec, count=count, rounding_seed=rounding_seed, state=state, **how)
 
 
 def reduce_scatter(
@@ -178,8 +184,7 @@ def reduce_scatter(
 
     Arguments as for all_reduce; `options` are those of arlab.ReduceScatter.
     """
-    how = {"accumulate": accumulate, "sum": "" if sum is None else str(sum)}
-    return _run(tensors, "reduce_scatter", options, codec, threads=threads, **how)
+    return _run(tensors, "reduce_scatter", options, codec, accumulate=accumulate, sum=sum and str(sum), threads=threads)
 
 
 def all_gather(tensors: Any, *, codec: str | None = None, threads: int = 0, **options: Any) -> Reduction:

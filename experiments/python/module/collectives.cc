@@ -20,14 +20,11 @@ namespace {
 nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::string& codec,
               const std::string& dtype, std::size_t elements,
               const std::vector<std::uintptr_t>& inputs, std::size_t channels,
-              const std::string& accumulate, const std::string& sum, const std::string& like_name,
-              std::optional<std::uint32_t> block, std::uint32_t threads, bool count,
-              std::uint64_t rounding_seed, std::uint32_t call, CodecState* state) {
-  const lab::LikeOptions like{like_name, block};
+              const nb::dict& execution_options, bool count, std::uint64_t rounding_seed,
+              CodecState* state) {
+  lab::LikeOptions like;
   lab::ExecutionOptions execution;
-  execution.accumulate = accumulate;
-  execution.sum = sum;
-  execution.threads = threads;
+  set_fields(together(fields(execution), fields(like)), execution_options);
   lab::CollectiveSpec spec = collective_spec(algorithm, options);
   if (like.is_set()) spec.algorithm.clear();
   std::string codec_name = codec;
@@ -60,7 +57,7 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
     const nb::gil_scoped_release others_may_run;
     Schedule schedule =
         spec.given ? *spec.given : spec.make(world_size, elements, codecs.alignment());
-    if (spec.given) spec.place_codecs(schedule);
+    if (spec.given) place_codecs(schedule, spec.options);
     if (schedule.world_size != world_size || schedule.elements != elements) {
       fail("the schedule is for {} ranks with {} elements, not {} with {}", schedule.world_size,
            schedule.elements, world_size, elements);
@@ -70,9 +67,9 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
                                elements, world_size));
     execute_options.count = count;
     execute_options.seed = rounding_seed;
-    execute_options.call = call;
     execute_options.state = state;
-    const lab::ExactResult exact = lab::exact_result(schedule.collective, payloads, threads);
+    const lab::ExactResult exact =
+        lab::exact_result(schedule.collective, payloads, execute_options.threads);
     reduction = lab::run_reduction(schedule, codecs, payloads, channels, exact, execute_options);
     if (named.has_nvidia_nan) set_nvidia_nan(type, reduction.outputs);
     figures = {{"collective", name_of(schedule.collective)},
@@ -92,6 +89,17 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
     }
   }
   return nb::make_tuple(array_of(std::move(reduction.outputs)), to_python(figures));
+}
+
+/// What run() takes as `execution_options`.
+std::vector<std::string> names_of_execution() {
+  lab::LikeOptions like;
+  lab::ExecutionOptions execution;
+  std::vector<std::string> names;
+  for (const BoundField& each : together(fields(execution), fields(like))) {
+    names.push_back(each.field.name);
+  }
+  return names;
 }
 
 float largest_of(const CodecState& state) {
@@ -116,9 +124,9 @@ int program(const std::vector<std::string>& arguments) {
 void define_collectives(nb::module_& module) {
   module.def("run_collective", run, nb::arg("algorithm"), nb::arg("options"), nb::arg("codec"),
              nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("channels"),
-             nb::arg("accumulate") = "native", nb::arg("sum") = "", nb::arg("like") = "",
-             nb::arg("block") = nb::none(), nb::arg("threads") = 0, nb::arg("count") = true,
-             nb::arg("rounding_seed") = 0, nb::arg("call") = 0, nb::arg("state") = nb::none());
+             nb::arg("execution"), nb::arg("count") = true, nb::arg("rounding_seed") = 0,
+             nb::arg("state") = nb::none());
+  module.def("execution_options", names_of_execution);
   nb::class_<CodecState>(module, "CodecState",
                          "What codecs carry from one call of a collective to the next, of all "
                          "ranks; new ones are all zeros.")

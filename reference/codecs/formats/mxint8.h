@@ -11,6 +11,7 @@ struct MxInt8 {
   static constexpr std::size_t kBlock = 32;
   using Scale = std::uint8_t;
 
+  static constexpr std::string_view kStruct = "MxInt8";  ///< its name in kernels
   static constexpr unsigned kBits = 8;
   static constexpr int kLargestInteger = 127;
   static constexpr float kIntegersPerUnit = 64;

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include "experiments/lab/files.h"
 #include "experiments/lab/models/model_run.h"
@@ -50,7 +49,7 @@ std::string stem_of(const std::string& file) { return std::filesystem::path(file
 struct CaptureRequest {
   ModelText text;
   std::vector<std::string> texts;
-  std::string ranks;
+  std::optional<std::uint32_t> ranks;
   std::string layers;
   std::string projection = "both";
   std::string dtype = "fp16";
@@ -63,54 +62,52 @@ struct CaptureRequest {
     text.load();
   }
 
-  /// [ranks, tokens, hidden]
+  /// Where the tensors come from and what they are. Throws InvalidInput for texts that cannot be taken together.
+  std::map<std::string, std::string> provenance() {
+    std::map<std::string, std::string> said;
+    for (const std::string& file : texts) {
+      load(file);
+      const bool is_new = said.emplace(stem_of(file) + ".text_sha256", sha256_of_file(file)).second;
+      if (!is_new) fail("--text {}: another has its name", file);
+    }
+    const auto weights = models::find_model(text.model);
+    if (std::filesystem::is_regular_file(weights)) said["model_sha256"] = sha256_of_file(weights);
+    said["model"] = text.model;
+    said["command"] = command_line();
+    said["shape"] = "[ranks, tokens, hidden]";
+    said["split"] = "rank r holds the r-th of N equal parts of the contraction dimension";
+    said["positions"] = fmt::format("every {}th token of chunks of {}, the first included",
+                                    every.value_or(1), text.context_tokens());
+    said["arithmetic"] = fmt::format("fp32; partial sums rounded to {}, to nearest even", dtype);
+    return said;
+  }
+
   Tensor rounded(const std::string& name, const std::vector<std::vector<float>>& of_ranks) const {
     std::vector<float> all;
     for (const auto& own : of_ranks) all.insert(all.end(), own.begin(), own.end());
     const std::size_t hidden = text.network().shape.hidden;
     const std::size_t tokens = of_ranks[0].size() / hidden;
-    Tensor tensor = tensor_from_floats(parse_dtype(dtype), {of_ranks.size(), tokens, hidden}, all);
+    Tensor tensor = tensor_from_floats(parse_dtype(dtype), {*ranks, tokens, hidden}, all);
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (std::isfinite(all[i]) && !std::isfinite(to_float(tensor, i))) {
+      if (std::isinf(to_float(tensor, i)) && std::isfinite(all[i])) {
         fail("{}: a partial sum is {}, beyond {}: bf16 and fp32 hold it", name, all[i], dtype);
       }
     }
     return tensor;
   }
 
-  /// Where the tensors come from, and what they are.
-  std::map<std::string, std::string> provenance() const {
-    std::map<std::string, std::string> said = {
-        {"title", fmt::format("partial sums of tensor-parallel inference, {} ranks", ranks)},
-        {"command", command_line()},
-        {"model", text.model},
-        {"shape", "[ranks, tokens, hidden]"},
-        {"split", "rank r holds the r-th of N equal parts of the contraction dimension"},
-        {"arithmetic", fmt::format("fp32; partial sums rounded to {}, to nearest even", dtype)},
-        {"positions", fmt::format("every {}th token of chunks of {}, the first included",
-                                  every.value_or(1), text.context_tokens())}};
-    const auto weights = models::find_model(text.model);
-    if (std::filesystem::is_regular_file(weights)) said["model_sha256"] = sha256_of_file(weights);
-    for (const auto& file : texts) said[stem_of(file) + ".text_sha256"] = sha256_of_file(file);
-    return said;
-  }
-
   Result answer() {
     require_output_name("--out", out, {".safetensors"});
-    std::set<std::string> names;
-    for (const std::string& file : texts) {  // what cannot be is said at once
-      load(file);
-      if (!names.insert(stem_of(file)).second) fail("--text {}: another has its name", file);
-    }
-    const models::LlamaShape& shape = text.network().shape;
-    KeptSums sums(parse_ranks(ranks), layers_named(layers, shape.layers), shape.hidden,
+    const auto said = provenance();
+    const models::Llama& network = text.network();
+    KeptSums sums(*ranks, layers_named(layers, network.shape.layers), network.shape.hidden,
                   every.value_or(1));
-    text.network().require_splits(sums.ranks());
+    network.require_splits(*ranks);
     std::map<std::string, Tensor> tensors;
     for (const std::string& file : texts) {
       load(file);
       for (const auto& chunk : text.chunks()) {
-        text.network().run(chunk, &sums, threads.value_or(0));
+        network.run(chunk, &sums, threads.value_or(0));
         write_progress("");
       }
       for (const auto& [sum, of_ranks] : std::exchange(sums.of_ranks, {})) {
@@ -119,11 +116,11 @@ struct CaptureRequest {
         tensors[name] = rounded(name, of_ranks);
       }
     }
-    write_safetensors(out, tensors, provenance());
+    write_safetensors(out, tensors, said);
     return {"arlab.model.capture/1",
             {{"model", text.model},
              {"texts", texts},
-             {"ranks", sums.ranks()},
+             {"ranks", *ranks},
              {"dtype", dtype},
              {"tensors", tensors.size()},
              {"out", out}}};
@@ -137,7 +134,7 @@ std::vector<BoundField> fields(CaptureRequest& r) {
       network,
       {field("every", &r.every, "Keep every n-th token of a chunk, from the first on", "1")
            .from(1, UINT32_MAX),
-       field("ranks", &r.ranks, "World size").required(),
+       field("ranks", &r.ranks, "World size").from(2, kMaxWorldSize).required(),
        field("layers", &r.layers, "Only these, as 0,3-5", "all"),
        field("projection", &r.projection, "Which sums: both, attention_output or ffn_down")
            .among({"both", "attention_output", "ffn_down"}),

@@ -28,18 +28,19 @@ EXPERIMENTS = REPOSITORY / "experiments"
 PAGES = (SITE / "pages/found.md", SITE / "pages/pytorch.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md", REPOSITORY / "kernels/AMD.md", EXPERIMENTS / "measured/README.md", REPOSITORY / "sim/README.md", REPOSITORY / "sim/MODEL.md", REPOSITORY / "experiments/studies/what_if/README.md")
 FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
 TABLE = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
-SPEEDS = {2: ("bf16", "measured/h200_two_gpus_2026-11-28.csv"), 4: ("fp16", "measured/h200_places_2026-11-22.csv")}  # the latest of each
+SPEEDS = {2: ("bf16", "measured/h200_two_gpus_2026-11-30.csv"), 4: ("fp16", "measured/h200_places_2026-11-22.csv")}  # the latest of each
 INSTRUCTIONS = "measured/codec_instructions_2026-11-26.csv"
-TWO_GPUS = ("measured/h200_two_gpus_2026-11-26.csv", "measured/h200_two_gpus_2026-11-26b.csv")
+TWO_GPUS = "measured/h200_two_gpus_2026-11-30.csv"
 TWO_GPUS_ALLOW = "measured/h200_link_and_memory_bound_2026-11-21.csv"
 CODE_OBJECTS = "measured/gfx942_kernels_2026-11-23.csv"
 H200_ISSUES_PER_US = 132 * 4 * 1980  # an instruction of a warp per cycle on each scheduler of its multiprocessors, at their highest clock
 HOST_TIMES = "measured/h200_host_times_2026-11-28.csv"
 OVERLAP = "measured/h200_overlap_2026-11-26.csv"
-SMALL = "measured/h200_lamport_2026-11-23.csv"
-LAYERS = "measured/h200_layers_2026-11-23.csv"
+SMALL = "measured/h200_small_messages_2026-11-30.csv"
+IN_TURNS = "measured/h200_all_reduces_2026-11-30.csv"
+LAYERS = "measured/h200_layers_2026-11-30.csv"
 FP32_SUMS = {ranks: f"measured/h200_fp32_sums_{ranks}_2026-11-28.csv" for ranks in (4, 8)}
-CONFORMANCE = "measured/h200_conformance_2026-11-26.csv"
+CONFORMANCE = "measured/h200_conformance_2026-11-30.csv"
 ACCURACY = "studies/accuracy/accuracy.csv"
 TUNED = ("qr-q8", "qr-q6", "qr-q4", "qr-fp8", "int8-g128", "int5-g128", "int4-g32", "int2-g32-sr")
 
@@ -159,7 +160,7 @@ def instructions() -> str:
 
 def _two_gpus(codec: str, size: str, sms: str = "", library: str = "arlab") -> dict[str, str]:
     algorithm = "two_shot" if library == "arlab" else "all_reduce"
-    found = (row for file in TWO_GPUS for row in rows(file, algorithm=algorithm, codec=codec, sms=sms, bytes=number(size)))
+    found = rows(TWO_GPUS, algorithm=algorithm, codec=codec, sms=sms, bytes=number(size))
     return next(row for row in found if row["library"].split()[0] == library)
 
 

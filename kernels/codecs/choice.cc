@@ -11,7 +11,7 @@
 #include "kernels/codecs/shared_scale_kernels.h"
 #include "reference/codecs/anybit_layout.h"
 #include "reference/codecs/formats/logfmt.h"
-#include "reference/codecs/kernel_rules.h"
+#include "reference/device_facts/kernel_rules.h"
 #include "reference/codecs/nvfp4.h"
 #include "reference/codecs/registry.h"
 #include "reference/device_facts/two_passes.h"

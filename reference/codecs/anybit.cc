@@ -19,7 +19,6 @@
 #include "reference/codecs/bit_planes.h"
 #include "reference/codecs/formats/anybit.h"
 #include "reference/codecs/hadamard.h"
-#include "reference/codecs/kernel_rules.h"
 #include "reference/codecs/name_parts.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"

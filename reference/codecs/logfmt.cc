@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "reference/codecs/bit_planes.h"
-#include "reference/codecs/kernel_rules.h"
 #include "reference/codecs/name_parts.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"

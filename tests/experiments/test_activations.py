@@ -41,9 +41,9 @@ def read_sample(path):
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
 
 
-def is_the_same(again, shipped):
+def is_the_same(again, shipped, more=1e-5):
     step = np.spacing(np.abs(shipped)).astype(np.float64)
-    return (np.abs(again.astype(np.float64) - shipped) <= step + 1e-5).all()
+    return (np.abs(again.astype(np.float64) - shipped) <= step + more).all()
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +254,7 @@ def test_splits_of_smollm2_add_up_to_the_same_projection(first, second):
 )
 @pytest.mark.parametrize("ranks", SMOLLM2)
 def test_smollm2_captured_again(ranks, tmp_path):
-    """By the commands of smollm2.md."""
+    """By the commands of smollm2.md, in fp32: the shipped files were made in float64."""
     texts = ",".join(str(FOLDER / f"texts/{text}.txt") for text in TEXTS)
     chosen = "--layers 15,28" if ranks == 4 else "--layers 15 --projection ffn_down"
     words = f"model capture --model smollm2 --text {texts} --context 256 --tokens 256 --every 48 --ranks {ranks} {chosen} --out again.safetensors"
@@ -262,7 +262,8 @@ def test_smollm2_captured_again(ranks, tmp_path):
     again, metadata = read_sample(tmp_path / "again.safetensors")
     assert again.keys() == SMOLLM2[ranks][0].keys() and metadata["model_sha256"] == SMOLLM2[ranks][1]["model_sha256"]
     for name, tensor in again.items():
-        assert is_the_same(tensor, SMOLLM2[ranks][0][name]), name
+        assert is_the_same(tensor, SMOLLM2[ranks][0][name], 2e-5), name
+        assert np.mean(tensor == SMOLLM2[ranks][0][name]) > 0.97, name
 
 
 # ---------------------------------------------------------------- capture.py

@@ -20,18 +20,17 @@ class KeptSums : public models::TensorParallel {
   KeptSums(std::size_t ranks, std::vector<bool> layers, std::size_t hidden, std::size_t every)
       : ranks_(ranks), layers_(std::move(layers)), hidden_(hidden), every_(every) {}
   std::size_t ranks() const override { return ranks_; }
-  bool splits(std::size_t layer) const override { return layers_[layer]; }
+  bool splits(std::size_t) const override { return true; }
   void all_reduce(std::size_t layer, models::Projection projection,
                   std::span<const float> partial_sums, std::span<float> sum) override {
+    std::ranges::fill(sum, 0.0F);
+    for (std::size_t i = 0; i < partial_sums.size(); ++i) sum[i % sum.size()] += partial_sums[i];
+    if (!layers_[layer]) return;
     auto& kept = of_ranks[fmt::format("layer{}.{}", layer, name_of(projection))];
     kept.resize(ranks_);
-    std::ranges::fill(sum, 0.0F);
-    for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      const auto own = partial_sums.subspan(rank * sum.size(), sum.size());
-      for (std::size_t i = 0; i < sum.size(); ++i) {
-        sum[i] += own[i];
-        if (i / hidden_ % every_ == 0) kept[rank].push_back(own[i]);
-      }
+    for (std::size_t i = 0; i < partial_sums.size(); ++i) {
+      const std::size_t token = i % sum.size() / hidden_;
+      if (token % every_ == 0) kept[i / sum.size()].push_back(partial_sums[i]);
     }
   }
 
@@ -135,11 +134,10 @@ std::vector<BoundField> fields(CaptureRequest& r) {
       {field("every", &r.every, "Keep every n-th token of a chunk, from the first on", "1")
            .from(1, UINT32_MAX),
        field("ranks", &r.ranks, "World size").from(2, kMaxWorldSize).required(),
-       field("layers", &r.layers, "Only these, as 0,3-5", "all"),
-       field("projection", &r.projection, "Which sums: both, attention_output or ffn_down")
+       field("layers", &r.layers, "Sums of these only, as 0,3-5", "all"),
+       field("projection", &r.projection, "Which sums of a layer")
            .among({"both", "attention_output", "ffn_down"}),
-       field("dtype", &r.dtype, "fp16, bf16 or fp32, of the tensors")
-           .among({"fp16", "bf16", "fp32"}),
+       field("dtype", &r.dtype, "Of the tensors").among({"fp16", "bf16", "fp32"}),
        field("threads", &r.threads, "Threads, 0 for all; the result never depends on it", "0")
            .from(0, 1024),
        field("out", &r.out, "Write this .safetensors, for arlab reduce --input").required()});

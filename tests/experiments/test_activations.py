@@ -262,7 +262,7 @@ def test_smollm2_captured_again(ranks, tmp_path):
     again, metadata = read_sample(tmp_path / "again.safetensors")
     assert again.keys() == SMOLLM2[ranks][0].keys() and metadata["model_sha256"] == SMOLLM2[ranks][1]["model_sha256"]
     for name, tensor in again.items():
-        assert is_the_same(tensor, SMOLLM2[ranks][0][name], 2e-5), name
+        assert is_the_same(tensor, SMOLLM2[ranks][0][name], 4e-5), name
         assert np.mean(tensor == SMOLLM2[ranks][0][name]) > 0.97, name
 
 

@@ -31,6 +31,7 @@ TABLE = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
 SPEEDS = {2: ("bf16", "measured/h200_two_gpus_2026-11-30.csv"), 4: ("fp16", "measured/h200_places_2026-11-22.csv")}  # the latest of each
 INSTRUCTIONS = "measured/codec_instructions_2026-11-26.csv"
 TWO_GPUS = "measured/h200_two_gpus_2026-11-30.csv"
+BUDGETS = "measured/h200_budgets_2026-11-30.csv"
 TWO_GPUS_ALLOW = "measured/h200_link_and_memory_bound_2026-11-21.csv"
 CODE_OBJECTS = "measured/gfx942_kernels_2026-11-23.csv"
 H200_ISSUES_PER_US = 132 * 4 * 1980  # an instruction of a warp per cycle on each scheduler of its multiprocessors, at their highest clock
@@ -114,32 +115,44 @@ def layers(of_tokens: Sequence[int] = (), of_choices: Sequence[str] = ()) -> str
     with more, layers run at clocks that depend on the order in which they were measured, and their difference says little."""
     choices = {
         "NCCL": "nccl", "symmetric memory": "symmetric memory ", "arlab `bf16`": " bf16", "`qr-q8`": " qr-q8",
-        "`int5-g128`": " int5-g128", "`qr-q4`": " qr-q4",
+        "`qr-q4`": " qr-q4",
     }  # fmt: skip
     choices = {title: choices[title] for title in of_choices or choices}
     lines = []
     for tokens in of_tokens or sorted({int(row["tokens"]) for row in rows(LAYERS)}):
         of_size = rows(LAYERS, tokens=tokens)
-        best = [min(float(row["added_us"]) for row in of_size if name in row["all_reduce"]) for name in choices.values()]
         size = int(of_size[0]["bytes"])
         if size > 8 << 20:
             continue
+        best = [min(float(row["added_us"]) for row in of_size if name in row["all_reduce"]) for name in choices.values()]
         unit, text = (1 << 20, "MiB") if size >= 1 << 20 else (1 << 10, "KiB")
         lines.append((tokens, f"{size // unit} {text}", *map(shown, best)))
     return _table(["tokens", "size", *choices], lines)
 
 
+def _small(library: str, size: str, codec: str = "bf16") -> float:
+    """The fastest one_shot of a library."""
+    found = (row for row in rows(SMALL, codec=codec, bytes=number(size)) if row["library"].split()[0] == library)
+    return min(float(row["time_us"]) for row in found if row["algorithm"].startswith("one_shot") and "fused" not in row["algorithm"])
+
+
 def small_messages() -> str:
-    """Microseconds of bf16 tensors on 2 GPUs, one kernel after the other on one machine."""
-    columns = [("nccl", "bf16"), ("flashinfer", "bf16"), ("before", "bf16"), ("lamport", "bf16")]
-    columns += [(kernel, codec) for codec in ("qr-q8", "qr-q4") for kernel in ("before", "lamport")]
-    names = {"nccl": "NCCL", "flashinfer": "FlashInfer"}
-    titles = [names.get(kernel, f"`{codec}` {kernel}") for kernel, codec in columns]
-    found = (row for row in rows(SMALL, run=1) if row["algorithm"] != "two_shot")
-    times = {(row["kernel"], row["codec"], row["bytes"]): row["time_us"] for row in found}
-    sizes = ("16K", "128K", "512K", "2M")
-    lines = [(_size(size), *(times.get((*column, str(number(size))), "") for column in columns)) for size in sizes]
-    return _table(["size", *titles], lines)
+    """Microseconds of bf16 tensors on 2 GPUs, in turns; in brackets over FlashInfer's."""
+    lines = []
+    for size in ("16K", "64K", "256K", "1M", "2M"):
+        theirs, ours = _small("flashinfer", size), [_small("arlab", size, codec) for codec in ("bf16", "qr-q8", "qr-q4")]
+        lines.append((_size(size), shown(theirs), *(f"{shown(time)} ({time / theirs:.2f})" for time in ours)))
+    return _table(["size", "FlashInfer", *_codec_titles(("bf16", "qr-q8", "qr-q4"))], lines)
+
+
+def in_turns() -> str:
+    """Microseconds of all-reduces of bf16 tensors on 2 GPUs, each in a process per GPU, in turns."""
+    columns = [("nccl", "auto", "bf16"), ("nccl", "symmetric", "bf16"), ("flashinfer", "two_shot", "fp8-e4m3-g256")]
+    columns += [("arlab", "two_shot", codec) for codec in ("bf16", "fp8-e4m3-g128", "qr-q8", "qr-q4")]
+    times = {(row["library"], row["algorithm"], row["codec"], row["bytes"]): float(row["time_us"]) for row in rows(IN_TURNS)}
+    sizes = ("64K", "1M", "8M", "32M", "128M")
+    lines = [(_size(size), *(shown(times[(*column, str(number(size)))]) for column in columns)) for size in sizes]
+    return _table(["size", "NCCL", "NCCL, windows", "FlashInfer fp8", *_codec_titles([each[2] for each in columns[3:]])], lines)
 
 
 def _instructions(architecture: str, codec: str, dtype: str, work: str) -> dict[str, str]:
@@ -160,7 +173,8 @@ def instructions() -> str:
 
 def _two_gpus(codec: str, size: str, sms: str = "", library: str = "arlab") -> dict[str, str]:
     algorithm = "two_shot" if library == "arlab" else "all_reduce"
-    found = rows(TWO_GPUS, algorithm=algorithm, codec=codec, sms=sms, bytes=number(size))
+    cells = {"algorithm": algorithm, "codec": codec, "bytes": number(size)}
+    found = rows(BUDGETS, sms=sms, **cells) if sms else rows(TWO_GPUS, **cells)
     return next(row for row in found if row["library"].split()[0] == library)
 
 

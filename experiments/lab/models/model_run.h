@@ -25,7 +25,7 @@ struct ModelText {
   std::optional<std::uint32_t> context;
   std::optional<std::uint32_t> most_tokens;
 
-  /// Reads both. Throws InvalidInput for a text that is too short, and a context that is too long.
+  /// Reads both, the network once. Throws InvalidInput for a text that is too short, and a context that is too long.
   void load();
   /// Of another text, for the same network. Throws InvalidInput for one that is too short.
   std::vector<std::vector<models::TokenId>> chunks_of_file(const std::string& path) const;
@@ -40,6 +40,7 @@ struct ModelText {
   std::vector<Figure> figures() const;
 
  private:
+  void load_network();
   std::vector<std::vector<models::TokenId>> chunks_in(const std::string& bytes,
                                                       const std::string& path,
                                                       std::optional<std::uint32_t> most) const;

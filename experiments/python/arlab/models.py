@@ -5,6 +5,7 @@ and time.
 
     arlab.models.perplexity(model="smollm2", text="text.txt", ranks=4, algorithm="two_shot", codec="qr-q4")
     arlab.models.layers(...), arlab.models.assign(...)
+    arlab.models.capture("sums.safetensors", text="text.txt", ranks=4)       what every rank contributes to the all-reduces
     arlab.models.Model("smollm2").logits(ids, ranks=4, algorithm="two_shot", codec="qr-q4")
     arlab.models.linear(x, w, activations="int8", weights="int8")            a quantized linear layer by itself
     arlab.models.time("llama-3-8b", topology="a100-8", codec="int4-g32")     to the first token, per output token
@@ -28,7 +29,7 @@ from arlab._questions import asks, options_in
 from arlab._tables import Result, ask
 from arlab.schedules import Algorithm, asked
 
-__all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign", "layers", "linear", "perplexity", "row_parallel", "time"]
+__all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign", "capture", "layers", "linear", "perplexity", "row_parallel", "time"]
 
 
 def _asked(question: str, progress: Any, algorithm: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -154,6 +155,16 @@ def assign(
     """Which codec for which layer: greedily, the fewest bits on the wire within a mean KL divergence (nats), which is held by what
     is measured. model, algorithm: as for perplexity()."""
     return Assignment(_asked("model assign", progress, algorithm, {"model": model, **given}))
+
+
+@asks("model capture")
+def capture(out: str | Path, *, model: str | Path = "smollm2", progress: Callable[[str], Any] | None = None, **given: Any) -> Result:
+    """Writes what every rank contributes to the all-reduces of a model, uncompressed, into the .safetensors `out`.
+
+    A tensor is [ranks, tokens, hidden], by the names TEXT.layerN.attention_output and TEXT.layerN.ffn_down, TEXT being its file's without
+    the ending: for `arlab reduce --input`, study files and arlab.all_reduce. model: as for perplexity().
+    """
+    return Result(ask("model capture", {"out": out, "model": model, **given}, progress))
 
 
 @asks("model time")

@@ -4,7 +4,7 @@
     others.py minilm    writes minilm.csv
     others.py experts   writes experts.csv
 
-Both run the NumPy networks of experiments/activations, so its requirements.txt is needed, and the models in the cache
+Both run networks in NumPy, so requirements.txt of experiments/activations is needed, and the models in the cache
 (python -m arlab.fetch minilm, python -m arlab.fetch smollm2). A few minutes each.
 
 minilm: all-MiniLM-L6-v2 over 4 ranks, every all-reduce through two_shot in fp16. The sentences of prose.txt are embedded; for
@@ -33,7 +33,6 @@ sys.path[:0] = [str(REPOSITORY / "experiments/activations"), str(REPOSITORY / "e
 
 import arlab  # noqa: E402
 import capture  # noqa: E402
-import capture_smollm2 as smollm2  # noqa: E402
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from page_tables import csv_text  # noqa: E402
@@ -93,6 +92,7 @@ def minilm() -> None:
 # --------------------------------------------------------------------------------------- experts
 
 EXPERTS, CHOSEN, TOKENS = 8, 2, 256
+LAYERS, HEAD_SIZE = 30, 64  # of SmolLM2
 EXCHANGED = ("fp16", "qr-q8", "int5-g128", "qr-q4", "int4-g32", "int2-g32-sr", "int2-g32")
 
 
@@ -131,42 +131,65 @@ class Exchange:
         return (mine * weights[..., None]).sum(1).astype(np.float32)
 
 
-def logits_of(model: smollm2.Model, ids: list[int], exchange: Exchange | None) -> tuple[NDArray[np.float64], list[Float32]]:
+def read_gguf(path: Path) -> dict[str, Float32]:
+    import gguf
+
+    return {each.name: gguf.dequantize(each.data, each.tensor_type) for each in gguf.GGUFReader(path).tensors}
+
+
+def rms_norm(x: Float32, weight: Float32) -> Float32:
+    wide = x.astype(np.float64)
+    mean_square = np.square(wide).mean(axis=-1, keepdims=True)
+    return (wide / np.sqrt(mean_square + float(np.float32(1e-5))) * weight).astype(np.float32)
+
+
+def rotated(x: Float32) -> Float32:
+    """Rotary positions of all heads: GGUF stores the two numbers of each rotation side by side."""
+    angle = np.arange(len(x))[:, None] * 100000.0 ** (-np.arange(0, HEAD_SIZE, 2) / HEAD_SIZE)
+    pairs = x.astype(np.float64).reshape(len(x), -1, HEAD_SIZE).view(np.complex128)
+    return (pairs * np.exp(1j * angle)[:, None]).view(np.float64).reshape(x.shape).astype(np.float32)
+
+
+def swiglu(gate: Float32, up: Float32) -> Float32:
+    wide = gate.astype(np.float64)
+    return (wide / (1 + np.exp(-wide)) * up).astype(np.float32)
+
+
+def logits_of(w: dict[str, Float32], ids: list[int], exchange: Exchange | None) -> tuple[NDArray[np.float64], list[Float32]]:
     """Of SmolLM2 with its FFNs as mixtures, and the output of each of them."""
-    w = model.weights
     generator = np.random.default_rng(20)
     hidden, outputs = w["token_embd.weight"][ids], []
-    for layer in range(smollm2.LAYERS):
+    width = hidden.shape[1]
+    for layer in range(LAYERS):
         at = f"blk.{layer}."
-        normal = smollm2.rms_norm(hidden, w[at + "attn_norm.weight"])
+        normal = rms_norm(hidden, w[at + "attn_norm.weight"])
         query, key, value = (capture.linear(normal, w[f"{at}attn_{name}.weight"]) for name in "qkv")
-        attended = smollm2.attention(smollm2.rotated(query), smollm2.rotated(key), value)
+        attended = capture.attention(rotated(query), rotated(key), value, HEAD_SIZE, causal=True)
         hidden = hidden + capture.linear(attended, w[at + "attn_output.weight"])
-        normal = smollm2.rms_norm(hidden, w[at + "ffn_norm.weight"])
+        normal = rms_norm(hidden, w[at + "ffn_norm.weight"])
 
         def expert(x: Float32, at: str = at) -> Float32:
             gate, up = (capture.linear(x, w[f"{at}ffn_{name}.weight"]) for name in ("gate", "up"))
-            return capture.linear(smollm2.swiglu(gate, up), w[at + "ffn_down.weight"])
+            return capture.linear(swiglu(gate, up), w[at + "ffn_down.weight"])
 
-        router = (generator.standard_normal((smollm2.HIDDEN, EXPERTS)) / np.sqrt(smollm2.HIDDEN)).astype(np.float32)
+        router = (generator.standard_normal((width, EXPERTS)) / np.sqrt(width)).astype(np.float32)
         outputs.append(expert(normal) if exchange is None else exchange(normal, router, expert))
         hidden = hidden + outputs[-1]
-    final = smollm2.rms_norm(hidden, w["output_norm.weight"])
+    final = rms_norm(hidden, w["output_norm.weight"])
     logits = final.astype(np.float64) @ w["token_embd.weight"].T.astype(np.float64)
     logits -= logits.max(1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(1, keepdims=True)), outputs
 
 
 def experts() -> None:
-    path = capture.fetch("smollm2") / smollm2.MODEL_FILE
-    model = smollm2.read_gguf(path)
-    ids = smollm2.first_tokens(model, "prose", TOKENS)
-    exact, plain = logits_of(model, ids, None)
+    ids = arlab.models.Model("smollm2").tokens(TEXT.read_text("utf-8"))[:TOKENS]
+    weights = read_gguf(next(capture.fetch("smollm2").glob("*.gguf")))
+    exact, plain = logits_of(weights, ids, None)
     rows = []
     for codec in EXCHANGED:
         for combine in dict.fromkeys(("fp16", codec)):
             print(codec, combine, file=sys.stderr)
-            found, outputs = logits_of(model, ids, Exchange(codec, combine))
+            found, outputs = logits_of(weights, ids, Exchange(codec, combine))
             first = 10 * np.log10((plain[0].astype(np.float64) ** 2).sum(1) / ((outputs[0] - plain[0]).astype(np.float64) ** 2).sum(1))
             p, q = exact[:-1], found[:-1]
             rows.append({

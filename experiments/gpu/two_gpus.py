@@ -276,7 +276,9 @@ def turns(options):
         device = ranks.torch.cuda.get_device_name(ranks.device)
         about = f"{ranks.size} x {device}, {ranks.library_versions()}; bf16, CUDA graphs"
         write(options, rows, [about, *notes], TURN_COLUMNS)
-    ranks.close()
+    # PyTorch 2.11 aborts where a process group is taken down whose windows are still registered.
+    ranks.barrier()
+    os._exit(0)
 
 
 # ---- programs

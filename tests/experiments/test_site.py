@@ -171,7 +171,7 @@ def test_codecs_of_amd_machines_are_as_fast_as_their_instructions_allow(gpu, mac
 def test_a_wrong_figure_is_seen():
     page = quoted.PAGES[0].read_text()
     assert quoted.quoted("1,000<!-- compared() --> and 3.4<!-- mismatches() -->") == f"{quoted.compared()}<!-- compared() --> and 0<!-- mismatches() -->"
-    assert quoted.difference(page, page.replace("| 64 KiB | 6.8", "| 64 KiB | 7.8")) != []
+    assert quoted.difference(page, re.sub(r"(\| 64 KiB \| )\d", r"\g<1>0", page, count=1)) != []
 
 
 def test_every_command_and_option_is_on_the_page():

@@ -26,7 +26,9 @@ using arlab::cli::report_error;
   arlab::lab::CleanedUpAtLast::clean_up_all();
   try {
     if (std::current_exception() != nullptr) throw;
-    report_error("internal error, please report it", kBadInput);
+    // Thrown in a destructor, it is on its way and not caught: what a destructor wants is memory.
+    const bool is_thrown = std::uncaught_exceptions() > 0;
+    report_error(is_thrown ? kNoMemory : "internal error, please report it", kBadInput);
   } catch (const std::bad_alloc&) {
     report_error(kNoMemory, kBadInput);
   } catch (const std::exception& error) {

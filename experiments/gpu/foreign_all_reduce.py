@@ -134,17 +134,23 @@ class TwoShot:
         return outputs
 
 
+def flashinfer_module(path):
+    """FlashInfer's comm/quantized_allreduce.py, out of its file alone."""
+    stand_in("flashinfer")
+    stand_in("flashinfer.comm")
+    stand_in("flashinfer.api_logging", flashinfer_api=lambda function: function)
+    stand_in("flashinfer.utils", register_custom_op=lambda *_, **__: lambda function: function)
+    # From PyTorch 2.11 on there is nothing to enable.
+    stand_in("flashinfer.comm.torch_symmetric_memory", _enable_symm_mem_for_group=lambda name: None)
+    return load_file("flashinfer.comm.quantized_allreduce", path)
+
+
 class FlashInfer(TwoShot):
     def __init__(self, path):
         import torch
 
         self.torch = torch
-        stand_in("flashinfer")
-        stand_in("flashinfer.comm")
-        stand_in("flashinfer.api_logging", flashinfer_api=lambda function: function)
-        stand_in("flashinfer.utils", register_custom_op=lambda *_, **__: lambda function: function)
-        stand_in("flashinfer.comm.torch_symmetric_memory", _enable_symm_mem_for_group=None)
-        self.module = load_file("flashinfer.comm.quantized_allreduce", path)
+        self.module = flashinfer_module(path)
 
     def __call__(self, tensors, group=256):
         ranks, elements = len(tensors), tensors[0].numel()

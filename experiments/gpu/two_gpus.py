@@ -42,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import measurement  # noqa: E402
 from bench_torch_allreduce import capture, replay_timer, try_on_all  # noqa: E402
-from foreign_all_reduce import inputs_of, load_file, stand_in  # noqa: E402
+from foreign_all_reduce import flashinfer_module, inputs_of  # noqa: E402
 from torch_ranks import Ranks, start_ranks  # noqa: E402
 
 SOAK_CODECS = (
@@ -94,9 +94,8 @@ class Device:
     def put(self, values):
         if self.platform == "host":
             return values.copy()
-        kind = {"bfloat16": "bfloat16", "float16": "float16", "float32": "float32"}[values.dtype.name]
         integers = np.ascontiguousarray(values).view(np.int16 if values.itemsize == 2 else np.int32)
-        return self.torch.from_numpy(integers.copy()).cuda().view(getattr(self.torch, kind))
+        return self.torch.from_numpy(integers.copy()).cuda().view(getattr(self.torch, values.dtype.name))
 
     def bits(self, tensor):
         if self.platform == "host":
@@ -194,16 +193,6 @@ def nccl_symmetric(ranks, elements):
     return tensor
 
 
-def flashinfer_fp8(path):
-    """FlashInfer's function, out of its file alone."""
-    stand_in("flashinfer")
-    stand_in("flashinfer.comm")
-    stand_in("flashinfer.api_logging", flashinfer_api=lambda function: function)
-    stand_in("flashinfer.utils", register_custom_op=lambda *_, **__: lambda function: function)
-    stand_in("flashinfer.comm.torch_symmetric_memory", _enable_symm_mem_for_group=lambda name: None)
-    return load_file("flashinfer.comm.quantized_allreduce", path).quantized_all_reduce
-
-
 def contenders(ranks, options):
     """(library, algorithm, codec, function that makes a call of so many bytes)."""
     torch, elements = ranks.torch, options.max_bytes // 2
@@ -218,7 +207,7 @@ def contenders(ranks, options):
     yield "nccl", "auto", "bf16", in_tensor(plain, ranks.nccl)
     yield "nccl", "symmetric", "bf16", in_tensor(lambda: nccl_symmetric(ranks, elements), ranks.nccl)
     if options.flashinfer:
-        function, group = flashinfer_fp8(options.flashinfer), ranks.dist.group.WORLD
+        function, group = flashinfer_module(options.flashinfer).quantized_all_reduce, ranks.dist.group.WORLD
         run = in_tensor(plain, lambda part: function(part, group, output=part))
         yield "flashinfer", "two_shot", "fp8-e4m3-g256", run
     from arlab import Communicator

@@ -60,7 +60,7 @@ concept NeedsStatistics =
 inline bool needs_statistics(const CodecChoice& choice) {
   return std::visit([]<class P>(const P&) { return NeedsStatistics<P>; }, choice);
 }
-/// Whose scale is given: kernels of an algorithm encode its tiles without statistics, and programs measure what is not finite.
+/// Whether the scale is given: kernels of an algorithm then encode its tiles without statistics, and programs measure what is not finite.
 inline bool has_given_scale(const CodecChoice& choice) {
   const auto* integers = std::get_if<TwoPassAnyBitParameters>(&choice);
   return integers != nullptr && integers->given;

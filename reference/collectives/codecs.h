@@ -53,7 +53,7 @@ void require_inner_codec(const Schedule& schedule);
 void place_inner_codec(Schedule& schedule, std::string_view place);
 bool is_place_of_messages(std::string_view place);
 
-/// Of a schedule that no algorithm has written for these options: does what they say of its inner codec, as the two above.
+/// For a schedule that no algorithm has written for these options: does what they say of its inner codec, as the two above.
 void place_codecs(Schedule& schedule, const AlgorithmOptions& options);
 
 /// Where the codecs of a sum share scales: the all-reduce of maxima, of fp32 numbers as they are, by which all ranks agree on what

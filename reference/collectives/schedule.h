@@ -57,7 +57,7 @@ inline constexpr Collective kCollectives[] = {
     Collective::all_reduce,     Collective::all_to_all, Collective::dispatch_combine,
     Collective::reduce_scatter, Collective::all_gather, Collective::broadcast};
 
-/// What all rooms want to know of a collective.
+/// A collective, as all rooms know it.
 struct CollectiveFacts {
   std::string_view name;          ///< as it stands in JSON: all_reduce
   std::string_view words;         ///< as it stands in a sentence: an all-reduce

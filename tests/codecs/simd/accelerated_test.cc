@@ -84,7 +84,7 @@ std::vector<std::string> all_names() {
 
 const std::vector<std::string> kNothing;
 
-/// What is wrong with an accelerated codec: a text for each payload or wire that told.
+/// Faults of an accelerated codec: a text for each payload or wire that told.
 std::vector<std::string> wrong_with(const Codec& fast, const Codec& scalar, DType dtype) {
   std::vector<std::string> all = SameBits(fast, scalar, dtype, true).differences();
   if (auto found = nonconforming(fast, scalar, dtype)) all.push_back(*found);

@@ -8,7 +8,7 @@ printf '== building build/bin/arlab and build/bin/python (first time: five to te
 cmake --preset release -DARLAB_BUILD_TESTS=OFF -DARLAB_BUILD_PYTHON=ON >/dev/null
 cmake --build --preset release --target arlab arlab_python
 printf '== running the main study\n' >&2
-# Of the table of 1300 rows, two_shot on 8 ranks with real activations is enough here.
+# Two_shot on 8 ranks with real activations is enough here of the table of 1300 rows.
 build/bin/arlab study experiments/studies/main/study.toml --out results/main | \
   awk '/^input /{table = 1} table && /^[^-r(]/ && !/^input / && !/^MiniLM activations +8 +two_shot /{next} {print}'
 cat <<'END'

@@ -84,8 +84,9 @@ test_torch() {
   configure release
   cmake --build --preset release --target arlab arlab_python arlab_python_stub
   say "torch: testing"
-  PYTHONPATH=build/bin/python ARLAB_EXTENSION=1 ARLAB_BIN=build/bin PYTHONDONTWRITEBYTECODE=1 $torch_environment/bin/python \
-    -m pytest -q -rs -p no:cacheprovider tests/python/test_torch.py tests/python/test_torch_distributed.py
+  PYTHONPATH=$PWD/build/bin/python ARLAB_EXTENSION=1 ARLAB_BIN=$PWD/build/bin PYTHONDONTWRITEBYTECODE=1 $torch_environment/bin/python \
+    -m pytest -q -rs -p no:cacheprovider tests/python/test_torch.py tests/python/test_torch_distributed.py \
+    tests/python/test_tails.py tests/python/test_tail_check.py tests/python/test_tensors.py
 }
 
 full=OFF

@@ -21,7 +21,7 @@ cmake --preset release -B build-lint -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DCMA
 cmake --build build-lint --target arlab_machine_files >/dev/null  # the only generated source
 mapfile -t sources < <(git ls-files 'reference/*.cc' 'sim/*.cc' 'kernels/*.cc' 'experiments/*.cc' ':!*/benchmarks/*'
   ':!experiments/python/module/schedules.cc')
-# What needs a library that is not here (MPI, nanobind) is compiled nowhere.
+# Sources that need a missing library (MPI, nanobind) are compiled nowhere.
 for i in "${!sources[@]}"; do
   if ! grep -qF "\"file\": \"$PWD/${sources[i]}\"" build-lint/compile_commands.json; then
     printf 'lint: %s is not compiled here, and not looked at\n' "${sources[i]}" >&2

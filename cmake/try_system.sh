@@ -33,7 +33,7 @@ if [[ -z ${2-} || ! -e $root/root/arlab ]]; then
   say "making a new $suite in $root"
   debootstrap --variant=minbase "$suite" "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 ||
     die "debootstrap failed; $root.log says why"
-  # What this machine needs to reach its registries: certificates and settings of apt and pip.
+  # The machine reaches its registries with these: certificates and settings of apt and pip.
   mkdir -p "$root/usr/local/share/ca-certificates" "$root/etc/ssl/certs"
   cp -r /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
   cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/" 2>/dev/null || true

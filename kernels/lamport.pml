@@ -44,12 +44,12 @@
 
 byte slot[SLOTS];              /* 0: empty */
 byte sent[SLOTS];              /* on its way there; 0: nothing */
-byte emptied[SLOTS];           /* what was read, while the store that empties the slot is on its way */
+byte emptied[SLOTS];           /* a word read, while the store that empties the slot is on its way   */
 byte done[RANKS];              /* threads that have ended this call's stage */
-byte stages[RANKS];            /* that have begun, through all calls */
+byte stages[RANKS];            /* stages begun, through all calls    */
 byte unsent[RANKS];            /* stores of a rank that are on their way */
 
-/* What is on its way arrives. */
+/* A word on its way arrives. */
 active proctype memory() {
   byte at;
 end:

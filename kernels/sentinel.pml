@@ -56,7 +56,7 @@
 #define NONE 255
 #define BEFORE (2 * WINDOW) /* numbers before the first call's, so that none is negative */
 
-/* What is sent of an item: contributions, which are all that one_shot has, and sums. */
+/* Parts of an item that are sent: contributions, which are all that one_shot has, and sums. */
 #define CONTRIBUTION 0
 #define SUM 1
 #ifdef TWO_SHOT
@@ -71,7 +71,7 @@ byte written[WIRES];          /* likewise: 1 + the item that was written; 0 when
 bit valid[WIRES];          /* likewise */
 byte credit[RANKS * RANKS * 2] = BEFORE; /* [at][rank][window modulo 2]: first item behind what it has read */
 byte read[RANKS * 2];         /* [rank][window modulo 2]: items of a window that this call uses again */
-byte taken[RANKS];            /* of this call's items */
+byte taken[RANKS];            /* this call's items    */
 byte ended[RANKS];            /* blocks that have ended this call */
 byte calls[RANKS];            /* calls that have ended */
 byte begun[RANKS];            /* calls that have begun */
@@ -216,7 +216,7 @@ inline count(number, after) {
 #ifdef TWO_SHOT
 #define NOTHING_SENT (sent == NONE && reduced == NONE && told == NONE)
 
-/* Of the items behind `told`, which is read next. */
+/* Looks at the items behind `told`, which is read next. */
 inline find_coming() {
   atomic {
     coming = now;

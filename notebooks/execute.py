@@ -109,7 +109,8 @@ def small(png: str) -> str:
 
 
 def text_of(notebook: NotebookNode) -> list[list[tuple[str, str]]]:
-    """Of every code cell, its outputs: what they are, and their text without trailing spaces. Of an image, that it is one."""
+    """Returns, by code cell, the kind and the text of its outputs, without trailing spaces. Of an image, that it is
+    one."""
     return [[part for output in cell.outputs for part in parts(output)] for cell in notebook.cells if cell.cell_type == "code"]
 
 

@@ -12,7 +12,7 @@ namespace arlab {
 
 struct CsvTable {
   std::vector<std::vector<std::string>> rows;  ///< the first has the names; all are as long
-  std::vector<std::size_t> lines;              ///< of each row, its line in the file, from 1 on
+  std::vector<std::size_t> lines;              ///< by row, its line in the file, from 1 on
 };
 
 /// Throws InvalidInput with the row when it has more or fewer cells than the first line, or there

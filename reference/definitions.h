@@ -31,14 +31,14 @@ inline constexpr std::string_view kUntold = "untold: ";
 /// Keeps how to tell what stands under `name` from others, in place of what was kept for `kind` and `name`. Thread-safe.
 void keep_fingerprint(const std::string& kind, const std::string& name, Fingerprint fingerprint);
 
-/// Of the definitions that the names mention, "ef-mine" and "rs=mine,ag=fp16" as well as "mine", each under its kind and name,
-/// as "codec mine". Those of C++ programs are not among them: they belong to the program's file. Thread-safe.
+/// Returns the definitions that the names mention, "ef-mine" and "rs=mine,ag=fp16" as well as "mine", each under its kind and
+/// name, as "codec mine". Those of C++ programs are not among them: they belong to the program's file. Thread-safe.
 std::map<std::string, Fingerprint> fingerprints_of(const std::vector<std::string>& names);
 
 /// By what a file that was read is told from what it is now.
 struct FileVersion {
   std::string
-      stamp;  ///< of its place on the disk, its size and its times; empty for what cannot be looked at
+      stamp;  ///< its place on the disk, size and times; empty for a file that cannot be examined
   bool is_settled =
       false;  ///< else it has just changed, and may change again within a tick of the clock: only its bytes tell
 

@@ -12,7 +12,7 @@ bool is_inside_character(char byte) { return (static_cast<unsigned char>(byte) &
 
 std::string one_line(std::string_view message) {
   constexpr std::string_view kGap = " ... ";
-  constexpr std::size_t kTail = InvalidInput::kMostCharacters / 3;  // what is allowed stands last
+  constexpr std::size_t kTail = InvalidInput::kMostCharacters / 3;  // the allowed values stand last
   std::string line;
   for (const char c : message) {
     line +=

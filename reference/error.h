@@ -11,8 +11,8 @@
 
 namespace arlab {
 
-/// What a caller passed is wrong. what() is one line: what was wrong, where, what is allowed.
-/// The command line prints it and exits with code 2.
+/// An argument of the caller is wrong. what() is one line: what was wrong, where, what is allowed. The command line prints it
+/// and exits with code 2.
 class InvalidInput : public std::runtime_error {
  public:
   /// Whatever the message quotes, it stays a line that a terminal can show: control characters

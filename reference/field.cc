@@ -64,6 +64,14 @@ void FieldValues::set(std::string_view name, FieldValue value) {
   }
 }
 
+Field one_of(std::string name, std::vector<std::string> allowed, std::string help) {
+  std::string otherwise = allowed.front();
+  return {.name = std::move(name),
+          .kind = OneOf{std::move(allowed)},
+          .otherwise = std::move(otherwise),
+          .help = std::move(help)};
+}
+
 FieldValue parsed(const Field& field, const std::string& text, std::string_view called) {
   const auto refuse = [&](const std::string& allowed) {
     fail("{}: {}: allowed is {}", called, quote(text), allowed);
@@ -92,6 +100,29 @@ FieldValue parsed(const Field& field, const std::string& text, std::string_view 
       field.kind);
   require_allowed(field, value, called);
   return value;
+}
+
+FieldValues parsed_entries(const std::vector<Field>& fields, std::string_view text,
+                           std::string_view called, std::string_view unknown) {
+  FieldValues values;
+  std::string_view rest = text;
+  while (true) {
+    const std::string_view entry = rest.substr(0, rest.find(','));
+    const std::size_t equals = entry.find('=');
+    const std::string_view key = entry.substr(0, equals);
+    const auto field = std::ranges::find(fields, key, &Field::name);
+    if (equals == std::string_view::npos || field == fields.end()) {
+      std::vector<std::string> keys;
+      for (const Field& each : fields) keys.push_back(each.name + "=");
+      fail("{}: {} {} {}, with commas between", called, quote(entry), unknown,
+           fmt::join(keys, ", "));
+    }
+    if (values.has(key)) fail("{}: {} stands twice", called, key);
+    values.set(key, parsed(*field, std::string(entry.substr(equals + 1)),
+                           fmt::format("{}: {}", called, key)));
+    if (entry.size() == rest.size()) return values;
+    rest.remove_prefix(entry.size() + 1);
+  }
 }
 
 void require_allowed(const Field& field, const FieldValue& value, std::string_view called) {

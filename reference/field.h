@@ -1,6 +1,6 @@
-// What describes a value that somebody gives by name: an option of an algorithm, an argument of a question. From it, and from
-// nowhere else, come the options of the command line and their help, keys of TOML and of JSON, arguments of Python, documentation,
-// and keys of caches. Nothing here reads or prints.
+// Descriptions of values that a user gives by name: an option of an algorithm, an argument of a question. From it, and from
+// nowhere else, come the options of the command line and their help, keys of TOML and of JSON, arguments of Python,
+// documentation, and keys of caches. Nothing here reads or prints.
 //
 // A request is a struct. Its function `fields(Request&)` lists what it is made of, once, each beside the member that holds it:
 //
@@ -33,7 +33,7 @@ struct Number {};
 struct OneOf {
   std::vector<std::string> names;
 };
-/// Whoever uses it says what is allowed: the name of a codec, a path.
+/// Its user says what is allowed: the name of a codec, a path.
 struct Text {};
 struct Texts {};
 using FieldKind = std::variant<Flag, Integer, Number, OneOf, Text, Texts>;
@@ -57,6 +57,9 @@ struct Field {
   /// The default for people; empty where there is none.
   std::string default_words() const;
 };
+
+/// A choice, whose default is the first.
+Field one_of(std::string name, std::vector<std::string> allowed, std::string help);
 
 /// Values by the names of their fields.
 class FieldValues {
@@ -90,11 +93,16 @@ class FieldValues {
   std::map<std::string, FieldValue, std::less<>> values_;
 };
 
-// Both throw InvalidInput for a value that the field does not allow; `called` is what the message calls the field.
+// Both throw InvalidInput for a value that the field does not allow; the message calls the field `called`.
 
 /// The value that a text stands for.
 FieldValue parsed(const Field& field, const std::string& text, std::string_view called);
 void require_allowed(const Field& field, const FieldValue& value, std::string_view called);
+
+/// The values of a text like "add=fma,order=own". Messages call the text `called`, and an unknown entry `unknown` before they
+/// name the fields. Throws InvalidInput for what is no field, for one that stands twice, and as parsed().
+FieldValues parsed_entries(const std::vector<Field>& fields, std::string_view text,
+                           std::string_view called, std::string_view unknown);
 
 // The value that is set, or the field's default. They throw as require_allowed() does, and call the field by its name.
 std::uint64_t integer_of(const Field& field, const FieldValues& values);
@@ -109,12 +117,12 @@ struct BoundField {
                               std::optional<double>*, std::vector<std::string>*, FieldValues*>;
   Field field;
   Member member;
-  /// What else must, or must not, be set.
+  /// Other values that must, or must not, be set.
   struct Relations {
     bool required = false;
     std::string needs = {};
     std::string excludes = {};  ///< one or several, with spaces between them
-    std::string place = {};     ///< what the command line calls it, which takes it without a name
+    std::string place = {};     ///< the command line's word for it: taken without a name
     bool is_one_by_one =
         false;  ///< its texts may have commas: the command line takes it several times
     bool changes_no_result = false;  ///< a flag that commands recorded with a result leave out
@@ -122,7 +130,7 @@ struct BoundField {
 
   // Each says more of a field.
   BoundField from(std::uint64_t low, std::uint64_t high) &&;
-  BoundField among(std::vector<std::string> names) &&;  ///< the default is what the member holds
+  BoundField among(std::vector<std::string> names) &&;  ///< the default is the member's value
   BoundField one_by_one() &&;
   BoundField changes_no_result() &&;
   BoundField required() &&;

@@ -62,8 +62,8 @@ constexpr CgroupFiles kVersion1 = {"sys/fs/cgroup/memory", "memory.limit_in_byte
 constexpr CgroupFiles kVersion2 = {"sys/fs/cgroup", "memory.max", "memory.current",
                                    "inactive_file"};
 
-/// What is left in a cgroup and in those around it. Inside of a container its path may be that of
-/// the host; the container's own cgroup is then what is mounted.
+/// Returns the bytes left in a cgroup and in those around it. Inside of a container its path may be that of the host; the
+/// container's own cgroup is then what is mounted.
 std::uint64_t left_in_cgroup(const std::string& root, const CgroupFiles& files, std::string path) {
   std::uint64_t left = UINT64_MAX;
   for (bool last = false; !last;) {

@@ -3,9 +3,9 @@
 
 namespace arlab {
 
-/// Takes SIGINT, SIGTERM and SIGHUP over, but those that are ignored: they end the program as ever,
-/// but not while a SignalsWait exists. For a program, at its start; without it, as in a library
-/// that somebody else's program uses, a SignalsWait does nothing.
+/// Takes SIGINT, SIGTERM and SIGHUP over, but those that are ignored: they end the program as usual, but not while a
+/// SignalsWait exists. For a program, at its start; without it, as in a library inside another program, a SignalsWait does
+/// nothing.
 void let_signals_wait();
 
 /// While one exists, a signal that would end the program waits for the end of the last one: then

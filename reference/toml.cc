@@ -9,7 +9,7 @@
 namespace arlab {
 namespace {
 
-/// What follows the text that begins with a quote at `at`: strings may hold anything.
+/// Returns the text after the string that begins with a quote at `at`: strings may hold anything.
 std::size_t after_string(std::string_view text, std::size_t at) {
   const char quote = text[at];
   const std::string_view three = quote == '"' ? "\"\"\"" : "\'\'\'";

@@ -1,11 +1,10 @@
 // Loops that a compiler turns into vectors, compiled a second time for wider ones.
 //
 // x86-64 promises vectors of 128 bits only, so that a build which runs everywhere leaves half or more of
-// a processor idle. A function marked ARLAB_WIDE is there three times, for all processors, for those with
-// AVX2 and for those with AVX-512, which multiplies integers of 64 bits at once and has masks; the
-// loader takes the one that fits. Others (aarch64) have their widest promised vectors anyway. What such
-// a function calls must be inline to profit. Operations are rounded one by one in all of them (no
-// contraction), so the bits are the same.
+// a processor idle. A function marked ARLAB_WIDE is there three times: for all processors, for those with AVX2 and for those
+// with AVX-512; the loader takes the one that fits. AVX-512 multiplies integers of 64 bits at once and has masks. Others
+// (aarch64) have their widest promised vectors anyway. What such a function calls must be inline to profit. Operations are
+// rounded one by one in all of them (no contraction), so the bits are the same.
 #pragma once
 
 // Sanitizers instrument the choice, too, which runs before they are ready.

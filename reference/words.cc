@@ -16,7 +16,7 @@ namespace {
 
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
-/// Letters and digits in lower case: whether somebody writes two_shot or TwoShot says nothing.
+/// Letters and digits in lower case: two_shot and TwoShot mean the same.
 std::string spoken(std::string_view name) {
   std::string letters;
   for (const char c : name) {
@@ -53,14 +53,14 @@ std::size_t edits_between(std::string_view a, std::string_view b) {
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
   constexpr std::size_t kMostNames = 3;
-  constexpr std::size_t kLongest = 100;  // of a name; the distance takes time by the square
+  constexpr std::size_t kLongest = 100;  // longest name; the distance takes time by the square
   const std::string said = spoken(word);
   if (said.empty() || word.size() > kLongest) return {};
   std::vector<std::string> nearest;
   std::size_t least = std::min<std::size_t>(2, said.size() / 3);  // so far it is a misspelling
   for (const std::string& name : known) {
     const std::string meant = spoken(name);
-    // What goes on after the word may be what was left out: int4 of int4-g32.
+    // A longer name may contain a part that was left out: int4 of int4-g32.
     const bool begun = said.size() > 2 && meant.starts_with(said);
     const std::size_t edits = begun ? 0 : edits_between(said, meant);
     if (edits > least) continue;

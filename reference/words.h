@@ -1,4 +1,4 @@
-// What people type: names that are nearly right, and sizes.
+// Corrections of typed words: names that are nearly right, and sizes.
 #pragma once
 
 #include <fmt/ranges.h>

@@ -131,8 +131,8 @@ class SharedRates {
   std::vector<double> got_;
 };
 
-/// What ranks that send one copy at a time happen to be at: all that can be, where that is not much,
-/// else a sample with a fixed seed.
+/// Transfers that ranks with one copy at a time may be at: all combinations, where these are few, else a sample with a fixed
+/// seed.
 class Turns {
  public:
   explicit Turns(std::span<const Flow> flows) : shares_(flows.size()) {
@@ -184,7 +184,7 @@ class Turns {
   static constexpr std::uint64_t kMostMoments = 4096;
   static constexpr std::uint32_t kSamples = 2048;  // the sum is then within 1 % of that of more
 
-  std::vector<double> shares_;                       ///< of a rank's time, by flow
+  std::vector<double> shares_;                       ///< share of a rank's time, by flow
   std::vector<std::vector<std::uint32_t>> of_rank_;  ///< flows
   std::uint64_t moments_ = 1;
 };
@@ -216,7 +216,7 @@ std::vector<double> rates_of_copies(SharedRates& sharing, std::span<const Flow> 
   return speeds;
 }
 
-/// Of root ports by which writes leave a switch: the root complexes that these go to, and who writes.
+/// Root ports by which writes leave a switch, with the destination root complexes and the writing ranks.
 using Crossings = std::map<LinkId, std::map<NodeId, std::set<Rank>>>;
 
 void add(const Topology& topology, const Fabric& fabric, Routes& routes, const Flow& flow,
@@ -226,6 +226,7 @@ void add(const Topology& topology, const Fabric& fabric, Routes& routes, const F
     if (topology.link_type(fabric.class_of(link)).root_port) ports.push_back(link);
   }
   if (ports.size() < 2) return;  // it stays behind its switch
+  if (!topology.link_type(fabric.class_of(ports.front())).collapses) return;
   const NodeId complex = fabric.network().ends(ports.back()).from;
   crossings[ports.front()][complex].insert(flow.first);
 }

@@ -1,9 +1,9 @@
-// What flows between ranks get when they run at the same time, and where PCIe collapses.
+// Rates of flows between ranks that run at the same time, and where PCIe collapses.
 //
 // A kernel stores to all of its peers at once, and what it stores shares links max-min fairly. A copy
-// engine serves one copy at a time, and no rank knows what the others do. So at any time every rank
-// sends to one receiver, and a flow f of rank r has a share x_f of r's time, in which it gets what
-// max-min fairness gives it beside whatever the other ranks happen to be at:
+// engine serves one copy at a time, and no rank knows what the others do. So at any time every rank sends to one receiver, and
+// a flow f of rank r has a share x_f of r's time. Its rate then is the max-min fair one beside the other ranks' flows of that
+// time:
 //
 //   speed_f = mean over what the others send, each with its share, of the max-min rate of f
 //   rate_f  = x_f speed_f, the same for all flows of a rank, as they have the same bytes: so that
@@ -24,7 +24,7 @@
 
 namespace arlab {
 
-/// What to say of collapses().
+/// Text for collapses().
 inline constexpr const char* kCollapses =
     "posted writes of one switch to several root complexes: far slower than this, which is not "
     "simulated";
@@ -37,14 +37,14 @@ using Flow = std::pair<Rank, Rank>;
 /// "dist3", from every rank to the third after it, round about.
 std::vector<Flow> flows_of(std::string_view words, Rank ranks);
 
-/// Who moves the bytes.
+/// The mover of the bytes.
 enum class Mover : std::uint8_t {
   stores,  ///< a kernel
   copies,  ///< copy engines, at device.copy_efficiency of the links' bandwidth
 };
 
-/// What each flow gets while all of them run, GB/s. Throws InvalidInput for ranks that are not there,
-/// and flows named twice.
+/// Returns the rate of each flow in GB/s while all of them run. Throws InvalidInput for ranks that are not there, and flows
+/// named twice.
 std::vector<double> flow_rates(const Topology& topology, std::span<const Flow> flows, Mover mover);
 
 /// Whether the topology says which links lead to root complexes.

@@ -31,7 +31,7 @@ void require_multicast(const Topology& topology, const SimulateOptions& options,
 
 namespace {
 
-/// Why a plan cannot be folded, in words.
+/// Returns why a plan cannot be folded, in words.
 std::string why_all_ranks(const Algorithm& algorithm, const ScheduleRequest& request,
                           const Topology& topology, const SimulateOptions& options) {
   if (options.trace != nullptr) return "the timeline shows all";
@@ -62,7 +62,7 @@ std::string why_all_ranks(const Algorithm& algorithm, const ScheduleRequest& req
 
 struct EqualChunks {
   ScheduleRequest request;
-  bool some_are_empty = false;  ///< of those that were asked for
+  bool some_are_empty = false;  ///< among the requested ones
 };
 
 /// With as many elements as make all chunks as large as the largest; nothing where ranks are alike with as
@@ -97,7 +97,7 @@ Plan plan_of_equal_chunks(const Algorithm& algorithm, const ScheduleRequest& req
   plan.elements = request.elements;
   plan.equal_chunks_factor =
       static_cast<double>(equal.request.elements) / static_cast<double>(request.elements);
-  // Who sends nothing in a step polls a flag for what comes in it.
+  // A rank that sends nothing in a step polls a flag for its messages.
   for (Stage& stage : plan.stages) {
     if (equal.some_are_empty && stage.awaited > 0) ++stage.extra_flags;
   }
@@ -177,8 +177,8 @@ Plan plan_in_channels(const Algorithm& algorithm, const ScheduleRequest& request
   return in_channels(copies, orders);
 }
 
-/// What the library runs inside a server: a plan of its own; where ranks are linked directly, the
-/// algorithm's, which `one_copy` makes, in as many orders as use all links; else that as a program.
+/// Returns the plan of the library inside a server: a plan of its own; where ranks are linked directly, the algorithm's, which
+/// `one_copy` makes, in as many orders as use all links; else that as a program.
 Plan plan_inside(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
                  DType dtype, const Topology& topology, bool folds,
                  const std::function<Plan()>& one_copy) {
@@ -186,7 +186,7 @@ Plan plan_inside(const Algorithm& algorithm, const ScheduleRequest& request, con
   const bool runs = library_runs(algorithm);
   const bool in_rings =
       runs && &algorithm != &nvls_algorithm() && algorithm.collective != Collective::all_to_all;
-  // Of a single channel, too, the order of its ranks counts: so at least two are asked for.
+  // The order of ranks counts for a single channel, too: so at least two are requested.
   const auto most = std::max<double>(2, topology.device.library->channels.value);
   std::vector<RankOrder> orders =
       channel_orders(topology, request.world_size, static_cast<std::uint64_t>(most));
@@ -208,8 +208,8 @@ Plan plan_inside(const Algorithm& algorithm, const ScheduleRequest& request, con
   return plan;
 }
 
-/// What the library chooses for other sizes than that of a plan: where it would have chosen the plan's algorithm
-/// by itself, of all that it has, else of that one.
+/// Choice of the library for other sizes than a plan's: by itself, among all it has, where it would have chosen the plan's
+/// algorithm; else among that one's.
 class ChoiceBySize {
  public:
   ChoiceBySize(const Plan& plan, const Topology& topology)

@@ -15,13 +15,11 @@ namespace arlab {
 /// Worlds of more ranks are folded also where chunks differ by a tile.
 inline constexpr Rank kMostRanksWithUnequalChunks = 128;
 
-/// Where all ranks do the same on a fabric that looks the same from each of them, it is folded: one
-/// rank stands for all, exactly, and 65,536 ranks cost no more than one. Where only the fabric
-/// differs (a straggler, a slow link), it lists one rank, and all are simulated. Where chunks differ by
-/// a tile, so that ranks are not quite alike, all chunks count as the largest (Plan::equal_chunks_factor),
-/// if there are more than kMostRanksWithUnequalChunks, or the schedule is too large. Throws InvalidInput
-/// when the topology is too small or not valid, or the algorithm does not take the request or the
-/// options.
+/// Where all ranks do the same on a fabric that looks the same from each of them, it is folded: one rank stands for all,
+/// exactly, and 65,536 ranks cost no more than one. Where only the fabric differs (a straggler, a slow link), it lists one
+/// rank, and all are simulated. Chunks may differ by a tile, so that ranks are not quite alike. All then count as the largest
+/// (Plan::equal_chunks_factor) with more than kMostRanksWithUnequalChunks, or where the schedule is too large. Throws
+/// InvalidInput when the topology is too small or not valid, or the algorithm does not take the request or the options.
 Plan plan_of(const Algorithm& algorithm, const ScheduleRequest& request, const Codecs& codecs,
              DType dtype, const Topology& topology, const SimulateOptions& options = {});
 
@@ -34,7 +32,7 @@ Plan placeable_plan_of(const Algorithm& algorithm, const ScheduleRequest& reques
                        const Codecs& codecs, DType dtype, const Topology& topology,
                        std::span<const Rank> ranks, bool library);
 
-// What both plans and runs need of a topology. Throw InvalidInput.
+// Checks of a topology that both plans and runs need. Throw InvalidInput.
 
 /// So many ranks.
 void require_room(Rank world_size, std::string_view algorithm, const Topology& topology);

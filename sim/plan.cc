@@ -22,6 +22,7 @@ void require_well_formed(const Schedule& s) {
   const auto require = [&s](bool condition, const char* what, std::size_t index) {
     if (!condition) fail("schedule '{}': {} {}", s.algorithm, what, index);
   };
+  if (s.row != 0) fail("schedule '{}' has tails: simulated is one without", s.algorithm);
   require(s.world_size >= 1 && s.elements >= 1, "it has no ranks or no elements; ranks are",
           s.world_size);
   for (std::size_t i = 0; i < s.chunks.size(); ++i) {
@@ -129,7 +130,7 @@ void make_lists(const std::vector<std::pair<std::uint32_t, StageId>>& pairs,
   }
 }
 
-/// What waits for a message or for a stage, as pairs of its number and the stage that waits.
+/// Waits for a message or for a stage, as pairs of its number and the waiting stage.
 using Waits = std::vector<std::pair<std::uint32_t, StageId>>;
 
 void link(Plan& plan, const Waits& for_messages, const Waits& for_stages) {
@@ -203,7 +204,7 @@ class Planner {
   }
 
  private:
-  /// What a stage waits for: a message, or an earlier stage of its rank.
+  /// A stage's wait: for a message, or for an earlier stage of its rank.
   struct Wait {
     std::uint32_t root = 0;  ///< op that stands for its component
     bool is_message = false;
@@ -597,12 +598,12 @@ class Planner {
   std::vector<std::uint64_t> inner_wire_bytes_;  ///< likewise
   std::vector<std::uint32_t> made_by_;           ///< by op: message of a send, else stage
 
-  // of the current step, which begins at op begin_
+  // first op of the current step
   std::uint32_t begin_ = 0;
   mutable std::vector<std::uint32_t> parent_;  ///< shortened by looking
   std::vector<std::uint32_t> sends_;  ///< by rank, then by the ascending distance of the peer
   std::vector<Wait> waits_;           ///< by component
-  std::vector<std::uint32_t> roots_;  ///< of components, in the order of stages
+  std::vector<std::uint32_t> roots_;  ///< root of each component, in the order of stages
   std::vector<std::uint32_t> stage_of_root_;
 
   struct StagesOfRank {
@@ -715,7 +716,7 @@ void add(CodecWork& sum, const CodecWork& more) {
   sum.received += more.received;
 }
 
-/// What one rank does in one phase; its messages come later.
+/// Adds one rank's work in one phase; its messages come later.
 void add(Stage& sum, const Stage& more) {
   sum.sends_alike = more.messages == 0 ? sum.sends_alike : sum.messages == 0 && more.sends_alike;
   sum.messages += more.messages;
@@ -909,7 +910,7 @@ bool has_like_stages(const Plan& plan) {
   });
 }
 
-/// What a shift that takes `rank` to 0 makes of 0: digit by digit the negative.
+/// Returns the image of 0 under a shift that takes `rank` to 0: digit by digit the negative.
 Rank opposite(Rank rank, const std::vector<Rank>& extents) {
   Rank result = 0;
   Rank stride = 1;
@@ -968,7 +969,7 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
                                    const Codecs& codecs, DType dtype, std::span<const Rank> shifts,
                                    bool any) {
   if (!algorithm.symmetry || request.world_size < 2) return std::nullopt;
-  // Which codec a message has is said by what becomes of it on other ranks.
+  // A message's codec follows from its use on other ranks.
   if (request.options.inner_place()) return std::nullopt;
   const std::vector<Rank> extents =
       common_shifts(algorithm.symmetry(request), request.world_size, shifts, any);
@@ -987,8 +988,8 @@ std::optional<Plan> folded_plan_of(const Algorithm& algorithm, const ScheduleReq
 
 namespace {
 
-/// Stages or messages of all ranks together. What is more would take gigabytes to simulate: 4096
-/// ranks of two_shot, 2 GB, are still possible.
+/// Stages or messages of all ranks together. More would take gigabytes to simulate: 4096 ranks of two_shot, 2 GB, are still
+/// possible.
 constexpr std::size_t kMostCopies = std::size_t{1} << 25;
 
 }  // namespace

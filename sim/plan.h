@@ -54,7 +54,7 @@ struct Stage {
   std::uint64_t gathered = 0;
   /// The part of `decoded` without `gathered` that the stage has not encoded itself.
   std::uint64_t received = 0;
-  /// What it reads, without `gathered`: the rank's own input, and what other stages have made.
+  /// Elements read, without `gathered`: the rank's own input, and results of other stages.
   std::uint64_t loaded = 0;
 
   /// The part of all these that the inner codec works on, where it is another one.
@@ -64,7 +64,7 @@ struct Stage {
   bool sends_alike = false;
 
   bool uses_codec() const { return encoded > 0 || decoded > 0; }
-  /// What the outer codec works on.
+  /// Returns the work of the outer codec.
   CodecWork outer() const {
     return {encoded - inner.encoded, decoded - inner.decoded, gathered - inner.gathered,
             received - inner.received};
@@ -82,7 +82,7 @@ struct PlannedMessage {
   Rank from = 0;
   Rank to = 0;  ///< Reach::one
   Reach reach = Reach::one;
-  StageId stage = 0;                 ///< that sends it
+  StageId stage = 0;                 ///< the sending one
   std::uint32_t first_consumer = 0;  ///< index in Plan::consumers: stages that wait for it
   std::uint32_t consumers = 0;
   std::uint64_t bytes = 0;
@@ -95,13 +95,19 @@ struct PlannedMessage {
   std::uint64_t inner_output_elements = 0;
 };
 
-/// Of a collective whose chunks pass through many ranks, with all links at work at once: on what its
-/// last chunk waits.
+/// The path of the last chunk of a collective whose chunks pass through many ranks, with all links at work at once.
 struct LongestWay {
   std::uint32_t hops_inside = 0;   ///< messages inside servers
   std::uint32_t hops_between = 0;  ///< messages over the network
-  double latency_us = 0;           ///< of the links of all hops but the last
-  double network_gb_per_s = 0;     ///< of the cards of a server together
+  double latency_us = 0;           ///< sum over the links of all hops but the last
+  Rank ranks_per_server = 1;
+};
+
+/// Rows that a tail makes of a sum.
+struct TailWork {
+  std::uint64_t elements = 0;
+  double bytes = 0;  ///< in memory, beyond those of the sum: residuals; less by a narrower output
+  double ops = 0;    ///< on elements, the output codec's too
 };
 
 struct Plan {
@@ -118,22 +124,19 @@ struct Plan {
   CodecCost inner_cost;
   double inner_wire_bytes_per_element = 0;
   /// How many ranks each rank of the plan stands for. In a folded plan there is only rank 0; its
-  /// messages keep their receivers, but their consumers are stages of rank 0, which are what the
-  /// receivers' own stages look like.
+  /// messages keep their receivers, but their consumers are stages of rank 0, which look like the receivers' own.
   Rank ranks_per_rank = 1;
   /// The plan lists rank 0 as a folded one does, but all ranks are simulated: rank r has the same
-  /// stages and messages, with r added to every rank, past the last one to the first. Of use where
-  /// all ranks do the same, on a fabric that does not look the same from each.
+  /// stages and messages, with r added to every rank, past the last one to the first. Useful where all ranks do the same, on a
+  /// fabric that does not look the same from each.
   bool repeats_rank_0 = false;
   /// Chunks that differ by a tile are planned as if all were like the largest: so many times the
   /// elements, which takes at most so many times as long. 1: as the schedule has them.
   double equal_chunks_factor = 1;
-  /// Of a plan that stands for what the vendor's library runs: what that has chosen. Made by
-  /// library_plan() or plan_across().
+  /// The library's choice, in a plan that stands for the vendor's library. Made by library_plan() or plan_across().
   std::optional<LibraryChoice> library = std::nullopt;
   std::optional<LongestWay> longest_way = std::nullopt;  ///< made by plan_across()
-  /// Of the sizes beyond this one at which the library goes over to another choice: it takes no longer
-  /// than any of them.
+  /// Plans for the larger sizes at which the library switches to another choice: this plan takes no longer than any of them.
   std::vector<Plan> of_more = {};
   /// Copies of the schedule that run at once, see channels.h. Stages of different ones do not wait
   /// for each other, not even on the same rank.
@@ -144,7 +147,9 @@ struct Plan {
   std::vector<StageId> consumers;
   std::vector<StageId> dependents;
 
-  /// Of codecs whose scales all ranks share: the all-reduce that ends before this plan begins; else null.
+  TailWork tail = {};  ///< the work of the rank with most rows: its time is added to the plan's
+
+  /// For codecs with scales that all ranks share: the all-reduce that ends before this plan begins; else null.
   std::shared_ptr<const Plan> agreement = nullptr;
 
   bool folded() const { return ranks_per_rank > 1; }
@@ -155,12 +160,12 @@ struct Plan {
 /// A plan that lists all ranks, made of one that lists rank 0 for all.
 Plan with_all_ranks(const Plan& repeated);
 
-/// What a stage sends alike to all others becomes one message, Reach::multicast.
+/// Returns the plan with each message that a stage sends alike to all others merged into one of Reach::multicast.
 Plan with_multicast(Plan plan);
 
-/// The plan of a kernel that runs phase by phase, an exchange between each two: a phase is what all
-/// ranks do until they have sent, and one stage of a rank. It begins when the rank is done with the phase before,
-/// and has all that came in it; what came for the output is decoded then.
+/// The plan of a kernel that runs phase by phase, an exchange between each two: a phase is the work of all ranks until they
+/// have sent, and one stage of a rank. It begins when the rank is done with the phase before, and has all that came in it; what
+/// came for the output is decoded then.
 Plan in_lock_step(Plan plan);
 
 /// Throws InvalidInput when the schedule refers to what does not exist or cuts a block of the

@@ -1,4 +1,4 @@
-// What a simulation is asked for, and what it says: options, results, timelines.
+// Options, results and timelines of a simulation.
 #pragma once
 
 #include <cstddef>
@@ -31,10 +31,10 @@ struct LatencyBreakdown {
   bool operator==(const LatencyBreakdown&) const = default;
 };
 
-/// What one class of links carried.
+/// Traffic of one class of links.
 struct LinkClassUse {
   std::string link_class;
-  std::uint64_t links = 0;  ///< that carried anything
+  std::uint64_t links = 0;  ///< links that carried anything
   WideCount bytes = 0;      ///< wire bytes; over several hops a message counts on each
   double utilisation = 0;   ///< bytes / (bandwidth * latency), of the busiest link of the class
   std::string busiest;      ///< in words
@@ -50,7 +50,7 @@ struct SimulationResult {
   std::string inner_codec;  ///< where it is another one; else empty
   DType dtype = DType::fp16;
   Rank world_size = 1;
-  std::optional<LibraryChoice> library;  ///< what NCCL or RCCL has chosen, if it runs it
+  std::optional<LibraryChoice> library;  ///< choice of NCCL or RCCL, if it runs
   std::uint64_t payload_bytes = 0;       ///< payload of one rank
   WideCount wire_bytes = 0;              ///< over all sends
   WideCount wire_elements = 0;           ///< payload elements that these bytes carry
@@ -72,7 +72,7 @@ struct SimulationResult {
   /// The bottleneck in words: the largest part of the breakdown, the link or rank that makes most
   /// of it, its share.
   std::string bottleneck;
-  std::vector<std::string> collapses = {};  ///< of PCIe, which are not simulated: flows.h
+  std::vector<std::string> collapses = {};  ///< collapses of PCIe, which are not simulated: flows.h
   bool operator==(const SimulationResult&) const = default;
 };
 
@@ -81,12 +81,12 @@ struct SimulationResult {
 /// and combine is two all-to-alls.
 double bus_bandwidth_factor(Collective collective, Rank world_size);
 
-/// What happened when; all times count from the call of the collective. Plans that are folded have
-/// none. See trace/perfetto.h.
+/// The timeline of a run; all times count from the call of the collective. Plans that are folded have none. See
+/// trace/perfetto.h.
 class SimulationTrace {
  public:
   virtual ~SimulationTrace() = default;
-  /// What a rank does in a stage.
+  /// Kinds of a rank's work in a stage.
   enum class Work : std::uint8_t { flags, encode, decode, reduce, forward };
   /// Called before all others: what the numbers of links mean. The fabric is gone when the
   /// simulation ends.
@@ -108,8 +108,7 @@ class SimulationTrace {
                         Picoseconds /*now*/) {}
 };
 
-/// What a simulation may cost before it is refused: so much takes about ten seconds and two
-/// gigabytes.
+/// The largest simulation that is not refused: it takes about ten seconds and two gigabytes.
 inline constexpr std::uint64_t kMostCrossings = std::uint64_t{1} << 26;
 /// About a second.
 inline constexpr std::uint64_t kExactSolved = std::uint64_t{1} << 24;
@@ -118,8 +117,7 @@ struct SimulateOptions {
   /// Simulates the schedule as the vendor's library runs it: uncompressed, by the protocol that it
   /// takes for this size. Only with a codec that sends the values as they are.
   bool library = false;
-  /// What a rank sends alike to all others leaves it once, and the switch spreads it
-  /// (Topology::in_switch).
+  /// Messages that a rank sends alike to all others leave it once, and the switch spreads them (Topology::in_switch).
   bool multicast = false;
   SimulationTrace* trace = nullptr;
   /// Links that the messages cross, all together.
@@ -129,7 +127,7 @@ struct SimulateOptions {
   /// quantum that grows by itself (run/quantum.h).
   std::optional<double> quantum_us = {};
   std::uint64_t exact_solved = kExactSolved;
-  /// Which run it is, of those that Topology::jitter makes differ; any number.
+  /// Number of the run, among those that Topology::jitter makes differ; any number.
   std::uint64_t seed = 0;
 };
 

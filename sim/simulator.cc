@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "sim/device/kernel_model.h"
 #include "sim/flows.h"
 #include "sim/library/channels.h"
 #include "sim/library/library_plan.h"
@@ -31,7 +32,7 @@ void require_foldable(const Plan& plan, const Topology& topology, const Simulate
        whole ? fmt::format("on topology '{}'", topology.name) : "with these options");
 }
 
-/// What a link does from time 0 on is no event, but how it is.
+/// Makes events of links at time 0 part of the topology.
 Topology without_events_at_the_start(Topology topology) {
   std::erase_if(topology.link_events, [&](const LinkEvent& event) {
     if (event.at_us > 0) return false;
@@ -71,6 +72,17 @@ void put_behind(const SimulationResult& agreement, SimulationResult& result) {
   result.quantum_error_us += agreement.quantum_error_us;
   result.latency += agreement.latency;
   result.latency_us += agreement.latency_us;
+  result.algbw_gb_per_s *= share;
+  result.busbw_gb_per_s *= share;
+}
+
+/// Ranks make rows of their sums, all at once.
+void put_rows_behind(const Plan& plan, const Topology& topology, SimulationResult& result) {
+  const double us = fused_tail_us(topology.device, plan.dtype, plan.tail);
+  const double share = result.latency_us / (result.latency_us + us);
+  result.breakdown.codec_us += us;
+  result.latency += picoseconds_from_us(us);
+  result.latency_us += us;
   result.algbw_gb_per_s *= share;
   result.busbw_gb_per_s *= share;
 }
@@ -125,6 +137,7 @@ SimulationResult simulate_plan(const Plan& plan, const Topology& topology,
     const Picoseconds latency = simulate_plan(more, topology, alone).latency;
     if (latency < result.latency) hasten(result, latency);
   }
+  if (plan.tail.elements > 0) put_rows_behind(plan, topology, result);
   if (plan.agreement != nullptr) {
     put_behind(simulate_plan(*plan.agreement, topology, alone), result);
   }

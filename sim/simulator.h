@@ -2,9 +2,8 @@
 //
 // A stage of a rank begins when all that it waits for is there and the rank is free. Its messages
 // leave behind those of earlier steps of the rank, and share links max-min fairly with those of
-// others; when the network has moved one, the kernel model says how much later it is complete,
-// because the first tile took its time, the codec was slower than the wire, or stores got in each
-// other's way. What arrives for the output is decoded while it arrives.
+// others; when the network has moved one, the kernel model says how much later it is complete: the first tile took its time,
+// the codec was slower than the wire, or stores got in each other's way. Messages for the output are decoded while they arrive.
 //
 // All constants come from the topology (Device, LinkType); the network is sim/network; the events,
 // a class for each concern, are sim/run.
@@ -20,8 +19,8 @@
 
 namespace arlab {
 
-/// What runs, on which machine, how. Its ranks are the first world_size devices of the topology.
-/// Algorithm, schedule or plan, codecs and topology must outlive it:
+/// The collective to simulate, on which machine, how. Its ranks are the first world_size devices of the topology. Algorithm,
+/// schedule or plan, codecs and topology must outlive it:
 ///
 ///     simulate({find_algorithm("ring"), request, *codec, DType::fp16, topology})
 struct SimulationRequest {
@@ -56,11 +55,10 @@ struct SimulationRequest {
   SimulateOptions options;
 };
 
-/// Latencies in us and to the picosecond, bandwidths in GB/s, volumes in bytes over all ranks.
-/// Deterministic: the same request, the same bits. Throws InvalidInput, with what is allowed, when
-/// the topology is not valid or too small, the schedule refers to what does not exist or cuts a block
-/// of a codec, a codec does not take the dtype, options and plan do not fit together, there is no way
-/// from a sender to its receiver, or it would cost more than the options allow.
+/// Latencies in us and to the picosecond, bandwidths in GB/s, volumes in bytes over all ranks. Deterministic: the same request,
+/// the same bits. Throws InvalidInput, with what is allowed: when the topology is not valid or too small; the schedule refers
+/// to missing things or cuts a codec's block; a codec does not take the dtype; options and plan do not fit together; a sender
+/// has no way to its receiver; or the cost exceeds the options.
 SimulationResult simulate(const SimulationRequest& request);
 
 /// A collective of some ranks of a topology.

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
 
 #include "reference/device_facts/kernel_rules.h"
 #include "reference/dtype.h"
+#include "sim/library/servers.h"
 #include "sim/machine_plan.h"
 #include "sim/topology/quantities.h"
 
@@ -36,7 +38,7 @@ bool is_plain(const std::string& codec) {
   return codec == name_of(DType::fp16) || codec == name_of(DType::bf16);
 }
 
-/// What require_valid() allows.
+/// Clamps a value to the range that require_valid() allows.
 double allowed(const std::string& key, double value) {
   if (key.ends_with("_overlap")) return std::clamp(value, 1.0, kLargestOverlap);
   if (key.ends_with("efficiency")) return std::min(value, 1.0);
@@ -107,6 +109,18 @@ double sigma_percent_of(const Topology& topology,
   return sigma_percent_of(known, elasticities_of(topology, latency_us, known.constants));
 }
 
+std::string guess_in_words(const Topology& topology) {
+  if (topology.guessed_below_bytes == 0) return "";
+  return fmt::format("times below {} are guesses: x {:g} to {:g}",
+                     size_text(topology.guessed_below_bytes), kGuessLow, kGuessHigh);
+}
+
+std::optional<LatencyInterval> guess_interval(const Topology& topology, std::uint64_t bytes,
+                                              double latency_us) {
+  if (bytes == 0 || bytes >= topology.guessed_below_bytes) return {};
+  return LatencyInterval{kGuessLow * latency_us, kGuessHigh * latency_us};
+}
+
 LatencyInterval interval_of(double latency_us, double sigma_percent) {
   const double factor = std::exp(kIntervalSigmas * sigma_percent / 100);
   return {latency_us / factor, latency_us * factor};
@@ -115,8 +129,9 @@ LatencyInterval interval_of(double latency_us, double sigma_percent) {
 // ---------------------------------------------------------------- beyond what a fit has seen
 
 std::string_view name_of(Beyond beyond) {
-  constexpr std::string_view kNames[kBeyonds] = {"ranks",  "algorithm", "codec",
-                                                 "larger", "smaller",   "device"};
+  constexpr std::string_view kNames[kBeyonds] = {
+      "ranks",      "algorithm",  "codec", "larger", "smaller", "kin",
+      "generation", "laboratory", "host",  "fabric", "dtype",   "unmeasured"};
   return kNames[static_cast<std::size_t>(beyond)];
 }
 
@@ -151,44 +166,123 @@ bool has_seen_dtype(const FittedTo& seen, const Device& device, const Collective
          });
 }
 
-}  // namespace
+/// Chips whose kernels and links are alike, by a part of their names; the first that fits counts.
+struct Chip {
+  std::string_view word;
+  std::string_view generation;
+  bool over_pcie = false;
+};
+constexpr Chip kChips[] = {{"RTX PRO 6000", "Blackwell, PCIe", true},
+                           {"RTX 5090", "Blackwell, PCIe", true},
+                           {"RTX 4090", "Ada", true},
+                           {"L40", "Ada", true},
+                           {"L20", "Ada", true},
+                           {"A100", "Ampere"},
+                           {"H100", "Hopper"},
+                           {"H20", "Hopper"},  // and H200
+                           {"H800", "Hopper"},
+                           {"B200", "Blackwell"},  // and GB200
+                           {"B300", "Blackwell"},
+                           {"MI300", "CDNA 3"},
+                           {"MI355", "CDNA 4"}};
 
-bool is_of_guessed_dtype(const Topology& topology, const CollectiveRun& run) {
-  const std::optional<FittedTo>* seen = seen_of(topology, run);
-  return run.dtype == DType::bf16 && is_given(topology.device.bf16_cost) && seen != nullptr &&
-         *seen && !has_seen_dtype(**seen, topology.device, run);
+const Chip* chip_of(std::string_view device) {
+  const auto* found = std::ranges::find_if(
+      kChips, [&](const Chip& chip) { return device.find(chip.word) != std::string_view::npos; });
+  return found == std::end(kChips) ? nullptr : found;
 }
 
-std::vector<Extrapolation> extrapolations_of(const Topology& topology, const CollectiveRun& run) {
-  std::vector<Extrapolation> all;
-  if (!run.library && run.ranks > kMostRanksWithUnequalChunks) {
-    all.push_back({{}, 1, "chunks that differ by a tile count as equal"});
+bool are_kin(std::string_view device, std::string_view other) {
+  const Chip* one = chip_of(device);
+  const Chip* two = chip_of(other);
+  return one != nullptr && two != nullptr && one->generation == two->generation;
+}
+
+double doublings(auto from, auto to) {
+  return std::abs(std::log2(static_cast<double>(to) / static_cast<double>(from)));
+}
+
+/// Servers of which no fit is: their network has the constants of others, and perhaps nobody has timed the servers.
+std::vector<Extrapolation> beyond_servers(const Topology& topology, const CollectiveRun& run) {
+  constexpr Rank kRanksOfFits = 16;
+  constexpr double kServersAlone = 0.3;
+  const bool has_fit = topology.uncertainty.has_value();
+  std::vector<Extrapolation> all = {{has_fit ? Beyond::fabric : Beyond::unmeasured,
+                                     has_fit ? 1 : kServersAlone,
+                                     "not fitted to these servers: their network has the constants "
+                                     "of p4de-2x8, p5-2x8, h200-2x8"}};
+  if (run.ranks != kRanksOfFits) {
+    all.push_back({Beyond::ranks, doublings(kRanksOfFits, run.ranks),
+                   fmt::format("extrapolated from {} to {} ranks", kRanksOfFits, run.ranks)});
   }
-  const std::optional<FittedTo>* found = seen_of(topology, run);
-  if (found == nullptr || !*found) {
-    all.push_back({{},
-                   1,
-                   fmt::format("not fitted to this machine: no time of {} on it was looked at",
-                               run.library ? "the library" : "arlab's kernels")});
-    return all;
+  // Nothing but all-reduces was timed across servers.
+  constexpr double kAnotherCollective = 3;
+  const bool reduces =
+      run.algorithm == "ring" || run.algorithm == "tree" || run.algorithm == "nvls";
+  if (!reduces) {
+    all.push_back({Beyond::algorithm, kAnotherCollective,
+                   fmt::format("no {} of the library across servers was measured", run.algorithm)});
   }
-  const FittedTo* seen = &**found;
+  return all;
+}
+
+/// A machine of which no fit says what this run takes.
+std::vector<Extrapolation> beyond_all(const Topology& topology, const CollectiveRun& run) {
+  if (run.library && spans_servers(topology, run.ranks)) return beyond_servers(topology, run);
+  return {{Beyond::unmeasured, 1,
+           fmt::format("not fitted to this machine: no time of {} on it was looked at",
+                       run.library ? "the library" : "arlab's kernels")}};
+}
+
+void add_chip(const Topology& topology, const FittedTo& seen, std::vector<Extrapolation>& all) {
   const std::vector<std::string>& fitted = topology.uncertainty->machines;
-  const char* who = run.library ? "run of the library by" : "kernel of";
-  if (topology.device.name == seen->device && std::ranges::count(fitted, topology.name) == 0) {
+  if (topology.device.name != seen.device) {
+    const bool kin = are_kin(topology.device.name, seen.device);
+    all.push_back(
+        {kin ? Beyond::kin : Beyond::generation, 1,
+         fmt::format("its numbers are {}'s, not {}'s", seen.device, topology.device.name)});
+  } else if (std::ranges::count(fitted, topology.name) == 0) {
     all.push_back({{},
                    1,
                    fmt::format("not fitted to this machine{}{}", fitted.empty() ? "" : ", but to ",
                                fmt::join(fitted, ", "))});
   }
-  if (topology.device.name != seen->device) {
-    all.push_back(
-        {Beyond::device, 1,
-         fmt::format("its numbers are {}'s, not {}'s", seen->device, topology.device.name)});
+}
+
+void add_dtype(const Topology& topology, const FittedTo& seen, const CollectiveRun& run,
+               std::vector<Extrapolation>& all) {
+  if (has_seen_dtype(seen, topology.device, run)) return;
+  constexpr double kGuessed = 4;  // bf16 on MI300X took 2.4 times what was predicted
+  const bool is_guessed = *run.dtype == DType::bf16 && is_given(topology.device.bf16_cost);
+  // A library's time is that of the bytes.
+  const bool widens = is_guessed || !run.library;
+  all.push_back({widens ? std::optional(Beyond::dtype) : std::nullopt, is_guessed ? kGuessed : 1,
+                 fmt::format("dtype {} was not measured{}", name_of(*run.dtype),
+                             is_guessed ? ": what it costs is a guess (device.bf16_cost)" : "")});
+}
+
+}  // namespace
+
+std::vector<Extrapolation> extrapolations_of(const Topology& topology, const CollectiveRun& run) {
+  std::vector<Extrapolation> all;
+  if (run.bytes > 0 && run.bytes < topology.guessed_below_bytes) {
+    all.push_back({{}, 1, guess_in_words(topology)});
   }
-  const auto doublings = [](auto from, auto to) {
-    return std::abs(std::log2(static_cast<double>(to) / static_cast<double>(from)));
-  };
+  if (!run.library && run.ranks > kMostRanksWithUnequalChunks) {
+    all.push_back({{}, 1, "chunks that differ by a tile count as equal"});
+  }
+  const std::optional<FittedTo>* found = seen_of(topology, run);
+  if (found == nullptr || !*found) {
+    std::ranges::move(beyond_all(topology, run), std::back_inserter(all));
+    return all;
+  }
+  const FittedTo* seen = &**found;
+  const char* who = run.library ? "run of the library by" : "kernel of";
+  add_chip(topology, *seen, all);
+  const bool is_fitted = std::ranges::count(topology.uncertainty->machines, topology.name) > 0;
+  if (run.library && spans_servers(topology, run.ranks) && !is_fitted) {
+    all.push_back({Beyond::fabric, 1, "its network was not timed"});
+  }
   const Rank nearest = std::clamp(run.ranks, seen->ranks.front(), seen->ranks.back());
   if (nearest != run.ranks) {
     all.push_back({Beyond::ranks, doublings(nearest, run.ranks),
@@ -208,15 +302,11 @@ std::vector<Extrapolation> extrapolations_of(const Topology& topology, const Col
     if (run.library || std::ranges::count(seen->codecs, codec) > 0) continue;
     // 16-bit values as they are take as long in either type.
     if (is_plain(codec) && std::ranges::any_of(seen->codecs, is_plain)) continue;
-    all.push_back({Beyond::codec, 1, fmt::format("codec {} was not measured", codec)});
+    // Fused kernels whose codecs are described by operations alone differ less than those with [codecs].
+    const double times = topology.device.blocks ? 1 : 0.4;
+    all.push_back({Beyond::codec, times, fmt::format("codec {} was not measured", codec)});
   }
-  if (!has_seen_dtype(*seen, topology.device, run)) {
-    const bool is_guessed = is_of_guessed_dtype(topology, run);
-    all.push_back({{},
-                   1,
-                   fmt::format("dtype {} was not measured{}", name_of(*run.dtype),
-                               is_guessed ? ": what it costs is a guess (device.bf16_cost)" : "")});
-  }
+  add_dtype(topology, *seen, run, all);
   const std::uint64_t bytes = std::clamp(run.bytes, seen->least_bytes, seen->most_bytes);
   if (bytes != run.bytes && run.bytes > 0) {
     const bool larger = run.bytes > bytes;
@@ -227,9 +317,66 @@ std::vector<Extrapolation> extrapolations_of(const Topology& topology, const Col
   return all;
 }
 
+namespace {
+
+/// Whether a fit is of the user's own machine: no shipped one has its name.
+bool is_own_fit(const Topology& topology) {
+  if (!topology.uncertainty ||
+      std::ranges::count(topology.uncertainty->machines, topology.name) == 0)
+    return false;
+  return std::ranges::count(listed_topologies(), topology.name) == 0;
+}
+
+/// A host's fixed costs count where bytes are few and no file declares them; its PCIe switches count always.
+double times_of_host(const Topology& topology, const CollectiveRun& run) {
+  constexpr std::uint64_t kFewBytes = 1 << 20;
+  const bool declares = is_given(topology.device.library->host_floor_us);
+  return run.bytes < kFewBytes && !declares ? 3 : 1;
+}
+
+}  // namespace
+
+bool is_over_pcie(const Device& device) {
+  const Chip* chip = chip_of(device.name);
+  return chip != nullptr && chip->over_pcie;
+}
+
+std::vector<Extrapolation> extrapolations_elsewhere(const Topology& topology,
+                                                    const CollectiveRun& run) {
+  std::vector<Extrapolation> all = extrapolations_of(topology, run);
+  if (is_own_fit(topology)) return all;
+  all.push_back({Beyond::laboratory, 1, ""});
+  if (run.library && topology.device.library && is_over_pcie(topology.device)) {
+    all.push_back({Beyond::host, times_of_host(topology, run), ""});
+  }
+  return all;
+}
+
+std::vector<std::string> assumed_of(const Topology& topology, const CollectiveRun& run) {
+  std::vector<std::string> assumed;
+  if (topology.kind != TopologyKind::fat_tree || run.ranks <= topology.group_size.value)
+    return assumed;
+  if (!run.library) {
+    assumed.emplace_back(
+        "arlab's kernels across servers do not exist on devices; they are simulated only");
+  }
+  const std::optional<NetFabric> fabric =
+      topology.device.library ? topology.device.library->network.fabric : std::nullopt;
+  if (!fabric) {
+    assumed.emplace_back(
+        "the network between servers is RoCE: library.network.fabric does not say");
+  } else if (*fabric == NetFabric::infiniband || *fabric == NetFabric::tcp) {
+    assumed.push_back(
+        fmt::format("no times of {} were found: its hops are assumed", name_of(*fabric)));
+  }
+  return assumed;
+}
+
 std::vector<std::string> reasons_of(std::span<const Extrapolation> extrapolations) {
   std::vector<std::string> reasons;
-  for (const Extrapolation& each : extrapolations) reasons.push_back(each.reason);
+  for (const Extrapolation& each : extrapolations) {
+    if (!each.reason.empty()) reasons.push_back(each.reason);
+  }
   return reasons;
 }
 
@@ -242,6 +389,78 @@ double widened(double sigma_percent, std::span<const Extrapolation> extrapolatio
     variance += added * added;
   }
   return std::sqrt(variance);
+}
+
+// ---------------------------------------------------------------- of any latency
+
+namespace {
+
+/// Whether the fit says anything of what runs.
+bool knows(const Uncertainty& known, bool library) {
+  return std::ranges::any_of(known.constants, [&](const std::string& key) {
+    const bool is_librarys = key.starts_with("library.");
+    if (library) return is_librarys;
+    return !is_librarys && !key.starts_with("link.") && !key.starts_with("switch.");
+  });
+}
+
+/// The machine with its assumptions as numbers of its own.
+Topology with_assumptions(const Topology& topology, const CollectiveRun& run) {
+  Topology whole = topology;
+  if (run.library && spans_servers(topology, run.ranks)) {
+    LibraryNetwork& network = whole.device.library->network;
+    network.hop_floor_us = hop_floor_of(network);
+  }
+  return whole;
+}
+
+/// Percent of the latency by all declared intervals; of each as much as the latency depends on its number.
+double declared_variance(const Topology& topology,
+                         const std::function<double(const Topology&)>& latency_us) {
+  std::map<std::string, double> sigma_percent;
+  std::vector<std::string> keys;
+  for_each_quantity(topology, [&](const std::string& key, const Quantity& quantity) {
+    if (!quantity.has_interval()) return;
+    sigma_percent[key] = 100 * std::log(quantity.high / quantity.low) / (2 * kIntervalSigmas);
+    keys.push_back(key);
+  });
+  if (keys.empty()) return 0;
+  double variance = 0;
+  constexpr double kUsualElasticity = 0.7;
+  if (!latency_us) {
+    for (const auto& [key, sigma] : sigma_percent)
+      variance += std::pow(kUsualElasticity * sigma, 2);
+    return variance;
+  }
+  for (const Elasticity& each : elasticities_of(topology, latency_us, keys)) {
+    variance += std::pow(each.percent_per_percent * sigma_percent[each.key], 2);
+  }
+  return variance;
+}
+
+double fitted_variance(const Uncertainty& known, const Topology& topology,
+                       const std::function<double(const Topology&)>& latency_us) {
+  if (latency_us) return std::pow(sigma_percent_of(topology, latency_us), 2);
+  return std::pow(known.scatter_percent, 2) + std::pow(kConstantsPercent, 2);
+}
+
+}  // namespace
+
+double sigma_percent_of(const Topology& topology, const CollectiveRun& run,
+                        std::span<const Extrapolation> beyond,
+                        const std::function<double(const Topology&)>& latency_us) {
+  double variance = declared_variance(with_assumptions(topology, run), latency_us);
+  if (topology.uncertainty && knows(*topology.uncertainty, run.library)) {
+    variance += fitted_variance(*topology.uncertainty, topology, latency_us);
+  }
+  return widened(std::sqrt(variance), beyond);
+}
+
+LatencyInterval interval_of(const Topology& topology, const CollectiveRun& run, double latency_us,
+                            std::span<const Extrapolation> beyond,
+                            const std::function<double(const Topology&)>& again) {
+  if (const auto guess = guess_interval(topology, run.bytes, latency_us)) return *guess;
+  return interval_of(latency_us, sigma_percent_of(topology, run, beyond, again));
 }
 
 }  // namespace arlab

@@ -1,4 +1,4 @@
-// What a refusal says.
+// Texts of refusals.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace arlab {
 
-/// what() of the InvalidInput that `call` throws, which must be one line; "accepted" when it throws none.
+/// Returns what() of the InvalidInput that `call` throws, which must be one line; "accepted" when it throws none.
 template <class Call>
 std::string refusal_of(Call call) {
   try {

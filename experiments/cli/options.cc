@@ -14,6 +14,7 @@
 #include <set>
 
 #include "experiments/cli/commands.h"
+#include "experiments/cli/examples.h"
 #include "experiments/cli/plots.h"
 #include "experiments/cli/program.h"
 #include "experiments/lab/codecs/codec_header.h"
@@ -58,12 +59,13 @@ namespace {
 
 void add_format(CLI::App& command, Format& format, Format default_format,
                 const std::vector<Format>& more) {
-  constexpr std::pair<Format, const char*> kKnown[] = {{Format::table, ""},
-                                                       {Format::json, ""},
-                                                       {Format::csv, ""},
-                                                       {Format::nccl, "as nccl-tests has it"},
-                                                       {Format::nccl_json, "as nccl-tests has it"},
-                                                       {Format::toml, "a complete machine file"}};
+  constexpr std::pair<Format, const char*> kKnown[] = {
+      {Format::table, ""},
+      {Format::json, ""},
+      {Format::csv, ""},
+      {Format::nccl, "the columns of nccl-tests"},
+      {Format::nccl_json, "the JSON of nccl-tests"},
+      {Format::toml, "a complete machine file"}};
   format = default_format;
   std::vector<std::pair<std::string, Format>> names;
   std::string allowed;
@@ -91,13 +93,13 @@ void add_format(CLI::App& command, Format& format, Format default_format,
                                        fmt::format("{}: {}allowed are {}", quote(text),
                                                    did_you_mean(text, known_names), allowed));
           },
-          fmt::format("Output: table, json or csv [{}]{}",
+          fmt::format("Print a table, json or csv [{}]{}",
                       names[static_cast<std::size_t>(default_format)].first, words))
       ->type_name("FORMAT");
   command.add_flag_callback(
       "--all", [] { wants_all = true; },
-      "Table: every figure and column, in lines of any length [what is asked for most, in lines as "
-      "long as the terminal's]; json and csv always have all");
+      "Print every figure and column of a table, in lines of any length [the main ones, as wide as "
+      "the terminal]; json and csv always have all");
 }
 
 }  // namespace
@@ -132,7 +134,7 @@ void add_fields(CLI::App& command, const std::vector<BoundField>& fields) {
     }
     std::string help = field.help;
     if (const auto* kind = std::get_if<OneOf>(&field.kind)) {
-      help += fmt::format(": {}", fmt::join(kind->names, " or "));
+      help += fmt::format(" ({})", fmt::join(kind->names, " or "));
     }
     if (const std::string words = field.default_words(); !words.empty()) {
       help += fmt::format(" [{}]", words);
@@ -176,14 +178,15 @@ struct SharedOptions {
   std::vector<std::string> codec_headers;
 
   void add_to(CLI::App& command) {
-    add_fields(command, {field("dask", &dask,
-                               "Compute the points on the Dask cluster whose scheduler has this "
-                               "address, as tls://HOST:8786"),
-                         field("workers", &workers,
-                               "Compute the points in so many processes of this machine, by Dask")
-                             .from(1, 1024),
-                         field("setup", &setup, kSetupHelp),
-                         field("codec_header", &codec_headers, kCodecHeaderHelp).one_by_one()});
+    add_fields(
+        command,
+        {field(
+             "dask", &dask,
+             "Compute the points on a Dask cluster, by its scheduler's address (tls://HOST:8786)"),
+         field("workers", &workers, "Compute the points in N processes of this machine, by Dask")
+             .from(1, 1024),
+         field("setup", &setup, kSetupHelp),
+         field("codec_header", &codec_headers, kCodecHeaderHelp).one_by_one()});
   }
 
   /// Throws InvalidInput for options that do not go together.
@@ -244,7 +247,8 @@ void add_question(CLI::App& app, const lab::Question& question) {
   const auto asked = std::make_shared<lab::Asked>(question.ask());
   const auto format = std::make_shared<Format>();
   add_fields(*sub, asked->fields);
-  if (!question.more_help.empty()) sub->footer(question.more_help);
+  sub->footer(question.more_help + (question.more_help.empty() ? "" : "\n\n") +
+              example_of(question.name));
   const auto shared = std::make_shared<SharedOptions>();
   if (asked->grid) shared->add_to(*sub);
   if (question.has_answer) add_format(*sub, *format, question.usual, question.formats);

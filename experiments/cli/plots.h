@@ -1,4 +1,4 @@
-// What the Python package does for the program: pictures, by arlab.figures as a child process, and whole commands.
+// Work of the Python package for the program: pictures, by arlab.figures as a child process, and whole commands.
 #pragma once
 
 #include <functional>
@@ -9,9 +9,9 @@
 
 namespace arlab::cli {
 
-/// Runs `python -m arlab.figures KIND` with these arguments. Throws, with what is there without the picture (`kept`),
-/// InvalidInput when it says in one line what is wrong (a picture cannot be written), and
-/// CheckFailed with what to do when it fails otherwise; what it said has then gone to stderr.
+/// Runs `python -m arlab.figures KIND` with these arguments. Throws InvalidInput when that says in one line what is wrong (a
+/// picture cannot be written), else CheckFailed with what to do, where its output went to stderr; both name `kept`, the
+/// results without the picture.
 void draw(const std::string& kind, const std::vector<std::string>& arguments,
           const std::string& kept);
 
@@ -24,8 +24,8 @@ void draw(const lab::Picture& picture);
 [[noreturn]] void become_python(const std::string& module, const std::string& argument,
                                 const std::string& purpose);
 
-/// Prints a result after its pictures are there, so that they are written even if nobody reads all of it;
-/// and prints it, too, where they fail.
+/// Prints a result after its pictures are there, so that they are written even if the reader stops; and prints it, too, where
+/// they fail.
 void print_last(const std::function<void()>& draw, const std::function<void()>& print);
 
 }  // namespace arlab::cli

@@ -32,14 +32,14 @@ std::string help_hint(const CLI::App& app) {
   return words + " --help";
 }
 
-/// CLI11 speaks of an option that is missing before one that is misspelt, which is why it is missing.
-/// `words` follow those that named the command, `called`.
+/// Reports misspelt options first: CLI11 reports a missing option before the misspelt one that explains it. `words` follow
+/// those that named the command, `called`.
 void check_options(const CLI::App& command, const std::string& called,
                    std::span<const char* const> words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = words[i];
     if (word == "--" || word == "--help" || word == "-h") return;
-    // Of one hyphen, CLI11 reads more than one letter as letters, or as a letter and its value.
+    // CLI11 reads several letters behind one hyphen as letters, or as a letter and its value.
     if (!word.starts_with("--")) {
       const CLI::Option* of_letter = word.size() == 2 && word.front() == '-'
                                          ? command.get_option_no_throw(std::string(word))
@@ -50,7 +50,7 @@ void check_options(const CLI::App& command, const std::string& called,
     const std::size_t equals = word.find('=');
     const std::string name(word.substr(0, equals));
     if (const CLI::Option* option = command.get_option_no_throw(name)) {
-      if (equals == word.npos && option->get_expected_min() > 0) ++i;  // what follows is its value
+      if (equals == word.npos && option->get_expected_min() > 0) ++i;  // its value follows
       continue;
     }
     std::vector<std::string> known;
@@ -94,7 +94,7 @@ void refuse_empty_values(CLI::App& app) {
       if (option->get_expected_max() == 0) continue;  // a flag
       const std::string expected = option->get_description();
       option->check([expected](const std::string& text) {
-        return text.empty() ? "it is empty; expected is: " + expected : std::string();
+        return text.empty() ? "it is empty; what it does: " + expected : std::string();
       });
     }
   }
@@ -127,9 +127,10 @@ void add_setup(CLI::App& app) {
 void add_questions(CLI::App& app) {
   std::map<std::string, const char*> groups = {
       {"topology", "Show a machine, compare two, or import what another tool says"},
-      {"model", "What compressed collectives do to a language model: quality and time"},
-      {"kernels", "Compiled kernels: what the cache has, and those of GPUs that are not here"},
-      {"new", "Begin something of your own in the tree of sources"}};
+      {"model",
+       "Measure or predict what compressed collectives do to a language model: quality and time"},
+      {"kernels", "Compile kernels ahead of time, and list or clear the cache of kernels"},
+      {"new", "Write the files of a new codec"}};
   for (const lab::Question& one : lab::questions()) {
     const std::string group = one.name.substr(0, one.name.find(' '));
     if (const auto unmade = groups.extract(group)) {
@@ -139,7 +140,7 @@ void add_questions(CLI::App& app) {
   }
 }
 
-/// Which commands are whose.
+/// Groups commands by their users.
 void group_commands(CLI::App& app) {
   constexpr std::string_view kOfAuthors[] = {"vectors", "check-codec", "conform", "judge",
                                              "bench",   "kernels",     "new"};

@@ -35,8 +35,7 @@ void run_command_line(int argc, const char* const* argv, std::span<const AddComm
 
 /// Help of the option --setup.
 inline constexpr const char* kSetupHelp =
-    "A Python file that defines codecs and algorithms (@arlab.codec, @arlab.algorithm) for this "
-    "run";
+    "Load codecs and algorithms from this Python file (@arlab.codec, @arlab.algorithm)";
 
 /// Goes on as Python, which runs the file and then the command that this thread runs, without --setup.
 [[noreturn]] void run_behind_setup(const std::string& file);
@@ -44,8 +43,8 @@ inline constexpr const char* kSetupHelp =
 /// --codec-header: makes the codecs of these headers known.
 void take_codec_headers(const std::vector<std::string>& files);
 
-/// What the reader of stdout sees: in a terminal, as many columns as COLUMNS or the terminal says;
-/// in a pipe, a file or Python lines of any length.
+/// Returns the page of stdout's reader: in a terminal, as many columns as COLUMNS or the terminal says; in a pipe, a file or
+/// Python lines of any length.
 lab::Page page();
 
 }  // namespace arlab::cli

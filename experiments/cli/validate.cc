@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "experiments/cli/commands.h"
+#include "experiments/cli/nccl_logs.h"
 #include "experiments/cli/options.h"
 #include "reference/device_facts/kernel_rules.h"
 #include "reference/parallel.h"
@@ -35,7 +36,7 @@ fs::path tables_of(const std::string& against) {
   return data_path(fs::path(against) / "validation.toml");
 }
 
-/// What `arlab bench` measured: files named, or all that the source tree or the installation has of
+/// Returns files of measurements by `arlab bench`: those named, or all in the source tree or the installation that measured
 /// kernels as they are. `superseded`: names of those that it has of others.
 std::vector<fs::path> bench_files(const std::vector<std::string>& named,
                                   std::vector<std::string>& superseded) {
@@ -74,11 +75,26 @@ std::vector<std::size_t> all_indices(std::size_t count) {
   return indices;
 }
 
-/// What a fit says of a cell that it does not see.
+/// The sort of a prediction, of which `classes` has a line each.
+std::string class_of(const Topology& machine, const CollectiveRun& run,
+                     std::span<const Extrapolation> beyond) {
+  const Device& device = machine.device;
+  if (run.algorithm.empty()) return "copies";
+  if (run.library && machine.kind == TopologyKind::fat_tree) return "several servers";
+  const bool is_elsewhere = std::ranges::any_of(
+      beyond, [](const Extrapolation& each) { return each.in == Beyond::generation; });
+  if (is_elsewhere) return "another generation";
+  if (run.library) return is_over_pcie(device) ? "PCIe host" : "one server";
+  if (device.blocks) return "own kernels";
+  return device.stores ? "QuickReduce" : "Flash Communication";
+}
+
+/// A fit's prediction of a cell that it does not see.
 struct Predicted {
   SimulatedCell cell;
+  std::string sort = {};     ///< class_of()
   double off_percent = 0;    ///< 100 log(measured / simulated), of the latency
-  double sigma_percent = 0;  ///< as the fit says; NaN where it says nothing
+  double sigma_percent = 0;  ///< as the fit says, and as the file declares
   std::vector<Extrapolation> beyond;
 
   double sigma(const Widening& widening) const { return widened(sigma_percent, beyond, widening); }
@@ -87,11 +103,11 @@ struct Predicted {
   }
 };
 
-/// What a fit that does not see some cells says of them.
+/// Predictions by a fit of cells that it does not see.
 struct HeldOut {
   std::string fit;
   std::string name;
-  std::size_t constants = 0;             ///< that its cells determine
+  std::size_t constants = 0;             ///< determined by its cells
   std::vector<std::string> frozen = {};  ///< the others, each with the reason and what was taken
   std::vector<Predicted> predicted = {};
 
@@ -142,15 +158,14 @@ HeldOut predict(const Measurements& measurements, const FitDefinition& fit,
   }
   for (const std::size_t i : unseen) {
     const Topology& machine = fitted.machines.at(simulator.cell(i).topology);
-    Predicted cell{
-        .cell = simulator.simulate_cell(i, machine), .sigma_percent = std::nan(""), .beyond = {}};
+    const CollectiveRun run = simulator.run(i);
+    Predicted cell{.cell = simulator.simulate_cell(i, machine),
+                   .beyond = extrapolations_of(machine, run)};
     cell.off_percent = -100 * std::log1p(cell.cell.error_percent / 100);
-    if (machine.uncertainty) {
-      cell.sigma_percent =
-          sigma_percent_of(machine, [&](const Topology& t) { return simulator.latency_us(i, t); });
-      cell.beyond = extrapolations_of(machine, simulator.run(i));
-      std::erase_if(cell.beyond, [](const Extrapolation& each) { return !each.in; });
-    }
+    cell.sigma_percent = sigma_percent_of(
+        machine, run, {}, [&](const Topology& t) { return simulator.latency_us(i, t); });
+    std::erase_if(cell.beyond, [](const Extrapolation& each) { return !each.in; });
+    cell.sort = class_of(machine, run, cell.beyond);
     result.predicted.push_back(std::move(cell));
   }
   return result;
@@ -163,7 +178,7 @@ Widening widening_of(std::span<const HeldOut> held_out, const std::string& but =
   for (const HeldOut& one : held_out) {
     if (one.fit == but) continue;
     for (const Predicted& each : one.predicted) {
-      if (each.beyond.size() != 1 || std::isnan(each.sigma_percent)) continue;
+      if (each.beyond.size() != 1) continue;
       const double sigma = std::abs(each.off_percent) / kIntervalSigmas;
       const double more = sigma * sigma - each.sigma_percent * each.sigma_percent;
       const Extrapolation& beyond = each.beyond.front();
@@ -181,6 +196,43 @@ Widening widening_of(std::span<const HeldOut> held_out, const std::string& but =
   return widening;
 }
 
+Json percent(double value) { return std::round(value * 1000) / 1000; }
+
+/// A line for each class of predictions; those with fewer cells than it takes to tell are one.
+Table classes_of(std::span<const HeldOut> held_out) {
+  constexpr std::size_t kFew = 40;
+  std::map<std::string, std::vector<Predicted>> by_class;
+  for (const HeldOut& one : held_out) {
+    for (const Predicted& each : one.predicted) by_class[each.sort].push_back(each);
+  }
+  std::vector<Predicted> others;
+  for (const auto& [name, cells] : by_class) {
+    if (cells.size() < kFew) others.insert(others.end(), cells.begin(), cells.end());
+  }
+  std::erase_if(by_class, [](const auto& each) { return each.second.size() < kFew; });
+  if (!others.empty()) by_class["others"] = std::move(others);
+  Table table{words_in("name cells mape_percent bias_percent p90_percent inside_percent "
+                       "half_width_percent"),
+              {}};
+  for (const auto& [name, cells] : by_class) {
+    std::vector<double> errors;
+    double bias = 0;
+    double mape = 0;
+    const auto count = static_cast<double>(cells.size());
+    for (const Predicted& each : cells) {
+      errors.push_back(std::abs(each.cell.error_percent));
+      bias += each.cell.error_percent / count;
+      mape += errors.back() / count;
+    }
+    std::ranges::sort(errors);
+    const double p90 = errors[static_cast<std::size_t>(0.9 * count)];
+    table.rows.push_back({name, cells.size(), percent(mape), percent(bias), percent(p90),
+                          percent(share_inside_percent(cells)),
+                          percent(mean_width_percent(cells))});
+  }
+  return table;
+}
+
 /// All hold-outs of all fits, in the order of the file, as many at a time as there are threads.
 std::vector<HeldOut> predict_all(const Measurements& measurements) {
   std::vector<std::pair<const FitDefinition*, const HoldOut*>> asked;
@@ -193,8 +245,6 @@ std::vector<HeldOut> predict_all(const Measurements& measurements) {
   });
   return results;
 }
-
-Json percent(double value) { return std::round(value * 1000) / 1000; }
 
 /// Mean error of cells of so many bytes, or null: how far it is at small sizes and at large ones.
 Json error_between(const std::vector<SimulatedCell>& cells, std::uint64_t from, std::uint64_t to) {
@@ -282,6 +332,25 @@ void add_rows(Table& table, const Measurements& measurements,
   }
 }
 
+/// Whether --file has logs of nccl-tests, for which alone some options are.
+bool is_of_logs(const std::vector<std::string>& files, const LogQuestion& log) {
+  if (are_nccl_logs(files)) return true;
+  if (log.base.empty() && log.hints.collective.empty() && !log.hints.ranks) return false;
+  for (const std::string& file : files) (void)read_text_file(file, "log");
+  fail("--base, --collective and --ranks are for --file with logs of nccl-tests");
+}
+
+std::vector<BoundField> fields_of_logs(LogQuestion& log) {
+  return {field("base", &log.base, "Simulate logs on this machine, a topology or a .toml file",
+                "the shipped one with the log's device and ranks"),
+          field("collective", &log.hints.collective,
+                "Name the collective of logs that do not say it", "as the log says")
+              .among({"all_reduce", "all_gather", "reduce_scatter", "alltoall"}),
+          field("ranks", &log.hints.ranks, "Set the number of GPUs of logs that do not say it",
+                "as the log says")
+              .from(2, kMaxTopologyRanks)};
+}
+
 struct ValidateRequest {
   std::string against = "published";
   std::string tables;
@@ -289,8 +358,13 @@ struct ValidateRequest {
   std::vector<std::string> files;
   bool cells = false;
   bool skip_hold_outs = false;
+  LogQuestion log;
 
   Result answer() const {
+    if (is_of_logs(files, log)) {
+      if (!plot.empty()) fail("--plot: allowed for tables and CSVs, not for logs of nccl-tests");
+      return compare_logs({files, log.base, log.hints});
+    }
     if (!plot.empty()) lab::require_output_name("--plot", plot, {".png", ".svg", ".pdf"});
     if (!files.empty() && against != "measured") fail("--file needs --against measured");
     Measurements measurements;
@@ -327,9 +401,15 @@ struct ValidateRequest {
     }
     Table measured{kCellColumns, {}};
     add_rows(measured, measurements, simulated);
-    Table predicted{kCellColumns, {}};  // of hold-outs, each under a name of its own
+    Table predicted{kCellColumns, {}};  // hold-outs, each under a name of its own
     for (const HeldOut& one : held_out) add_rows(predicted, measurements, one.cells(), one.name);
     report.details = {{"measurements", to_json(measured)}, {"predictions", to_json(predicted)}};
+    const Table classes = classes_of(held_out);
+    report.appendix = {{"classes", to_json(classes)}};
+    if (!classes.rows.empty()) {
+      report.sections = {
+          {"Predictions of cells that fits have not seen, by class", classes, classes.columns}};
+    }
     if (!plot.empty()) {
       Json data{{"schema", report.schema}};
       for (const auto* figures : {&report.details, &report.figures}) {
@@ -437,21 +517,23 @@ struct CalibrateRequest {
   std::string fit;
   std::vector<std::string> only;
   std::string out;
+  LogQuestion log;
 
   Result answer() const {
+    std::error_code error;
+    if (!out.empty() && !fs::is_directory(out, error)) {
+      fail("--out {}: it is not a folder", quote(out));
+    }
+    if (is_of_logs(files, log)) return calibrate_to_logs({files, log.base, log.hints}, out);
     Measurements measurements;
     if (files.empty()) {
       measurements = read_measurements(tables.empty() ? tables_of("published") : fs::path(tables));
-      if (fit.empty()) fail("--fit is missing: which fit of the description");
+      if (fit.empty()) fail("--fit is required: name a fit of the description");
     } else {
       std::vector<std::string> superseded;
       measurements = read_bench_files(bench_files(files, superseded)).measurements;
     }
     const FitDefinition definition = with_only(chosen_fit(measurements));
-    std::error_code error;
-    if (!out.empty() && !fs::is_directory(out, error)) {
-      fail("--out {}: it is not a folder", quote(out));
-    }
     const CellSimulator simulator(measurements, measurements.cells_of(definition));
     const ErrorSummary before = summarize(simulator.simulate_all(simulator.machines()));
     const FitResult fitted = fit_constants(definition, simulator, all_indices(simulator.size()));
@@ -517,45 +599,7 @@ struct CalibrateRequest {
     return definition;
   }
 
-  /// What a machine file says of its constants, with what a fit of only some of them says of these.
-  Uncertainty updated(Uncertainty known, const Uncertainty& of_some) const {
-    // A fit of a few constants says nothing of what the others were fitted to.
-    if (of_some.kernels && (only.empty() || !known.kernels)) known.kernels = of_some.kernels;
-    if (of_some.library && (only.empty() || !known.library)) known.library = of_some.library;
-    for (std::size_t i = 0; i < of_some.constants.size(); ++i) {
-      const std::string& key = of_some.constants[i];
-      const auto place = std::find(known.constants.begin(), known.constants.end(), key);
-      const auto at = static_cast<std::size_t>(place - known.constants.begin());
-      if (place == known.constants.end()) {
-        known.constants.push_back(key);
-        known.sigma_percent.push_back(0);
-        known.correlation.emplace_back(at, 0.0);
-      }
-      known.sigma_percent[at] = of_some.sigma_percent[i];
-      // How it goes with those that were held nothing says.
-      std::fill(known.correlation[at].begin(), known.correlation[at].end(), 0.0);
-      for (std::size_t row = at + 1; row < known.correlation.size(); ++row) {
-        known.correlation[row][at] = 0;
-      }
-    }
-    const auto place_of = [&known](const std::string& key) {
-      return static_cast<std::size_t>(std::ranges::find(known.constants, key) -
-                                      known.constants.begin());
-    };
-    for (std::size_t i = 0; i < of_some.constants.size(); ++i) {
-      for (std::size_t j = 0; j < i; ++j) {
-        const auto [less, more] =
-            std::minmax({place_of(of_some.constants[i]), place_of(of_some.constants[j])});
-        known.correlation[more][less] = of_some.correlation[i][j];
-      }
-    }
-    const std::string addition =
-        fmt::format("; {}: {}", fmt::join(of_some.constants, ", "), of_some.note);
-    if (!known.note.ends_with(addition)) known.note += addition;
-    return known;
-  }
-
-  /// What measured times say of 2 and 4 GPUs holds for 8 of the same machine.
+  /// Returns the machines to write: times of 2 and 4 GPUs hold for 8 of the same machine.
   std::set<std::string> machines_to_write(const FitResult& fitted) const {
     std::set<std::string> names;
     for (const auto& [name, machine] : fitted.machines) {
@@ -571,7 +615,7 @@ struct CalibrateRequest {
     return constant.frozen.starts_with("no cell");
   }
 
-  /// Which of a machine's constants the fit has left where it found them, and why.
+  /// Returns a note with the machine's constants that the fit has left alone, and why.
   static std::string note_with_frozen(const std::string& note, const FitResult& fitted,
                                       const std::string& machine) {
     std::vector<std::string> frozen;
@@ -602,7 +646,7 @@ struct CalibrateRequest {
   /// The text with what is known of constants now, and of others before.
   std::string with_what_is_known(const std::string& text, const std::string& name,
                                  const Uncertainty& now, const FitResult& fitted) const {
-    // Of what the file itself says, not of what its base says of a machine like it.
+    // The file's own uncertainty counts, not that of its base, a machine like it.
     std::optional<Uncertainty> known =
         says_what_is_known(text) ? find_topology(name).uncertainty : std::nullopt;
     if (known) {
@@ -621,7 +665,7 @@ struct CalibrateRequest {
     const bool says_more = known && std::ranges::any_of(known->constants, [&](const auto& key) {
                              return std::ranges::count(now.constants, key) == 0;
                            });
-    Uncertainty result = says_more ? updated(*known, now) : now;
+    Uncertainty result = says_more ? updated(*known, now, only.empty()) : now;
     result.machines = known ? known->machines : std::vector<std::string>();
     const std::string device = find_topology(name).device.name;
     for (const auto& [each, machine] : fitted.machines) {
@@ -631,7 +675,7 @@ struct CalibrateRequest {
     return with_uncertainty(text, result);
   }
 
-  /// What is known of these constants.
+  /// Returns the part of an uncertainty for these constants.
   static Uncertainty part_of(const Uncertainty& all, const std::vector<std::string>& keys) {
     Uncertainty part;
     part.scatter_percent = all.scatter_percent;
@@ -705,7 +749,7 @@ struct CalibrateRequest {
       if (!like.uncertainty) continue;
       Uncertainty uncertainty = *like.uncertainty;
       uncertainty.note = note_with_frozen(note, fitted, name);
-      // Of all machines of the fit alike, where they build on one of them, there.
+      // A constant that all machines of the fit share is written to the one that the others build on.
       const bool is_alike = std::ranges::all_of(
           fitted.constants, [](const FittedConstant& each) { return each.topology.empty(); });
       std::string where = name;
@@ -726,41 +770,50 @@ struct CalibrateRequest {
 };
 
 std::vector<BoundField> fields(ValidateRequest& r) {
-  return {field("against", &r.against, "Times by others, or measured on our machines")
-              .among({"published", "measured", "all"}),
-          field("tables", &r.tables,
-                "A description of tables of your own (TOML); see sim/calibration/README.md"),
-          field("file", &r.files, "Measured times, a CSV of arlab bench",
-                "all in experiments/measured of kernels as they are")
-              .one_by_one()
-              .excludes("tables"),
-          field("cells", &r.cells, "Print every cell: table, simulated, error"),
-          field("plot", &r.plot,
-                "Picture of simulated against published or measured times (.png, .svg, .pdf)")
-              .excludes("cells"),
-          field("skip_hold_outs", &r.skip_hold_outs,
-                "Leave out the fits that predict cells they do not see (a minute)")};
+  return together(
+      {field("against", &r.against,
+             "Compare with times published by others, or measured by this project")
+           .among({"published", "measured", "all"}),
+       field(
+           "tables", &r.tables,
+           "Compare with the tables that this TOML file describes (see sim/calibration/README.md)"),
+       field("file", &r.files,
+             "Compare with measured times: a CSV of arlab bench, or a log of nccl-tests or "
+             "rccl-tests",
+             "all in experiments/measured of the current kernels")
+           .one_by_one()
+           .excludes("tables"),
+       field("cells", &r.cells, "Print every cell: table, simulated, error"),
+       field("plot", &r.plot,
+             "Plot simulated against published or measured times (.png, .svg, .pdf)")
+           .excludes("cells"),
+       field("skip_hold_outs", &r.skip_hold_outs,
+             "Skip the fits that predict cells they do not see (they take a minute)")},
+      fields_of_logs(r.log));
 }
 
 std::vector<BoundField> fields(CalibrateRequest& r) {
-  return {field("tables", &r.tables, "Description of tables and fits (TOML)", "the published ones"),
-          field("file", &r.files, "Measured times, a CSV of arlab bench")
-              .one_by_one()
-              .excludes("tables"),
-          field("fit", &r.fit,
-                "Which fit of the description; of --file: which machine, if there are several"),
-          field("only", &r.only,
-                "Constants of the fit, separated by commas: the others stay as they are", "all"),
-          field("out", &r.out, "Folder for machine files with the fitted constants")};
+  return together(
+      {field("tables", &r.tables, "Read tables and fits from this TOML file", "the published ones"),
+       field("file", &r.files,
+             "Fit to measured times: a CSV of arlab bench, or a log of nccl-tests or rccl-tests")
+           .one_by_one()
+           .excludes("tables"),
+       field("fit", &r.fit,
+             "Run this fit of --tables, or fit this machine of --file, if there are several"),
+       field("only", &r.only,
+             "Fit only these constants, separated by commas; the others keep their values", "all"),
+       field("out", &r.out, "Write machine files with the fitted constants into this folder")},
+      fields_of_logs(r.log));
 }
 
 }  // namespace
 
 void add_validate(CLI::App& app) {
-  add_question(app,
-               question<ValidateRequest>(
-                   "validate", "The simulator beside published or measured tables, cell by cell",
-                   &ValidateRequest::answer));
+  add_question(
+      app, question<ValidateRequest>(
+               "validate", "Compare the simulator with published or measured tables, cell by cell",
+               &ValidateRequest::answer));
 }
 
 void add_calibrate(CLI::App& app) {

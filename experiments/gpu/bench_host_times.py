@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a call takes on the host, by every way in which programs make calls: torch.distributed, arlab's, QuickReduce's and NCCL's.
+"""Host time of a call, by every way in which programs make calls: torch.distributed, arlab's, QuickReduce's and NCCL's.
 
     python3 experiments/gpu/bench_host_times.py --ranks 2 --nccl build-cuda/lib/libarlab_nccl.so --out host_h200-2.csv
     torchrun --nproc-per-node 2 experiments/gpu/bench_host_times.py --out host_h200-2.csv

@@ -30,7 +30,7 @@ def times_of(command):
 
 
 def rows_of(before, after):
-    """Of the turns' times: a row for each point."""
+    """Yields a row for each point of the turns' times."""
     for point in before[0]:
         pairs = [(old[point], new[point]) for old, new in zip(before, after, strict=True)]
         low, ratio, high = median_interval([new / old for old, new in pairs])

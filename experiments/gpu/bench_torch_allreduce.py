@@ -37,8 +37,8 @@ def parse_arguments(arguments=None):
 
 
 def capture(ranks, function, calls):
-    """A graph of so many calls. What must not happen in a capture (a communicator set up at its first call, memory
-    asked for) happens before it, on the stream that is captured."""
+    """A graph of so many calls. First calls, which set up communicators and ask for memory, happen before the capture,
+    on the stream that is captured."""
     torch = ranks.torch
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -127,7 +127,7 @@ def rows_of(ranks, options, about):
 
             def prepare(algorithm=algorithm, dtype=dtype, codec=codec):
                 of_size = functions_of(ranks, algorithm, dtype, options.max_bytes, codec)
-                of_size(options.min_bytes)()  # what the dtype or the device does not allow shows here
+                of_size(options.min_bytes)()  # combinations that the dtype or the device forbids fail here
                 ranks.torch.cuda.synchronize()
                 return of_size
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an all-reduce adds to a layer of a tensor-parallel transformer: NCCL, symmetric memory, FlashInfer, arlab.
+"""Time that an all-reduce adds to a layer of a tensor-parallel transformer: NCCL, symmetric memory, FlashInfer, arlab.
 
     python3 experiments/gpu/bench_torch_layers.py --ranks 4 --out layers_h200-4.csv
     torchrun --nproc-per-node 4 experiments/gpu/bench_torch_layers.py --out layers_h200-4.csv

@@ -37,7 +37,7 @@ ARLAB_DEVICE bool same(std::uint32_t a, std::uint32_t b) {
   return a == b || (is_nan(a) && is_nan(b));
 }
 
-/// Of an fp32 number.
+/// Compares with the exact result for an fp32 number.
 ARLAB_DEVICE bool is_near(Operation operation, float x) {
   if (operation == Operation::log2) {
     if (!(x >= 0x1p-126f && is_finite(x))) return true;

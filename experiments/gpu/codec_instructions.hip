@@ -1,5 +1,5 @@
-// What codecs of one pass take of a GPU's instructions, for codec_instructions.py to count: by NVIDIA's counters while it
-// runs, or in a disassembly.
+// Kernels with codecs of one pass for codec_instructions.py, which counts their instructions: by NVIDIA's counters while they
+// run, or in a disassembly.
 //
 // A kernel encodes one tile or three, another adds one wire or three to a sum; what the others of
 // three take is what a codec takes for each more, with addresses that batches share. Per thread,
@@ -131,7 +131,7 @@ void launch_both(const void* tensor, std::uint8_t* wires, void* sums) {
   hipLaunchKernelGGL(HIP_KERNEL_NAME(add_wires<kCodec, Element, kTiles>), dim3(1), dim3(kThreads),
                      0, nullptr, wires, sums);
 }
-/// Of numbers from 1/8 to 2, whose bits differ by dtype in where exponents begin and how long mantissas are.
+/// Runs all on numbers from 1/8 to 2, whose bits differ by dtype in where exponents begin and how long mantissas are.
 template <class Element>
 void run_all(unsigned least_exponent, unsigned mantissa_bits) {
   std::mt19937 random(1);

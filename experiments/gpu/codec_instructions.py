@@ -32,7 +32,7 @@ class Kernel:
 
     def __init__(self):
         self.instructions = []
-        self.places = {}  # of labels (nvdisasm) or of offsets (llvm-objdump), among the instructions
+        self.places = {}  # labels (nvdisasm) or offsets (llvm-objdump), with their place among the instructions
 
     def next_ones(self, at):
         text, target = self.instructions[at]

@@ -3,8 +3,9 @@
 
     python3 experiments/gpu/first_run_rocm.py --out first_run
 
-Steps, one after the other; first_run_rocm.md says what each is for. What each prints goes to a file of its name in the folder. A step that fails, or
-takes longer than --limit, is said so in SUMMARY.md, and those that need nothing of it go on. A folder that has results already is refused.
+Steps, one after the other; first_run_rocm.md says what each is for. The output of each goes to a file of its name in
+the folder. A step that fails, or takes longer than --limit, is said so in SUMMARY.md, and those that need nothing of it
+go on. A folder that has results already is refused.
 """
 
 import argparse

@@ -1,10 +1,9 @@
-// What the links and the memory of a machine's GPUs allow two_shot at best: the bytes that it
-// moves, without arithmetic, flags or barriers.
+// The bound of two_shot by the links and the memory of a machine's GPUs: the bytes that it moves, without arithmetic, flags or
+// barriers.
 //
-// Per fp16 element, every GPU reads 2 bytes of its tensor and writes 2, and sends 2 (N - 1) / N
-// times the element's bytes on the wire, spread over its peers, in whole packets. Reading the wires
-// that arrive, which lie in the L2 cache, is left out. `links` only sends, `memory` only reads and
-// writes, `both` does both in every block, as two_shot does.
+// Per fp16 element, every GPU reads 2 bytes of its tensor and writes 2. It sends 2 (N - 1) / N times the element's bytes on the
+// wire, spread over its peers, in whole packets. Reading the wires that arrive, which lie in the L2 cache, is left out. `links`
+// only sends, `memory` only reads and writes, `both` does both in every block, as two_shot does.
 //
 //   nvcc -x cu -O3 -std=c++20 -arch=sm_90 -diag-suppress 2810 -DARLAB_PLATFORM=cuda -I. \
 //       -Ikernels/platform/cuda experiments/gpu/link_and_memory_bound.hip -o link_and_memory_bound
@@ -29,7 +28,7 @@ namespace {
 using namespace arlab::kernels;
 
 constexpr unsigned kBlockThreads = 256;
-constexpr unsigned kTiles = 4;  // that a block works on at a time, of 8 elements per thread
+constexpr unsigned kTiles = 4;  // tiles of a block at a time, with 8 elements per thread
 constexpr unsigned kBatchElements = 8 * kBlockThreads * kTiles;
 constexpr unsigned kPacket = 128;
 constexpr int kMostGpus = 8;
@@ -37,7 +36,7 @@ constexpr int kCalls = 20;
 constexpr int kRepeats = 5;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kLargest = 256 * kMiB;
-constexpr std::size_t kPart = 64 * kMiB;  // of a GPU's buffer, for what one peer sends
+constexpr std::size_t kPart = 64 * kMiB;  // bytes of a GPU's buffer for one peer's messages
 
 void check(hipError_t error, const char* what) {
   if (error == hipSuccess) return;
@@ -49,7 +48,7 @@ void check(hipError_t error, const char* what) {
 struct Work {
   const Uint4* input;
   Uint4* output;
-  std::uint8_t* part[kMostGpus - 1];  // of the buffer of each peer
+  std::uint8_t* part[kMostGpus - 1];  // in the buffer of each peer
   int peers;
   unsigned batches;
   unsigned bytes_per_batch;  // to send

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: sizes, provenance, and results files."""
+"""Common parts of the scripts of this folder: sizes, provenance, and results files."""
 
 import argparse
 import csv
@@ -38,8 +38,8 @@ def time_of(times_by_rank):
 
 
 def median_interval(values):
-    """(low, median, high): between two of the values, by their order alone, the true median is in 95 of 100 samples. Of
-    fewer than six values no such two exist: low and high are the extremes. NaN where a value is NaN."""
+    """(low, median, high): between two of the values, by their order alone, the true median is in 95 of 100 samples.
+    With fewer than six values, low and high are the extremes. NaN where a value is NaN."""
     if any(math.isnan(value) for value in values):
         return (math.nan,) * 3
     ordered, count = sorted(values), len(values)

@@ -50,24 +50,35 @@ SOAK_CODECS = (
     "logfmt4-g32"
 )
 ALGORITHMS = ("one_shot", "two_shot", "ring", "halving_doubling", "tree")
+FLASHINFER_TAIL = "hidden={},residual=add,norm=rms,rounding=vllm"  # kARResidualRMSNorm
+TAIL_ROWS = (64, 576, 2880, 4096)  # elements; whole blocks of all output codecs below
+TAIL_OUTPUTS = (None, "fp8-e4m3-g64", "int8-g32", "mxfp8-e4m3")
+TAIL_ROUNDINGS = ("unfused", "vllm", "torch-llama", "mnnvl-two-shot")
 INPUTS = ("gaussian", "outliers", "wide", "raw", "special", "tiny", "huge")
 TURN_CODECS = "plain,qr-q8,fp8-e4m3-g128,qr-q4,int4-g32,mxfp4"
 SOAK_COLUMNS = tuple("platform ranks seconds calls compared differ killed named_by named_after_s seed".split())
-TURN_COLUMNS = ("library", "algorithm", "codec", "sms", "bytes", "time_us", "time_low_us", "time_high_us", "turns")
+TURN_COLUMNS = ("library", "algorithm", "codec", "tail", "sms", "bytes", "time_us", "time_low_us", "time_high_us", "turns")
 
 
 # ---- soak
 
 
 def random_call(choose, codecs, ranks, most):
-    """(kind of inputs, seed, elements, dtype, algorithm, codec), as all ranks draw it. `codecs`: dtypes by name."""
+    """(kind of inputs, seed, elements, dtype, algorithm, codec, tail), as all ranks draw it. `codecs`: dtypes by name.
+    Every third call has a tail (hidden, output, rounding) and whole rows; the others have None."""
     codec = choose.choice(list(codecs))
     dtype = choose.choice(codecs[codec])
     tiles = choose.randrange(1, most // 2048 + 1)
     elements = choose.choice((choose.randrange(1, 300), choose.randrange(1, most), 2048 * tiles))
     algorithm = choose.choice([each for each in ALGORITHMS if each != "halving_doubling" or ranks & (ranks - 1) == 0])
     name = dtype if codec == "plain" else codec
-    return choose.choice(INPUTS), choose.randrange(1 << 30), elements, dtype, algorithm, name
+    tail = None
+    if choose.randrange(3) == 0:
+        # Chunks end between rows: only in these two are sums the same wherever chunks end.
+        algorithm = choose.choice(("one_shot", "two_shot"))
+        tail = choose.choice(TAIL_ROWS), choose.choice(TAIL_OUTPUTS), choose.choice(TAIL_ROUNDINGS)
+        elements = -(-elements // tail[0]) * tail[0]
+    return choose.choice(INPUTS), choose.randrange(1 << 30), elements, dtype, algorithm, name, tail
 
 
 def tensors_of(kind, seed, elements, dtype, ranks):
@@ -98,6 +109,8 @@ class Device:
         return self.torch.from_numpy(integers.copy()).cuda().view(getattr(self.torch, values.dtype.name))
 
     def bits(self, tensor):
+        if tensor.itemsize == 1:
+            return np.asarray(tensor if self.platform == "host" else tensor.cpu())
         if self.platform == "host":
             return tensor.view(np.uint16 if tensor.itemsize == 2 else np.uint32)
         integers = tensor.view(self.torch.int16 if tensor.element_size() == 2 else self.torch.int32)
@@ -120,15 +133,27 @@ def soak_rank(options):
     end = time.monotonic() + options.seconds
 
     def call():
-        kind, seed, elements, dtype, algorithm, codec = drawn = random_call(choose, codecs, ranks, options.most)
+        kind, seed, elements, dtype, algorithm, codec, tail = drawn = random_call(choose, codecs, ranks, options.most)
         inputs = tensors_of(kind, seed, elements, dtype, ranks)
-        tensor = device.put(inputs[rank])
-        communicator.all_reduce(tensor, algorithm=algorithm, codec=codec)
+        method = {"algorithm": algorithm, "codec": codec}
+        tensor = device.put(inputs[rank] if tail is None else inputs[rank].reshape(-1, tail[0]))
+        made, wanted = [tensor], [arlab.all_reduce(inputs, **method).outputs[rank]]
+        if tail is None:
+            communicator.all_reduce(tensor, **method)
+        else:
+            residual, weight = (tensors_of("gaussian", seed + 1, size, dtype, 1)[0] for size in (elements, tail[0]))
+            method |= {"tail": arlab.Tail(residual="add", norm="rms", out=tail[1], rounding=tail[2])}
+            operands = {"residual": residual.reshape(-1, tail[0]), "weight": weight}
+            wanted = method["tail"](wanted[0].reshape(-1, tail[0]), **operands)
+            made = communicator.all_reduce(tensor, **method, **{name: device.put(each) for name, each in operands.items()})
+            made, wanted = ([each.residual, each.normalized, each.wire][: 2 + (tail[1] is not None)] for each in (made, wanted))
         communicator.synchronize()
-        wanted = arlab.all_reduce(inputs, algorithm=algorithm, codec=codec).outputs[rank]
-        differ = int((device.bits(tensor) != Device("host", 0).bits(np.asarray(wanted))).sum())
+        differ = sum(
+            int((device.bits(one) != Device("host", 0).bits(np.asarray(other))).sum())
+            for one, other in zip(made, wanted, strict=True)
+        )
         found["calls"] += 1
-        found["compared"] += elements
+        found["compared"] += sum(np.asarray(each).size for each in wanted)
         found["differ"] += differ
         if differ and not found["worst"]:
             found["worst"] = str(drawn)
@@ -245,13 +270,13 @@ def rows_of_turns(ranks, options, notes):
                     times[name].append(took)
         of_ranks = ranks.gather(times)
         for name in times:
-            yield turn_row(*name, "", size, [max(each) for each in zip(*(times[name] for times in of_ranks), strict=True)])
+            yield turn_row(*name, "", "", size, [max(each) for each in zip(*(times[name] for times in of_ranks), strict=True)])
 
 
-def turn_row(library, algorithm, codec, sms, size, values):
+def turn_row(library, algorithm, codec, tail, sms, size, values):
     low, middle, high = measurement.median_interval(values)
     figures = (f"{middle:.3f}", f"{low:.3f}", f"{high:.3f}", len(values))
-    return dict(zip(TURN_COLUMNS, (library, algorithm, codec, sms, size, *figures), strict=True))
+    return dict(zip(TURN_COLUMNS, (library, algorithm, codec, tail, sms, size, *figures), strict=True))
 
 
 def turns(options):
@@ -282,21 +307,23 @@ def rows_printed(command):
 
 
 def lamport_times(program):
-    """{(library, algorithm, codec, sms, bytes): microseconds} of one run of FlashInfer's kernels, plain and fused."""
+    """{(library, algorithm, codec, tail, sms, bytes): microseconds} of one run of FlashInfer's kernels, plain and
+    fused."""
     times = {}
     for row in rows_printed([program, "2"]):
-        kernel = row["kernel"] + (" pdl" if row["pdl"] == "1" else "") + (" fused" if row["fused"] == "1" else "")
-        times[Path(program).name, kernel, "bf16", "", int(row["bytes"])] = float(row["time_us"])
+        kernel = row["kernel"] + (" pdl" if row["pdl"] == "1" else "")
+        tail = FLASHINFER_TAIL.format(row["hidden"]) if row["fused"] == "1" else ""
+        times[Path(program).name, kernel, "bf16", tail, "", int(row["bytes"])] = float(row["time_us"])
     return times
 
 
 def bench_times(command):
     """Likewise of one run of `arlab bench`."""
     words = shlex.split(command)
-    sms = words[words.index("--sms") + 1] if "--sms" in words else ""
+    tail, sms = (words[words.index(each) + 1] if each in words else "" for each in ("--tail", "--sms"))
     rows = rows_printed([*words, "--format", "csv"])
     names = ("library", "algorithm", "codec")
-    return {(*(row[name] for name in names), sms, int(row["bytes"])): float(row["time_us"]) for row in rows}
+    return {(*(row[name] for name in names), tail, sms, int(row["bytes"])): float(row["time_us"]) for row in rows}
 
 
 def programs(options):
@@ -306,7 +333,7 @@ def programs(options):
         for of, command in makers if turn % 2 else makers[::-1]:
             for point, took in of(command).items():
                 times.setdefault(point, []).append(took)
-    rows = [turn_row(*point, values) for point, values in sorted(times.items(), key=lambda each: (each[0][:4], each[0][4]))]
+    rows = [turn_row(*point, values) for point, values in sorted(times.items())]
     write(options, rows, ["programs in turns; bf16, CUDA graphs", *options.about], TURN_COLUMNS)
 
 

@@ -20,7 +20,7 @@ std::string python();
 void require_folder_of(const std::string& path);
 /// The same, and when the name is that of a folder, a pipe or a device.
 void require_output_file(const std::string& path);
-/// The same, and unless the name ends in one of these; `what` is what the message calls it.
+/// The same, and unless the name ends in one of these; The message calls it `what`.
 void require_output_name(const std::string& what, const std::string& path,
                          const std::vector<std::string>& endings);
 
@@ -43,8 +43,8 @@ struct Setup {
 void set_setup(Setup setup);
 const Setup& setup_of_command();
 
-/// What is cleaned up even when the program ends at once, since there was no memory for a destructor
-/// of a library: then no other destructor runs. Of a thread, they end in the reverse order.
+/// Objects that are cleaned up even when the program ends at once, since there was no memory for a destructor of a library:
+/// then no other destructor runs. Those of a thread end in the reverse order.
 class CleanedUpAtLast {
  public:
   CleanedUpAtLast() : before_(last_) { last_ = this; }

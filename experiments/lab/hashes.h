@@ -12,12 +12,11 @@
 
 namespace arlab::lab {
 
-/// 64 bits that tell an accident: another version of a file, a damaged line. Quick; no protection
-/// against somebody who wants to deceive.
+/// 64 bits that tell an accident: another version of a file, a damaged line. Quick; no protection against an attacker.
 std::uint64_t quick_hash(std::span<const std::byte> bytes);
 std::uint64_t quick_hash(std::string_view text);
 
-/// Of a whole file, as 16 hexadecimal digits.
+/// Returns the hash of a whole file, as 16 hexadecimal digits.
 std::string quick_hash_of_file(const std::filesystem::path& path);
 
 /// The file that this code was loaded from: the program, or the Python package's library.

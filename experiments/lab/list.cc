@@ -1,4 +1,4 @@
-// What there is.
+// Lists the available things.
 
 #include <fmt/ranges.h>
 
@@ -120,7 +120,8 @@ Result list_inputs() {
   report.rows.rows.push_back(
       {"FILE.npy", "", "[ranks, ...] float16, float32, or uint16 patterns of --dtype"});
   report.rows.rows.push_back(
-      {"FILE.safetensors", "", "[ranks, ...] F16, BF16 or F32; --tensor NAME"});
+      {"FILE.safetensors", "", "[ranks, ...] F16, BF16 or F32, or quantized; --tensor NAME"});
+  report.rows.rows.push_back({"FILE.gguf", "", "[ranks, ...] as fp32; --tensor NAME"});
   return report;
 }
 
@@ -129,7 +130,7 @@ struct ListRequest {
 };
 
 std::vector<BoundField> fields(ListRequest& r) {
-  return {field("what", &r.what, "codecs, algorithms, all-reduces, topologies or inputs")
+  return {field("what", &r.what, "List codecs, algorithms, all-reduces, topologies or inputs")
               .by_place("WHAT")};
 }
 
@@ -152,7 +153,7 @@ Result what_there_is(const ListRequest& request) {
 
 Question list_question() {
   return question<ListRequest>(
-      "list", "What there is: codecs, algorithms, other people's all-reduces, topologies, inputs",
+      "list", "List codecs, algorithms, other projects' all-reduces, topologies or inputs",
       what_there_is);
 }
 

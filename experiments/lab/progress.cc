@@ -54,7 +54,7 @@ void Progress::show(std::size_t done) {
   if (first_ == kUnset) first_ = done;
   const std::size_t percent = total_ == 0 ? 100 : 100 * done / total_;
   if (terminal_) {
-    // What a longer line has left behind is wiped out.
+    // The rest of a longer line is wiped out.
     write_progress(fmt::format("\r[{:<40}] {}/{} {}{}\x1b[K{}",
                                std::string(40 * percent / 100, '#'), done, total_, what_,
                                speed(done), done == total_ ? "\n" : ""));

@@ -1,4 +1,4 @@
-// How far long work is, said on stderr or to whoever listens.
+// Progress of long work, on stderr or to a listener.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@ namespace arlab::lab {
 /// Tells the user how far the work is. Whether anybody hears it makes no difference to the work.
 void write_progress(const std::string& text);
 
-/// While it exists, it hears what this thread says. What it throws ends the work. Not to be nested.
+/// While it exists, it hears what this thread says. An exception of it ends the work. Not to be nested.
 class Listener {
  public:
   explicit Listener(std::function<void(std::string_view)> hear);
@@ -42,7 +42,7 @@ class Progress {
   std::string what_;
   bool terminal_;
   std::size_t last_ = 0;        // percent
-  std::size_t first_ = kUnset;  // what was done at the start
+  std::size_t first_ = kUnset;  // done at the start
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

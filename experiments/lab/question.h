@@ -1,5 +1,5 @@
-// A question: what may be asked, what describes what is asked, and what answers it. Programs, Python and pages ask without
-// knowing what it is about.
+// A question: its fields, their description, and the function that answers it. Programs, Python and pages ask without knowing
+// its subject.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ struct Asked {
   std::vector<BoundField> fields;
   std::function<Result(Format)> answer;  ///< as far as it depends on how it is printed
   std::function<std::unique_ptr<Grid>()> grid =
-      {};  ///< the answer's work, which processes may share; null: nobody can
+      {};  ///< the answer's work, which processes may share; null: none can
 };
 
 struct Question {
@@ -29,9 +29,9 @@ struct Question {
   std::string help;
   std::function<Asked()> ask;
   std::string more_help = {};
-  std::vector<Format> formats = {};  ///< of its answer, besides table, JSON and CSV
+  std::vector<Format> formats = {};  ///< formats of its answer, besides table, JSON and CSV
   Format usual = Format::table;
-  bool has_answer = true;  ///< that is printed; else a file is all
+  bool has_answer = true;  ///< printed; else a file is all
 };
 
 /// A question of a struct that has fields(); `answer` is called with one, and with the format if it takes that. Before it, the

@@ -15,7 +15,7 @@ namespace arlab::lab {
   one(kernels_list) one(kernels_build) one(kernels_clear)                          \
   one(study) one(sweep)                                                            \
   one(model_perplexity) one(model_layers) one(model_assign) one(model_capture) one(model_time) \
-  one(model_validate) one(report) one(new_codec) one(doctor)
+  one(model_experts) one(model_validate) one(report) one(new_codec) one(doctor)
 // clang-format on
 
 #define ARLAB_DECLARE(name) Question name##_question();

@@ -280,7 +280,7 @@ std::string value_text(const Figure& field) {
   return size == text ? text : fmt::format("{} ({})", text, size);
 }
 
-/// What is left of a page right of so many columns.
+/// Returns the columns of a page right of so many.
 std::size_t room_right_of(std::size_t columns, const Page& page) {
   if (page.width == std::string::npos) return page.width;
   return std::max(page.width, columns + kNarrow) - columns;
@@ -332,7 +332,7 @@ std::string render_fields(const std::vector<Figure>& fields, const Page& page) {
   return text;
 }
 
-/// What a page does not show, by name where that is short.
+/// Describes the columns that a page does not show, by name where that is short.
 std::string left_out_text(const std::vector<std::string>& names, const Page& page) {
   constexpr std::size_t kMostNames = 6;
   if (names.empty()) return {};

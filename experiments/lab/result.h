@@ -56,7 +56,7 @@ struct Figure {
   std::string name;  ///< snake_case, with its unit; the key in JSON and CSV
   Cell value;
   std::string note = {};   ///< for people: unit, provenance, meaning
-  std::string words = {};  ///< what people and CSV have in place of the value
+  std::string words = {};  ///< text in place of the value for people and in CSV
 };
 
 /// Rows of equal shape.
@@ -76,12 +76,12 @@ struct Below {
   bool is_whole = false;                ///< however wide the page
 };
 
-/// What arlab.figures draws: data into a file, or whatever the arguments of `python -m arlab.figures KIND` say.
+/// A picture that arlab.figures draws: data into a file, or the arguments of `python -m arlab.figures KIND`.
 struct Picture {
   std::string kind;
-  std::string file;  ///< empty: nobody has asked for it
+  std::string file;  ///< empty: not asked for
   Cell data;
-  std::string kept;  ///< what is there without it, in words
+  std::string kept;  ///< result without it, in words
   std::vector<std::string> arguments = {};
 };
 
@@ -91,7 +91,7 @@ enum class Format { table, json, csv, nccl, nccl_json, toml };
 /// As --format has it.
 std::string_view name_of(Format format);
 
-/// What text for people may be like.
+/// Limits of text for people.
 struct Page {
   std::size_t width = std::string::npos;  ///< characters in a line
   bool all = false;                       ///< every figure and column, however long the lines
@@ -106,28 +106,28 @@ struct Result {
   std::vector<Figure> figures = {};
   std::string rows_name = {};  ///< key of the rows in JSON
   Table rows = {};
-  // What people are shown who do not ask for all; empty: everything.
+  // Parts for people who do not ask for all; empty: everything.
   std::vector<std::string> shown = {};          ///< columns of the rows
   std::vector<std::string> shown_figures = {};  ///< figures
-  std::vector<Figure> details = {};             ///< of JSON only, before the rows
+  std::vector<Figure> details = {};             ///< in JSON only, before the rows
   std::vector<Figure> appendix = {};            ///< likewise behind them
-  std::vector<Below> sections = {};             ///< of a table only
+  std::vector<Below> sections = {};             ///< in a table only
   bool figures_in_csv = false;                  ///< and not the rows
   std::string text = {};                        ///< as a file of another format: a machine's TOML
   bool is_text = false;                         ///< for people, too, in place of the table
   std::optional<Picture> picture = {};
-  std::string verdict = {};  ///< of a check that has failed: why, in one line
+  std::string verdict = {};  ///< why a check has failed, in one line
   std::function<void(Format, const Page&, const Write&)> written =
       {};  ///< in place of render(), for what is too much to be in memory
-  std::function<void()> at_last = {};  ///< what is left to do once the answer is shown
+  std::function<void()> at_last = {};  ///< last work, once the answer is shown
 };
 
-/// What a check has found to be wrong, a line each: all in JSON, under `name`; for people below the table. The first is the
-/// verdict, behind `what`.
+/// Adds the findings of a check, a line each: all in JSON, under `name`; for people below the table. The first is the verdict,
+/// behind `what`.
 void add_findings(Result& result, std::string name, const std::vector<std::string>& findings,
                   std::string_view what);
 
-/// Of a table of times, adds the column latency_is_guess where operations of a codec in it were guessed (guessed_codecs()).
+/// Adds the column latency_is_guess to a table of times where operations of a codec in it were guessed (guessed_codecs()).
 void mark_guesses(Table& table);
 /// The same of a result, with a figure that names the codecs.
 void mark_guesses(Result& result);
@@ -141,8 +141,7 @@ Json to_json(const Table& table);
 std::string render(const Result& result, Format format, const Page& page = {});
 
 /// Aligned text; numbers stand to the right. Sentences go on in the rows below, broken at spaces.
-/// What is still too wide loses columns from the right, never a part of a name; they are added to
-/// `left_out`.
+/// Tables that are still too wide lose columns from the right, never a part of a name; they are added to `left_out`.
 std::string render_text(const Table& table, const Page& page = {},
                         std::vector<std::string>* left_out = nullptr);
 
@@ -150,7 +149,7 @@ std::string render_text(const Table& table, const Page& page = {},
 std::string render_csv(const Table& table);
 std::string csv_line(const std::vector<Cell>& cells);
 
-/// What a p50 or p99 is: of values in their order the least that is not below such a share of them.
+/// Returns a quantile as p50 or p99 mean it: the least of the sorted values that is not below such a share of them.
 double quantile(const std::vector<double>& sorted, double share);
 
 /// JSON text on one line; bytes that are not UTF-8 (a file's name) become U+FFFD.

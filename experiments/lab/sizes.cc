@@ -76,14 +76,12 @@ std::vector<std::uint64_t> Sizes::list(std::size_t element_bytes) const {
 std::vector<BoundField> fields(Sizes& s, const std::string& what, const std::string& otherwise) {
   std::vector<BoundField> all = {
       field("bytes", &s.bytes,
-            what + ", separated by commas; FIRST..LAST is FIRST and its doubles. 64M and 64MiB are "
+            what + ", separated by commas; FIRST..LAST doubles from FIRST on. 64M and 64MiB are "
                    "2^26, 64MB is 64 * 10^6",
             otherwise),
-      field("minbytes", &s.least, "The least size, as of nccl-tests").excludes("bytes"),
-      field("maxbytes", &s.most, "The largest size", "-b").needs("minbytes"),
-      field("stepfactor", &s.factor, "From a size to the next", "2")
-          .from(2, 1024)
-          .needs("minbytes")};
+      field("minbytes", &s.least, "Begin with this size, as nccl-tests does").excludes("bytes"),
+      field("maxbytes", &s.most, "End with this size", "-b").needs("minbytes"),
+      field("stepfactor", &s.factor, "Multiply sizes by N", "2").from(2, 1024).needs("minbytes")};
   for (std::size_t i = 1; i < all.size(); ++i) all[i].field.letter = "bef"[i - 1];
   return all;
 }

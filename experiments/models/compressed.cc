@@ -63,10 +63,11 @@ std::optional<double> median_token_sqnr_db(std::vector<float> of_tokens) {
 
 CompressedAllReduce::CompressedAllReduce(std::size_t ranks, std::size_t hidden, DType dtype,
                                          std::vector<std::shared_ptr<const RunCollective>> of_layer,
-                                         unsigned threads)
+                                         unsigned threads, std::optional<DType> rounded_to)
     : ranks_(ranks),
       hidden_(hidden),
       dtype_(dtype),
+      rounded_to_(rounded_to.value_or(dtype)),
       of_layer_(std::move(of_layer)),
       threads_(threads),
       figures_(2 * of_layer_.size()) {}
@@ -79,7 +80,13 @@ void CompressedAllReduce::all_reduce(std::size_t layer, Projection projection,
   outputs_.resize(inputs_.size());
   parallel_for((partial_sums.size() + kTile - 1) / kTile, threads_, [&](unsigned, std::size_t i) {
     const std::size_t begin = i * kTile;
-    const auto part = partial_sums.subspan(begin, std::min(kTile, partial_sums.size() - begin));
+    const std::size_t count = std::min(kTile, partial_sums.size() - begin);
+    std::vector<float> part(&partial_sums[begin], &partial_sums[begin] + count);
+    if (rounded_to_ != dtype_) {
+      with_arithmetic(rounded_to_, false, [&]<class A>(A) {
+        for (float& each : part) each = A::to_float(A::from_float(each));
+      });
+    }
     with_arithmetic(dtype_, false, [&]<class A>(A) { round_to<A>(part, &inputs_[begin * bytes]); });
   });
   (*of_layer_[layer])(elements, inputs_, outputs_);

@@ -32,8 +32,8 @@ struct SentBytes {
 RunCollective in_reference(MakeSchedule make, CodecPtr outer, CodecPtr inner, DType dtype,
                            const ExecuteOptions& options, std::shared_ptr<SentBytes> bytes = {});
 
-/// What became of the sums of one projection of one layer, over all tokens so far: against the exact
-/// sum of what the ranks held in the dtype.
+/// Figures of the sums of one projection of one layer, over all tokens so far: against the exact sum of what the ranks held in
+/// the dtype.
 struct SumFigures {
   double signal = 0;  ///< sum of squares
   double error = 0;
@@ -48,9 +48,11 @@ std::optional<double> median_token_sqnr_db(std::vector<float> of_tokens);
 /// Partial sums are rounded to the dtype and reduced; the network goes on with what rank 0 ends with.
 class CompressedAllReduce : public TensorParallel {
  public:
-  /// `of_layer`: how each layer's sums travel; null: its projections are not split at all.
+  /// `of_layer`: how each layer's sums travel; null: its projections are not split at all. `rounded_to`: another dtype that partial
+  /// sums are rounded to, where sums stay fp32.
   CompressedAllReduce(std::size_t ranks, std::size_t hidden, DType dtype,
-                      std::vector<std::shared_ptr<const RunCollective>> of_layer, unsigned threads);
+                      std::vector<std::shared_ptr<const RunCollective>> of_layer, unsigned threads,
+                      std::optional<DType> rounded_to = std::nullopt);
 
   std::size_t ranks() const override { return ranks_; }
   bool splits(std::size_t layer) const override { return of_layer_.at(layer) != nullptr; }
@@ -68,6 +70,7 @@ class CompressedAllReduce : public TensorParallel {
   std::size_t ranks_;
   std::size_t hidden_;  ///< elements of a token
   DType dtype_;
+  DType rounded_to_;
   std::vector<std::shared_ptr<const RunCollective>> of_layer_;
   unsigned threads_;
   std::vector<SumFigures> figures_;

@@ -1,18 +1,14 @@
 #include "experiments/models/gguf.h"
 
 #include <bit>
-#include <cmath>
-#include <cstring>
-#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include "experiments/models/gguf_types.h"
 #include "reference/error.h"
-#include "reference/formats/bfloat16.h"
-#include "reference/formats/half.h"
 #include "reference/memory.h"
 #include "reference/tensors/file.h"
 
@@ -23,7 +19,7 @@ using Json = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little);
 
-// Of the types of values, numbers by themselves stand in kNumbers.
+// Other types of values than numbers, which stand in kNumbers.
 constexpr std::uint32_t kString = 8;
 constexpr std::uint32_t kArray = 9;
 
@@ -117,7 +113,8 @@ Json read_array(Reader& in, const std::string& what) {
     return texts;
   }
   const std::size_t each = number_type(type).bytes;
-  if (each == 0) fail("{}: {} is an array of type {}, which is not known", in.name(), what, type);
+  if (each == 0)
+    fail("{}: {} is an array of type {}, which is not supported", in.name(), what, type);
   in.require_entries(count, each, what);
   in.skip(count * each, what);
   return Json::array();
@@ -127,88 +124,9 @@ Json read_value(Reader& in, std::uint32_t type, const std::string& what) {
   if (type == kString) return in.text(what);
   if (type == kArray) return read_array(in, what);
   const NumberType number = number_type(type);
-  if (number.bytes == 0) fail("{}: {} is of type {}, which is not known", in.name(), what, type);
+  if (number.bytes == 0)
+    fail("{}: {} is of type {}, which is not supported", in.name(), what, type);
   return number.read(in);
-}
-
-// ---------------------------------------------------------------- types of tensors
-
-float half(const std::byte* bytes) {
-  std::uint16_t bits = 0;
-  std::memcpy(&bits, bytes, sizeof bits);
-  return half_to_float(bits);
-}
-
-/// Bit i of the block's 32 fifth bits.
-unsigned fifth_bit(const std::byte* bits, std::size_t i) {
-  return std::to_integer<unsigned>(bits[i / 8]) >> (i % 8) & 1;
-}
-
-constexpr std::size_t kBlock = 32;
-
-/// 32 elements of 4 bits, the first 16 in the low halves of the bytes; with a bit more of each where
-/// `fifth` is given. element = scale * (code - zero) + minimum
-void decode_nibbles(const std::byte* codes, const std::byte* fifth, float scale, int zero,
-                    float minimum, float* out) {
-  for (std::size_t i = 0; i < kBlock; ++i) {
-    const auto byte = std::to_integer<unsigned>(codes[i % 16]);
-    unsigned code = i < 16 ? byte & 15 : byte >> 4;
-    if (fifth != nullptr) code |= fifth_bit(fifth, i) << 4;
-    out[i] = scale * static_cast<float>(static_cast<int>(code) - zero) + minimum;
-  }
-}
-
-struct TensorType {
-  std::uint32_t number;
-  std::string_view name;
-  std::size_t elements;  ///< elements of a block
-  std::size_t bytes;     ///< bytes of a block
-  void (*decode)(const std::byte* block, float* out);
-};
-
-constexpr TensorType kTypes[] = {
-    {0, "F32", 1, 4, [](const std::byte* b, float* out) { std::memcpy(out, b, sizeof(float)); }},
-    {1, "F16", 1, 2, [](const std::byte* b, float* out) { *out = half(b); }},
-    {30, "BF16", 1, 2,
-     [](const std::byte* b, float* out) {
-       std::uint16_t bits = 0;
-       std::memcpy(&bits, b, sizeof bits);
-       *out = bfloat16_to_float(bits);
-     }},
-    {2, "Q4_0", kBlock, 18,
-     [](const std::byte* b, float* out) { decode_nibbles(b + 2, nullptr, half(b), 8, 0, out); }},
-    {3, "Q4_1", kBlock, 20,
-     [](const std::byte* b, float* out) {
-       decode_nibbles(b + 4, nullptr, half(b), 0, half(b + 2), out);
-     }},
-    {6, "Q5_0", kBlock, 22,
-     [](const std::byte* b, float* out) { decode_nibbles(b + 6, b + 2, half(b), 16, 0, out); }},
-    {7, "Q5_1", kBlock, 24,
-     [](const std::byte* b, float* out) {
-       decode_nibbles(b + 8, b + 4, half(b), 0, half(b + 2), out);
-     }},
-    {8, "Q8_0", kBlock, 34,
-     [](const std::byte* b, float* out) {
-       const float scale = half(b);
-       for (std::size_t i = 0; i < kBlock; ++i) {
-         out[i] = scale * static_cast<float>(static_cast<std::int8_t>(b[2 + i]));
-       }
-     }},
-};
-
-const TensorType* find_type(std::uint32_t number) {
-  for (const TensorType& type : kTypes) {
-    if (type.number == number) return &type;
-  }
-  return nullptr;
-}
-
-std::string type_names() {
-  std::string names;
-  for (const TensorType& type : kTypes) {
-    names += (names.empty() ? "" : ", ") + std::string(type.name);
-  }
-  return names;
 }
 
 /// Nothing when it cannot be counted in 63 bits.
@@ -271,7 +189,7 @@ GgufFile::GgufFile(std::filesystem::path path) : path_(std::move(path)) {
   const std::uint64_t start = (in.position() + step - 1) / step * step;
   for (auto& [name, tensor] : tensors_) {
     const auto count = element_count(tensor.shape);
-    const TensorType* type = find_type(tensor.type);
+    const GgufType* type = find_gguf_type(tensor.type);
     const std::size_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
     if (!count || (type != nullptr && row % type->elements != 0)) {
       fail("{}: tensor {} has a shape that its type cannot have", in.name(), quote(name));
@@ -291,10 +209,11 @@ std::vector<float> GgufFile::read(std::string_view name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) fail("{}: the tensor {} is missing", path_.string(), quote(name));
   const GgufTensor& tensor = found->second;
-  const TensorType* type = find_type(tensor.type);
-  if (type == nullptr) {
-    fail("{}: tensor {} is of type number {}: allowed are {}", path_.string(), quote(name),
-         tensor.type, type_names());
+  const GgufType* type = find_gguf_type(tensor.type);
+  if (type == nullptr || type->decode == nullptr) {
+    fail("{}: tensor {} is of type {}: allowed are {}", path_.string(), quote(name),
+         type == nullptr ? fmt::format("number {}", tensor.type) : std::string(type->name),
+         decoded_gguf_types());
   }
   const std::uint64_t blocks = *element_count(tensor.shape) / type->elements;
   require_memory(blocks * (type->bytes + type->elements * sizeof(float)), quote(name));
@@ -307,6 +226,16 @@ std::vector<float> GgufFile::read(std::string_view name) const {
     type->decode(&bytes[i * type->bytes], &values[i * type->elements]);
   }
   return values;
+}
+
+Tensor GgufFile::tensor(std::string_view name) const {
+  if (name.empty() && tensors_.size() != 1) {
+    fail("{}: name one of its {} tensors{}", path_.string(), tensors_.size(),
+         tensors_.empty() ? "" : ", as " + quote(tensors_.begin()->first));
+  }
+  const std::string_view wanted = name.empty() ? tensors_.begin()->first : name;
+  const std::vector<float> values = read(wanted);
+  return tensor_from_floats(DType::fp32, tensors_.find(wanted)->second.shape, values);
 }
 
 }  // namespace arlab::models

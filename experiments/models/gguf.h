@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "reference/tensors/tensor.h"
+
 namespace arlab::models {
 
 struct GgufTensor {
@@ -27,12 +29,13 @@ class GgufFile {
   const std::filesystem::path& path() const { return path_; }
   const std::map<std::string, GgufTensor, std::less<>>& tensors() const { return tensors_; }
 
-  /// An object. Of arrays those of texts are kept; others are empty.
+  /// An object. It keeps arrays of texts; others are empty.
   const nlohmann::json& values() const { return *values_; }
 
-  /// All elements in fp32. Types: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0. Throws InvalidInput
-  /// for others.
+  /// All elements in fp32. Throws InvalidInput for types that gguf_types.h does not decode.
   std::vector<float> read(std::string_view name) const;
+  /// The same with its shape. An empty name means the only tensor.
+  Tensor tensor(std::string_view name) const;
 
  private:
   std::filesystem::path path_;

@@ -22,7 +22,7 @@ class OnlyLayer : public TensorParallel {
   std::size_t layer_;
 };
 
-/// What each layer reads, and behind them what the last one makes: layers + 1 states.
+/// Returns the input of each layer, and behind these the output of the last one: layers + 1 states.
 std::vector<std::vector<float>> states_of(const Llama& network, std::span<const TokenId> ids,
                                           std::span<const float> rotations, TensorParallel* split,
                                           unsigned threads) {

@@ -1,4 +1,4 @@
-// Which layers of a network compression hurts, and which codec each of them can do with.
+// Finds the layers of a network that compression hurts, and a codec that suffices for each.
 #pragma once
 
 #include <functional>

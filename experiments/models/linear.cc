@@ -89,7 +89,7 @@ void MultiplyTile(ConstRows x, std::size_t rows, const Matrix& w, Range inputs, 
     }
     return;
   }
-  std::vector<float> last;  // of a panel with fewer outputs
+  std::vector<float> last;  // the last panel, with fewer outputs
   for (std::size_t p = panels.begin; p < panels.end; ++p) {
     const std::size_t first = p * Matrix::kPanel;
     const bool whole = first + Matrix::kPanel <= w.out();

@@ -24,7 +24,7 @@ class Matrix {
 
   std::size_t out() const { return out_; }
   std::size_t in() const { return in_; }
-  /// What is multiplied with input i to output o.
+  /// Returns the factor of input i in output o.
   float at(std::size_t o, std::size_t i) const {
     return panels_[(o / kPanel * in_ + i) * kPanel + o % kPanel];
   }

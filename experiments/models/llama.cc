@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "experiments/models/tailed.h"
 #include "reference/error.h"
 #include "reference/parallel.h"
 
@@ -75,7 +76,8 @@ std::vector<float> Llama::rotations(std::size_t tokens) const {
 }
 
 void Llama::run_layer(std::size_t index, std::span<float> hidden, std::span<const float> rotations,
-                      TensorParallel* split, unsigned threads, LinearLayers* linears) const {
+                      TensorParallel* split, unsigned threads, LinearLayers* linears,
+                      TailedState* tailed) const {
   const LlamaLayer& layer = layers[index];
   const std::size_t width = shape.hidden;
   const std::size_t tokens = hidden.size() / width;
@@ -85,6 +87,7 @@ void Llama::run_layer(std::size_t index, std::span<float> hidden, std::span<cons
 
   std::vector<float> normal(hidden.size());
   const auto normalize = [&](std::span<const float> weight) {
+    if (tailed != nullptr) return tailed->normalize(hidden, weight, normal);
     for_row_tiles(tokens, threads, [&](std::size_t first, std::size_t last) {
       for (std::size_t row = first; row < last; ++row) {
         rms_norm(&hidden[row * width], weight, shape.norm_epsilon, &normal[row * width]);
@@ -119,6 +122,7 @@ void Llama::run_layer(std::size_t index, std::span<float> hidden, std::span<cons
       sum.resize(hidden.size());
       split->all_reduce(index, which, partial_sums, sum);
     }
+    if (tailed != nullptr) return tailed->add(std::move(sum));
     for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] += sum[i];
   };
 
@@ -199,13 +203,16 @@ std::vector<float> Llama::normalized(std::span<const float> hidden) const {
 }
 
 std::vector<float> Llama::run(std::span<const TokenId> ids, TensorParallel* split, unsigned threads,
-                              LinearLayers* linears) const {
+                              LinearLayers* linears, TailedState* tailed) const {
   std::vector<float> hidden = embedded(ids);
   const std::vector<float> table = rotations(ids.size());
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    run_layer(layer, hidden, table, split, threads, linears);
+    run_layer(layer, hidden, table, split, threads, linears, tailed);
   }
-  return normalized(hidden);
+  if (tailed == nullptr) return normalized(hidden);
+  std::vector<float> normal(hidden.size());
+  tailed->normalize(hidden, output_norm, normal);
+  return normal;
 }
 
 void Llama::require_splits(std::size_t ranks) const {

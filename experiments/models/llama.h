@@ -2,7 +2,7 @@
 //
 // RMSNorm, rotary positions, grouped query heads, SwiGLU; no biases. Rank r of N holds the r-th of N
 // equal parts of the contraction dimension of the attention's output projection and of the FFN's
-// down projection; their partial sums are what an all-reduce adds.
+// down projection; an all-reduce adds their partial sums.
 #pragma once
 
 #include <cstdint>
@@ -70,6 +70,8 @@ class LinearLayers {
                         Range inputs, Rows y) = 0;
 };
 
+class TailedState;
+
 class Llama {
  public:
   LlamaShape shape;
@@ -88,16 +90,17 @@ class Llama {
   std::vector<float> rotations(std::size_t tokens) const;
 
   /// `hidden` [tokens, hidden] of consecutive tokens from position 0 on becomes what the layer makes
-  /// of it. `split` and `linears` may be null.
+  /// of it. `split`, `linears` and `tailed` may be null. With `tailed`, the last sum is added by what normalizes next.
   void run_layer(std::size_t layer, std::span<float> hidden, std::span<const float> rotations,
-                 TensorParallel* split, unsigned threads, LinearLayers* linears = nullptr) const;
+                 TensorParallel* split, unsigned threads, LinearLayers* linears = nullptr,
+                 TailedState* tailed = nullptr) const;
 
   /// The last layer's output, normalized: what logits are computed from.
   std::vector<float> normalized(std::span<const float> hidden) const;
 
   /// All of it: [tokens, hidden], normalized.
   std::vector<float> run(std::span<const TokenId> ids, TensorParallel* split, unsigned threads,
-                         LinearLayers* linears = nullptr) const;
+                         LinearLayers* linears = nullptr, TailedState* tailed = nullptr) const;
 
   /// Throws InvalidInput unless the ranks get equal parts.
   void require_splits(std::size_t ranks) const;

@@ -9,13 +9,13 @@
 #include <numbers>
 #include <optional>
 
+#include "experiments/models/checkpoint.h"
 #include "experiments/models/gguf.h"
 #include "fetched.h"  // made by CMake
 #include "reference/error.h"
 #include "reference/json.h"
 #include "reference/memory.h"
 #include "reference/tensors/file.h"
-#include "reference/tensors/safetensors.h"
 #include "reference/tensors/sha256.h"
 
 namespace arlab::models {
@@ -65,24 +65,9 @@ Weights weights_of(const GgufFile& file) {
           [&file](const std::string& name) { return file.read(name); }};
 }
 
-/// Of all .safetensors in a folder.
-Weights weights_of(const fs::path& folder) {
-  std::map<std::string, Weights::Shape> shapes;
-  std::map<std::string, fs::path> files;
-  std::error_code error;
-  for (const fs::path& path : paths_in(folder, error)) {
-    if (path.extension() != ".safetensors") continue;
-    for (const SafetensorsEntry& entry : list_safetensors(path)) {
-      if (!files.emplace(entry.name, path).second) {
-        fail("{}: the tensor {} is in two of its files", folder.string(), quote(entry.name));
-      }
-      shapes[entry.name] = entry.shape;
-    }
-  }
-  if (files.empty()) fail("{}: there are no .safetensors in it", folder.string());
-  return {folder.string(), std::move(shapes), [files](const std::string& name) {
-            return to_floats(read_safetensors(files.at(name), name));
-          }};
+Weights weights_of(const Checkpoint& checkpoint, const fs::path& folder) {
+  return {folder.string(), checkpoint.shapes(),
+          [&checkpoint](const std::string& name) { return to_floats(checkpoint.read(name)); }};
 }
 
 /// Throws unless the figures make a network.
@@ -120,7 +105,7 @@ std::vector<double> plain_frequencies(std::size_t head_size, double base,
   return frequencies;
 }
 
-/// What a file says of a model: values that must be there, of the right kind.
+/// A file's description of a model: values that must be there, of the right kind.
 struct Config {
   const Json& json;
   std::string source;
@@ -166,12 +151,12 @@ struct Config {
   /// Throws unless the text is the only one that is known.
   void require(const char* key, const char* known, const std::string& otherwise = "") const {
     if (const std::string found = text(key, otherwise); found != known) {
-      fail("{}: {} is {}: only {} is known", source, key, quote(found), known);
+      fail("{}: {} is {}: only {} is supported", source, key, quote(found), known);
     }
   }
 };
 
-/// What a kind of file calls the figures of a network, and which of them it may leave out.
+/// Keys for the figures of a network in a kind of file, and which of them it may leave out.
 struct ShapeKeys {
   const char *layers, *hidden, *heads, *key_value_heads, *head_size, *ffn;
   const char* context;
@@ -199,10 +184,10 @@ LlamaShape shape_of(const Config& config, const ShapeKeys& keys, std::size_t voc
   return s;
 }
 
-/// What a kind of file calls tensors.
+/// Names of tensors in a kind of file.
 struct TensorNames {
   const char *embedding, *output_norm, *output;
-  const char* layer;  ///< of a layer's, with its number and one of the following
+  const char* layer;  ///< prefix of a layer's, with its number, before one of the following
   const char *attention_norm, *query, *key, *value, *attention_output, *ffn_norm, *gate, *up, *down;
 };
 
@@ -275,11 +260,11 @@ LlamaShape shape_of(const Config& config, const Weights& weights) {
   const Weights::Shape& embedding = weights.shape(kNamesOfGguf.embedding);
   LlamaShape s = shape_of(config, kKeysOfGguf, embedding.empty() ? 0 : embedding.front());
   if (config.count("llama.rope.dimension_count", s.head_size) != s.head_size) {
-    fail("{}: heads are turned in part, llama.rope.dimension_count: only whole ones are known",
+    fail("{}: llama.rope.dimension_count rotates a part of a head: only whole heads are supported",
          config.source);
   }
   if (const std::string type = config.text("llama.rope.scaling.type", "none"); type != "none") {
-    fail("{}: llama.rope.scaling.type {}: only rope_freqs.weight is known", config.source,
+    fail("{}: llama.rope.scaling.type {}: only rope_freqs.weight is supported", config.source,
          quote(type));
   }
   s.frequencies =
@@ -368,7 +353,7 @@ LlamaShape shape_of(const Config& config) {
   config.require("model_type", "llama");
   config.require("hidden_act", "silu", "silu");
   if (config.flag("attention_bias") || config.flag("mlp_bias")) {
-    fail("{}: it has biases, which are not known", config.source);
+    fail("{}: it has biases, which are not supported", config.source);
   }
   LlamaShape s = shape_of(config, kKeysOfFolder, config.count("vocab_size"));
 
@@ -387,7 +372,7 @@ LlamaShape shape_of(const Config& config) {
   if (type == "llama3") {
     slow_down(s.frequencies, rope);
   } else if (type != "default") {
-    fail("{}: rotations are scaled as {}: only llama3 is known", config.source, quote(type));
+    fail("{}: rotations are scaled as {}: only llama3 is supported", config.source, quote(type));
   }
   return s;
 }
@@ -396,7 +381,7 @@ LlamaShape shape_of(const Config& config) {
 void add_cuts(const Json& pre, const std::string& source, std::vector<std::string>& cuts) {
   const Config config{pre, source};
   const auto unknown = [&] {
-    fail("{}: its pre_tokenizer is not known: {}", source, quote(pre.dump()));
+    fail("{}: its pre_tokenizer is not supported: {}", source, quote(pre.dump()));
   };
   if (!pre.is_object()) unknown();
   const std::string type = config.text("type", "");
@@ -430,7 +415,7 @@ Tokenizer tokenizer_of(const fs::path& path) {
   if (bpe == nullptr || !bpe->is_object() ||
       Config{*bpe, file.source}.text("type", "BPE") != "BPE" || pre == nullptr ||
       file.find("normalizer") != nullptr) {
-    fail("{}: its tokenizer is not byte-level BPE without a normalizer, which alone is known",
+    fail("{}: its tokenizer is not supported: allowed is byte-level BPE without a normalizer",
          file.source);
   }
   const Config model{*bpe, file.source};
@@ -488,7 +473,8 @@ LoadedModel load_folder(const std::string& name, const fs::path& folder) {
   LoadedModel model{.name = name, .weights = folder, .network = {}, .tokenizer = {}};
   model.network.shape = shape_of(config);
   const std::size_t head_size = model.network.shape.head_size;
-  read_tensors(model.network, weights_of(folder), kNamesOfFolder,
+  const Checkpoint checkpoint(folder);
+  read_tensors(model.network, weights_of(checkpoint, folder), kNamesOfFolder,
                !config.flag("tie_word_embeddings"),
                [&](const std::vector<float>& values, std::size_t in) {
                  return side_by_side(values, in, head_size);
@@ -505,7 +491,7 @@ LoadedModel load_folder(const std::string& name, const fs::path& folder) {
 /// A model that arlab/fetch.py fetches.
 struct Fetched {
   std::string file;    ///< in the folder of its name
-  std::string sha256;  ///< of the file
+  std::string sha256;  ///< the file's
 };
 
 /// Those of one file, which holds all of the model.

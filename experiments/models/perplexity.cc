@@ -106,7 +106,7 @@ PerplexitySummary summary_of(const TokenFigures& figures) {
   if (figures.non_finite > 0) return s;
   const Moments loss = moments_of(figures.loss);
   s.perplexity = std::exp(loss.mean);
-  // Of e^x, where x is off by its standard error.
+  // The error of e^x, where x is off by its standard error.
   if (loss.standard_error) s.perplexity_standard_error = *s.perplexity * *loss.standard_error;
   std::vector<double> change = figures.loss;
   for (std::size_t i = 0; i < change.size(); ++i) change[i] -= figures.baseline_loss[i];

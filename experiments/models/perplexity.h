@@ -15,18 +15,18 @@ inline constexpr std::size_t kShortestRest = 64;
 /// Consecutive parts of `context` tokens; the rest, if it has kShortestRest or more.
 std::vector<std::vector<TokenId>> chunks_of(std::span<const TokenId> ids, std::size_t context);
 
-/// What the model says of every token of a text but each chunk's first, given those before it.
+/// The model's prediction of every token of a text but each chunk's first, given those before it.
 struct TokenFigures {
   std::vector<double> loss;           ///< -ln of its probability, nats
   std::vector<double> baseline_loss;  ///< without compression
   std::vector<double> divergence;     ///< KL of all next tokens' probabilities, nats
   std::size_t agreed = 0;             ///< the likeliest next token is the same
 
-  /// What is not finite anywhere in the network makes NaNs of these.
+  /// Values that are not finite anywhere in the network make NaNs of these.
   std::size_t non_finite = 0;
 };
 
-/// Adds a chunk: `hidden` and `baseline` are what Llama::run gave for its tokens.
+/// Adds a chunk: `hidden` and `baseline` are results of Llama::run for its tokens.
 void add_chunk(const Llama& network, std::span<const TokenId> ids, std::span<const float> baseline,
                std::span<const float> hidden, unsigned threads, TokenFigures& figures);
 
@@ -41,8 +41,8 @@ struct PerplexitySummary {
   std::optional<double> perplexity;
   std::optional<double> perplexity_standard_error;
   double baseline_perplexity = 0;
-  /// ln(perplexity / baseline): the mean of what each token's loss has changed by. What is difficult
-  /// in the text is in both, so its error is far smaller than that of either.
+  /// ln(perplexity / baseline): the mean of what each token's loss has changed by. Difficult text is in both, so its error is
+  /// far smaller than that of either.
   std::optional<double> log_ratio;
   std::optional<double> log_ratio_standard_error;
   std::optional<double> mean_divergence;

@@ -56,7 +56,7 @@ std::pair<std::vector<std::string>, bool> named_cuts(std::string_view name,
   if (name == "smollm") return {{R"(\p{N})", kCutsOfGpt2}, false};
   if (name == "gpt-2") return {{kCutsOfGpt2}, false};
   if (name == "llama-bpe") return {{of_llama3}, true};
-  fail("{}: how text is cut is called {}: known are smollm, gpt-2, llama-bpe", source, quote(name));
+  fail("{}: its pre-tokenizer is {}: allowed are smollm, gpt-2, llama-bpe", source, quote(name));
 }
 
 /// A compiled regular expression.

@@ -14,7 +14,7 @@ namespace arlab::models {
 
 using TokenId = std::uint32_t;
 
-/// What a model's file says about its tokenizer.
+/// A model file's description of its tokenizer.
 struct TokenizerDescription {
   std::string source;                                       ///< for messages: the file
   std::vector<std::string> tokens;                          ///< by id, bytes written as GPT-2 does
@@ -26,7 +26,7 @@ struct TokenizerDescription {
   bool whole_pieces_first = false;
 };
 
-/// What GPT-2 cuts text at.
+/// The pattern at which GPT-2 cuts text.
 extern const char* const kCutsOfGpt2;
 
 /// The cuts that llama.cpp knows under a name ("smollm", "gpt-2", "llama-bpe"); with whether whole

@@ -42,7 +42,7 @@ def as_markdown(text: str) -> str:
 
 
 def take_over(function: Function) -> None:
-    """What the decorator has made of a function, which is imported for that."""
+    """Takes over signature and docstring of a decorated function, which is imported for that."""
     made = getattr(importlib.import_module(function.module.path), function.name)
     function.parameters = Parameters(*(
         Parameter(
@@ -52,13 +52,13 @@ def take_over(function: Function) -> None:
         for each in inspect.signature(made).parameters.values()
     ))  # fmt: skip
     text, mark, arguments = made.__doc__.partition("\n\nArgs:\n")
-    plain = re.sub(r"([\\*\[\]])", r"\\\1", arguments).replace("<", "&lt;")  # what a field says is no Markdown
+    plain = re.sub(r"([\\*\[\]])", r"\\\1", arguments).replace("<", "&lt;")  # a field's text is no Markdown
     assert function.docstring
     function.docstring.value = text + mark + plain
 
 
 class Columns(Extension):
-    """What mkdocstrings calls for every object that it finds."""
+    """The extension that mkdocstrings calls for every object that it finds."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.is_attribute and not obj.docstring and "  #: " in obj.source:

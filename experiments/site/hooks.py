@@ -1,8 +1,8 @@
 """MkDocs hooks: the pages of the site are Markdown files and notebooks of the repository, where they stand.
 
-A page's name in MkDocs is its path in the repository, so that links between pages are those of the repository, with nothing
-to rewrite but notebooks, which become Markdown, and folders, which stand for their README.md (without one, no link is left). What a page links to that is no
-page (a CSV, a source, a picture) comes along as it is; pictures.py draws those in pages/pictures.
+A page's name in MkDocs is its path in the repository, so links between pages are those of the repository. Two kinds of links are
+rewritten: notebooks become Markdown, and folders stand for their README.md (without one, no link is left). Linked files that are no
+pages (a CSV, a source, a picture) come along as they are; pictures.py draws those in pages/pictures.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ PAGES = SITE.relative_to(REPOSITORY).as_posix() + "/pages/"
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     config.nav = json.loads(json.dumps(config.nav).replace(".ipynb", ".ipynb.md"))
-    behind = next(entry["Behind the results"] for entry in config.nav if "Behind the results" in entry)
-    own, sources = [], []  # of the claims of others there are many, which stand together
+    entries = next(entry["Studies"] for entry in config.nav if "Studies" in entry)
+    own, sources = [], []  # many claims of others stand together
     for page, title in studies().items():
         of_source = page.parent.parent.name == "sources"
         (sources if of_source else own).append({title.partition(":")[0]: page.relative_to(REPOSITORY).as_posix()})
-    behind.append({"Studies": [*own, {"Claims of the sources": sources}]})
+    entries.append({"All studies": [*own, {"Claims of the sources": sources}]})
     return config
 
 

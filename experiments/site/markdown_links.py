@@ -34,7 +34,7 @@ def pages() -> list[Path]:
 
 
 def text_of(path: Path) -> str:
-    """Of a notebook, its Markdown cells."""
+    """Returns the text of a page; for a notebook, its Markdown cells."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".ipynb":
         return text
@@ -54,7 +54,7 @@ def links(text: str) -> list[Link]:
 
 
 def anchors(text: str) -> set[str]:
-    """Of all headings, as forges and this site name them: what repeats has a number."""
+    """Returns the anchors of all headings, as forges and this site name them: repeated ones have a number."""
     seen: Counter[str] = Counter()
     found = set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
     tokens = PARSER.parse(text)

@@ -13,12 +13,12 @@ MARK = re.compile(r"<!-- ((\w+)\([^\n]*?\)) -->\n(?:.*?\n)??<!-- end -->", re.DO
 
 
 def rows_in(text: str) -> list[dict[str, str]]:
-    """Of CSV, in which lines that begin with # are comments."""
+    """Returns the rows of a CSV text, in which lines that begin with # are comments."""
     return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
-    """Of a CSV file."""
+    """Returns the rows of a CSV file."""
     return rows_in(path.read_text(encoding="utf-8"))
 
 
@@ -35,7 +35,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]], *comments: str) -> str:
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[Any]], align: str = "") -> str:
     """A table of a page. `align` has l or r for each column; by default all are l."""
     kinds = ["---:" if each == "r" else "---" for each in align or "l" * len(heads)]
-    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (heads, kinds, *rows))
+    return "\n".join(f"|{'|'.join(map(str, cells))}|" for cells in (heads, kinds, *rows))
 
 
 def filled(page: str, functions: Mapping[str, Callable[..., str]]) -> str:

@@ -23,7 +23,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from repository import arlab
 
 INK, GREY, RULE = "#222222", "#666666", "#BBBBBB"
-SUMS = ("#FFFFFF", "#CFE3F1", "#88BBDD", "#3D85BB", "#0A4A7A")  # of 0, 1, 2, 3, 4 contributions: darker is more
+SUMS = ("#FFFFFF", "#CFE3F1", "#88BBDD", "#3D85BB", "#0A4A7A")  # by contributions, 0 to 4: darker is more
 CHUNKS = ("#0072B2", "#D55E00", "#009E73", "#882255")  # arrows, by chunk
 PARTS = {"codes": "#88BBDD", "scale": "#E69F00", "zero": "#F5D28A", "spikes": "#CC79A7"}
 RANKS = 4
@@ -37,7 +37,7 @@ def schedule_of(algorithm: str, *options: str) -> dict[str, Any]:
 
 
 def contributions(schedule: dict[str, Any]) -> list[set[int]]:
-    """Of every value, the ranks whose data are in it."""
+    """Returns, by value, the ranks that contribute to it."""
     sets: list[set[int]] = []
     for op in schedule["ops"]:
         sources = op["from"] if isinstance(op["from"], list) else [op["from"]]
@@ -51,7 +51,7 @@ def states(schedule: dict[str, Any]) -> np.ndarray:
     steps = 1 + max(op["step"] for op in schedule["ops"] if op["op"] == "send")
     count = np.ones((steps + 1, schedule["world_size"], len(schedule["chunks"])), int)
     for op, ranks in zip(schedule["ops"], sets):
-        # What arrives in a step is added up when the next begins.
+        # Arrivals of a step are added up when the next begins.
         first = op["step"] + (op["op"] != "reduce")
         where = count[first:, op.get("to", op["rank"]), op["chunk"]]
         np.maximum(where, len(ranks), out=where)

@@ -25,7 +25,7 @@ from page_tables import markdown, rows_in, rows_of
 from repository import REPOSITORY, SITE, arlab
 
 EXPERIMENTS = REPOSITORY / "experiments"
-PAGES = (SITE / "pages/found.md", SITE / "pages/pytorch.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md", REPOSITORY / "kernels/AMD.md", EXPERIMENTS / "measured/README.md", REPOSITORY / "sim/README.md", REPOSITORY / "sim/MODEL.md", REPOSITORY / "experiments/studies/what_if/README.md")
+PAGES = (SITE / "pages/found.md", SITE / "pages/pytorch.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md", REPOSITORY / "kernels/AMD.md", EXPERIMENTS / "measured/README.md", EXPERIMENTS / "measured/BOUNDS.md", REPOSITORY / "sim/README.md", REPOSITORY / "sim/ACCURACY.md", REPOSITORY / "sim/KERNELS.md", REPOSITORY / "experiments/studies/what_if/README.md")
 FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
 TABLE = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
 SPEEDS = {2: ("bf16", "measured/h200_two_gpus_2026-11-30.csv"), 4: ("fp16", "measured/h200_places_2026-11-22.csv")}  # the latest of each
@@ -41,6 +41,7 @@ SMALL = "measured/h200_small_messages_2026-11-30.csv"
 IN_TURNS = "measured/h200_all_reduces_2026-11-30.csv"
 LAYERS = "measured/h200_layers_2026-11-30.csv"
 FP32_SUMS = {ranks: f"measured/h200_fp32_sums_{ranks}_2026-11-28.csv" for ranks in (4, 8)}
+TAILS = "measured/h200_tails_2026-11-30.csv"
 CONFORMANCE = "measured/h200_conformance_2026-11-30.csv"
 ACCURACY = "studies/accuracy/accuracy.csv"
 TUNED = ("qr-q8", "qr-q6", "qr-q4", "qr-fp8", "int8-g128", "int5-g128", "int4-g32", "int2-g32-sr")
@@ -52,7 +53,7 @@ def _table_in(name: str) -> list[dict[str, str]]:
 
 
 def rows(name: str, **cells: Any) -> list[dict[str, str]]:
-    """Of a result file, those whose columns have these cells."""
+    """Returns the rows of a result file with these cells in their columns."""
     return [row for row in _table_in(name) if all(row[column] == str(cell) for column, cell in cells.items())]
 
 
@@ -85,7 +86,7 @@ def _size(size: str) -> str:
 
 
 def _codec_titles(codecs: Sequence[str]) -> list[str]:
-    """Of columns; "" is no codec."""
+    """Returns titles of columns; "" is no codec."""
     return [f"`{codec}`" if codec else "uncompressed" for codec in codecs]
 
 
@@ -132,17 +133,35 @@ def layers(of_tokens: Sequence[int] = (), of_choices: Sequence[str] = ()) -> str
 
 def _small(library: str, size: str, codec: str = "bf16") -> float:
     """The fastest one_shot of a library."""
-    found = (row for row in rows(SMALL, codec=codec, bytes=number(size)) if row["library"].split()[0] == library)
-    return min(float(row["time_us"]) for row in found if row["algorithm"].startswith("one_shot") and "fused" not in row["algorithm"])
+    sized = rows(SMALL, codec=codec, tail="", bytes=number(size))
+    found = (row for row in sized if row["library"].split()[0] == library)
+    return min(float(row["time_us"]) for row in found if row["algorithm"].startswith("one_shot"))
 
 
 def small_messages() -> str:
     """Microseconds of bf16 tensors on 2 GPUs, in turns; in brackets over FlashInfer's."""
     lines = []
-    for size in ("16K", "64K", "256K", "1M", "2M"):
+    for size in ("16K", "64K", "256K", "1M"):
         theirs, ours = _small("flashinfer", size), [_small("arlab", size, codec) for codec in ("bf16", "qr-q8", "qr-q4")]
         lines.append((_size(size), shown(theirs), *(f"{shown(time)} ({time / theirs:.2f})" for time in ours)))
     return _table(["size", "FlashInfer", *_codec_titles(("bf16", "qr-q8", "qr-q4"))], lines)
+
+
+def tails_two_gpus() -> str:
+    """Microseconds of all-reduces with a tail on 2 GPUs, in turns, of the fastest algorithm; in brackets over FlashInfer's."""
+    tail = "hidden=8192,residual=add,norm=rms"
+
+    def best(size: str, tail: str, codec: str, ours: bool) -> float:
+        found = rows(SMALL, bytes=number(size), tail=tail, codec=codec)
+        return min(float(row["time_us"]) for row in found if (row["library"] == "arlab") == ours)
+
+    names = ("bf16", "unfused"), ("bf16", "vllm"), ("qr-q4", "unfused"), ("qr-q4", "vllm")
+    lines = []
+    for size in ("16K", "64K", "256K", "1M", "2M", "4M", "8M", "16M"):
+        theirs = best(size, f"{tail},rounding=vllm", "bf16", False)
+        ours = [best(size, tail if name == "unfused" else f"{tail},rounding={name}", codec, True) for codec, name in names]
+        lines.append((_size(size), shown(theirs), *(f"{shown(time)} ({time / theirs:.2f})" for time in ours)))
+    return _table(["size", "FlashInfer", *(f"`{codec}`, `{name}`" for codec, name in names)], lines)
 
 
 def in_turns() -> str:
@@ -160,7 +179,7 @@ def _instructions(architecture: str, codec: str, dtype: str, work: str) -> dict[
 
 
 def instructions() -> str:
-    """Of a thread, for eight elements; in brackets those of AMD's vector units."""
+    """Returns a thread's instructions for eight elements; in brackets those of AMD's vector units."""
     codecs, lines = ("", *TUNED), []
     for architecture in ("sm_90", "gfx942"):
         for dtype in ("fp16", "bf16"):
@@ -186,7 +205,8 @@ def _of_two_shot(codec: str) -> float:
 
 
 def codec_bounds() -> str:
-    """Of every codec of one pass, what 2 H200 allow two_shot of 64 MiB of bf16, and what it takes, microseconds."""
+    """Returns times in microseconds by codec of one pass: the bound of two_shot of 64 MiB of bf16 on 2 H200, and the
+    measured one."""
     allowed = {what: rows(TWO_GPUS_ALLOW, gpus=2, bytes=number("64M"), what=what) for what in ("links", "memory")}
     links = sorted((float(row["wire_bits"]), float(row["time_us"])) for row in allowed["links"])
     memory = min(float(row["time_us"]) for row in allowed["memory"])
@@ -208,7 +228,7 @@ def codec_bounds() -> str:
 
 
 def fp32_sums() -> str:
-    """What sums in fp32 take, over what those of bf16 take, of ranks on one H200."""
+    """Returns the times of sums in fp32 relative to those in bf16, for ranks on one H200."""
     sizes, lines = ("64K", "256K", "1M", "4M", "16M", "64M"), []
     for algorithm in ("two_shot", "one_shot"):
         for ranks, file in FP32_SUMS.items():
@@ -218,13 +238,25 @@ def fp32_sums() -> str:
     return _table(("algorithm", "ranks", "codec", *map(_size, sizes)), lines)
 
 
+def tails() -> str:
+    """Returns what tails of bf16 add to one_shot on an H200, in its kernel and behind it, in microseconds."""
+    sizes, lines = ("16K", "64K", "256K", "1M"), []
+    for rounding in ("unfused", "vllm"):
+        for codec in ("bf16", "qr-q4"):
+            for where in ("in the kernel", "behind it"):
+                of = {row["bytes"]: row for row in rows(TAILS, rounding=rounding, codec=codec, tail=where, algorithm="one_shot")}
+                added = [float(row["with_us"]) - float(row["alone_us"]) for row in (of[str(number(size))] for size in sizes)]
+                lines.append((f"`{rounding}`", f"`{codec}`", where, *(f"{each:.2f}" for each in added)))
+    return _table(("rounding", "codec", "tail", *map(_size, sizes)), lines)
+
+
 def decode_and_add(codec: str) -> str:
     """Instructions of a thread that decodes eight elements of bf16 and adds them, on sm_90."""
     return _instructions("sm_90", codec, "bf16", "decode_add")["instructions"]
 
 
 def fp32_over_native(codec: str) -> str:
-    """Of the same, with fp32 sums: 16 conversions and additions in place of 4 packed additions."""
+    """Returns the same with fp32 sums: 16 conversions and additions in place of 4 packed additions."""
     native = float(decode_and_add(codec))
     return f"{(native - 4 + 16) / native:.2f}"
 
@@ -262,7 +294,7 @@ def overlap(choice: str, column: str, tokens: int = 4096) -> str:
 
 
 def code_objects() -> str:
-    """Of collectives with three codecs on bf16."""
+    """Returns figures of collectives with three codecs on bf16."""
     kernels = ("one_shot_lamport", "two_shot_lamport", "one_shot", "two_shot")
     codecs = {"bf16": "Plain<Bf16>", "qr-q4": "QuickReduce<Q4, Bf16>", "int4-g32": "AnyBit<Bf16, FixedAnyBit<4u, 5u, (Spikes)0>>"}
     columns = {
@@ -289,7 +321,7 @@ def _vector_rate(gpu: str) -> float:
 
 
 def estimated_rates() -> str:
-    """What vector instructions allow on AMD GPUs, 10^9 elements per second, fp16 / bf16."""
+    """Returns rates that vector instructions allow on AMD GPUs, 10^9 elements per second, fp16 / bf16."""
     lines = []
     for gpu in AMD_GPUS:
         for work, name in (("encode", "encode"), ("decode_add", "decode and add")):
@@ -371,7 +403,7 @@ ERRORS = EXPERIMENTS / "published/errors.json"
 
 @functools.cache
 def errors(against: str) -> dict[str, Any]:
-    """What `arlab validate` says; tests/cli/test_validate.py compares the file with the program."""
+    """Returns the results of `arlab validate`; tests/cli/test_validate.py compares the file with the program."""
     return json.loads(ERRORS.read_text())[against]
 
 
@@ -394,7 +426,7 @@ def validation(figure: str, against: str = "published") -> str:
 
 
 def kernels(figure: str) -> str:
-    """Of the simulator beside kernels of ours as they are."""
+    """Returns an error of the simulator against our kernels as they are."""
     return validation(figure, "measured")
 
 
@@ -438,7 +470,9 @@ def measured_by_algorithm(machine: str = "h200-2") -> str:
 
 def held_out() -> str:
     """A row per machine: all cells that fits of it did not see."""
-    names, lines = {"mi300x": "2, 4 and 8 MI300X", "flashcomm2": "L40, A100, H800, H20", "nccl_p4de": "NCCL on two servers of A100", "nccl_l40s_8": "NCCL on 8 L40S", "nccl_gb200": "NCCL on 72 GB200"}, []
+    names, lines = {"mi300x": "2, 4 and 8 MI300X", "flashcomm2": "L40, A100, H800, H20"}, []
+    names |= {"nccl_servers": "NCCL on two servers of A100, H100 and H200", "nccl_l40s_8": "NCCL on 8 L40S"}
+    names |= {"nccl_gb200": "NCCL on 72 GB200", "nccl_rtx_5090": "NCCL on 4 RTX 5090"}
     of_machine: dict[str, list[dict[str, Any]]] = {}
     for against in ("published", "measured"):
         for table in _tables_of(against, held_out=True):

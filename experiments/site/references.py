@@ -48,7 +48,8 @@ def help_of(*command: str) -> str:
 
 
 def sections_of(text: str) -> tuple[str, str, dict[str, list[tuple[str, str]]], str]:
-    """Of a help: what the command does, its usage, (name, meaning) of everything by section, and what follows that."""
+    """Returns the parts of a help: the command's purpose, its usage, (name, meaning) of everything by section, and the
+    text behind that."""
     head, _, rest = text.partition("\nUsage: ")
     usage, _, rest = rest.partition("\n")
     sections: dict[str, list[tuple[str, str]]] = {}
@@ -65,7 +66,7 @@ def sections_of(text: str) -> tuple[str, str, dict[str, list[tuple[str, str]]], 
             option, meaning = sections[name][-1]
             sections[name][-1] = (option, f"{meaning} {found[1]}".strip())
         elif line.strip():
-            break  # what stands below the options
+            break  # the end, below the options
         lines.pop(0)
     return head.strip(), usage, sections, "\n".join(lines).strip("\n")
 
@@ -131,13 +132,13 @@ def study_file() -> str:
 
 
 def device_keys() -> dict[str, tuple[str, list[tuple[str, str]]]]:
-    """Of a machine file, by section: what it is, and its (key, meaning)."""
+    """Returns a machine file's sections by name: the purpose, and (key, meaning) of each key."""
     header = (REPOSITORY / "sim/device/device.h").read_text()
     structs: dict[str, tuple[str, dict[str, str]]] = {}
     for about, name, body in re.findall(r"((?:^///[^\n]*\n)+)struct (\w+) \{\n(.*?)^\};", header, re.MULTILINE | re.DOTALL):
-        member = r"((?: *///(?!<).*\n)*) *(?:Quantity|std::string|std::vector<std::string>) (\w+)(?: = (.*?))?;(?: *///< (.*))?"
+        member = r"((?: *///(?!<).*\n)*) *(?:Quantity|bool|std::string|std::vector<std::string>|std::optional<NetFabric>) (\w+)(?: = (.*?))?;(?: *///< (.*))?"
         members = {
-            key: " ".join((before.replace("///", " ") + behind).split()) + (f"; optional, {default} if it is missing" if default else "").replace(", {} if it is missing", "").replace("optional, 0 if it is missing", "optional")
+            key: " ".join((before.replace("///", " ") + behind).split()) + (f"; optional, {default} if it is missing" if default else "").replace(", {} if it is missing", "").replace(", std::nullopt if it is missing", "").replace("optional, 0 if it is missing", "optional")
             for before, key, default, behind in re.findall(member, re.sub(r"unless_given\((.*?)\)", r"\1", body))
         }
         structs[name] = (" ".join(about.replace("///", " ").split()), members)
@@ -145,7 +146,7 @@ def device_keys() -> dict[str, tuple[str, list[tuple[str, str]]]]:
     sections: dict[str, tuple[str, list[tuple[str, str]]]] = {}
     for section, key in re.findall(r'visit\("([\w.]+)\.(\w+)"', header):
         about, members = structs[struct_of.get(section, section.title().replace(".", ""))]
-        # What is no quantity is visited by nobody; it stands first.
+        # Members that are no quantity are not visited; they stand first.
         others = [] if section == "overhead" else [(name, members[name]) for name in members if f'.{name}"' not in header]
         sections.setdefault(section, (about, others))[1].append((key, members[key]))
     return sections
@@ -234,7 +235,7 @@ def python() -> str:
     where = constant(PACKAGE / "__init__.py", "_WHERE")
     public = [path for path in [*PACKAGE.glob("*.py"), *PACKAGE.glob("*/__init__.py")] if path != PACKAGE / "__init__.py"]
     names = {path.stem if path.stem != "__init__" else path.parent.name for path in public}
-    order = ["collectives", "_codecs", "schedules", "simulation", "conformance", "runtime", "figures", "_errors"]
+    order = ["collectives", "_codecs", "_tails", "_tensors", "schedules", "simulation", "conformance", "runtime", "figures", "_errors"]
     modules = [name for name in [*order, *sorted(names - {*order})] if name in where or name[0] != "_"]
     sections = []
     for name in modules:
@@ -251,7 +252,7 @@ def python() -> str:
 
 
 TITLES = {
-    "collectives": "Collectives", "_codecs": "Codecs", "schedules": "Schedules and algorithms",
+    "collectives": "Collectives", "_codecs": "Codecs", "_tails": "Tails behind all-reduces", "_tensors": "Tensors of files", "schedules": "Schedules and algorithms",
     "simulation": "Times, selections, studies", "conformance": "The check of an all-reduce", "runtime": "Kernels",
 }  # fmt: skip
 

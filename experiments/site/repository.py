@@ -11,7 +11,7 @@ PROGRAM = Path(os.environ.get("ARLAB_BIN", REPOSITORY / "build/bin")) / "arlab"
 
 
 def arlab(*arguments: str, cwd: Path | None = None) -> bytes:
-    """What the program writes to stdout; where there is none, this ends with a line that says so."""
+    """Returns the program's stdout; ends with a line that says so if there is no program."""
     try:
         return subprocess.run([PROGRAM, *arguments], check=True, stdout=subprocess.PIPE, cwd=cwd).stdout
     except FileNotFoundError:

@@ -13,7 +13,7 @@ ENTRIES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 def path_of(folder, name):
-    """Of a file in the folder; raises ValueError for one outside of it, or a link."""
+    """Returns the path of a file in the folder; raises ValueError for one outside of it, or a link."""
     parts = PurePosixPath(name).parts
     if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
         raise ValueError(f"{name!r} is not in the pack")
@@ -51,9 +51,16 @@ def cases(pack, codec, dtype=None):
     for case in pack["cases"]:
         if case["codec"] == codec and dtype in (None, case["dtype"]):
             read = {key: array(pack, case[key], TYPES[case["dtype"]]) for key in ("payload", "decoded")} | {"wire": array(pack, case["wire"])}
-            if case["state"]:
-                read["state"] = {key: name and array(pack, name, np.float32) for key, name in case["state"].items()}
+            read["state"] = case["state"] and {key: name and array(pack, name, np.float32) for key, name in case["state"].items()}
             yield case | read
+
+
+def tails(pack, rounding=None, dtype=None):
+    """Each tail with its tensors as arrays, rows in turn; None for the wire and quantized of one without an output."""
+    for tail in pack["tails"]:
+        kinds = dict.fromkeys(("residual", "weight", "residual_out", "normalized", "quantized"), TYPES[tail["dtype"]])
+        if rounding in (None, tail["rounding"]) and dtype in (None, tail["dtype"]):
+            yield tail | {key: tail[key] and array(pack, tail[key], kind) for key, kind in ({"sums": np.float32, "wire": np.uint8} | kinds).items()}
 
 
 def unpack(form, wire, elements, dtype=None):
@@ -83,7 +90,7 @@ def unswizzle(scales, rows, columns):
 
 
 def first_difference(form, case, got):
-    """Of two wires, the first element or entry that differs, else the first byte."""
+    """Returns the first element or entry in which two wires differ, else the first byte."""
     wire = case["wire"]
     if got.size != wire.size:
         return f"{got.size} bytes, must be {wire.size}"

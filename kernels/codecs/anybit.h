@@ -68,7 +68,7 @@ ARLAB_DEVICE std::uint32_t rounded_quotient(float x, float inverse) {
   return float_bits(x * inverse + 0x1.8p23f);
 }
 
-/// What a kernel does with a group.
+/// Treatment of a group in a kernel.
 enum class AnyBitKind { plain, symmetric, spiked, hadamard };
 inline AnyBitKind kind_of(const AnyBitParameters& p) {
   return p.hadamard       ? AnyBitKind::hadamard
@@ -124,7 +124,7 @@ struct AnyBitOf : AnyBitWidth<Bits>, AnyBitSymmetry<kKind> {
   LaneGroup group;
   bool integer_scales;
   float hadamard_scale;
-  /// What a range is divided by, and RN(1 / divisor).
+  /// Divisor of a range, and RN(1 / divisor).
   float divisor;
   float reciprocal;
 
@@ -280,7 +280,7 @@ struct AnyBit : Format {
                                          const Random&... random) const {
     Float8 x = to_floats(payload);
     if (hadamard) {
-      // What is behind the end takes part as +0; a decoded sum holds other values there.
+      // Data behind the end take part as +0; a decoded sum holds other values there.
 #pragma unroll
       for (std::size_t i = 0; i < kPerThread; ++i) {
         if (i >= at.count()) x.value[i] = 0;
@@ -325,7 +325,7 @@ struct AnyBit : Format {
     return from_floats<Element>(x);
   }
 
-  // What else there is of formats that are fast with whole tiles.
+  // Rare cases of formats that are fast with whole tiles.
   template <class... Random>
   ARLAB_DEVICE_RARE Encoded encode_rare(Pack8<Element> payload, Position at,
                                         Random... random) const {
@@ -418,7 +418,7 @@ struct AnyBit : Format {
       }
     } else {
       e.scales = is_nan ? Bf16::kNaN : bfloat2_of_floats(quotient, symmetric ? 0.0f : mn);
-      // Of what was transformed, a tiny negative number is rounded to -0, which is written as +0.
+      // A tiny negative transformed number is rounded to -0, which is written as +0.
       if constexpr (kMayTransform) {
         if (e.zero() == 0x8000) e.scales &= 0xFFFF;
       }
@@ -441,7 +441,7 @@ struct AnyBit : Format {
     e.codes = clamped_codes(code, is_nan);
     return e;
   }
-  /// What is limited to it, beyond all codes: of fp32 numbers that hardly differ, a zero in bf16 can be far from all.
+  /// A limit beyond all codes: for fp32 numbers that hardly differ, a zero in bf16 can be far from all.
   static constexpr float kLargestCode = 0x1p14f;
   ARLAB_DEVICE static void limit_all(Float8& x, float limit) {
 #pragma unroll
@@ -903,7 +903,7 @@ struct AnyBit : Format {
     std::uint32_t code[kPerThread];
 #pragma unroll
     for (std::size_t i = 0; i < kPerThread; ++i) {
-      // Of fp32, a zero that was rounded down can be infinitely far from an element: limited behind the product.
+      // In fp32, a zero that was rounded down can be infinitely far from an element: limited behind the product.
       const float steps = limited((x.value[i] - scale.zero) * inverse, kLargestCode);
       code[i] = float_bits(steps + (0x1.8p23f + arithmetic().bias()));
     }
@@ -911,7 +911,7 @@ struct AnyBit : Format {
     e.scales = Bf16::from_float(scale.value) | (symmetric ? 0 : Bf16::from_float(scale.zero) << 16);
   }
 
-  /// What stands for a group with a NaN or an infinity.
+  /// The encoding of a group with a NaN or an infinity.
   ARLAB_DEVICE Encoded non_finite() const {
     Encoded e;
     e.scales = has_integer_scales() ? 0 : Bf16::kNaN;

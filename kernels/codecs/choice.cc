@@ -87,6 +87,7 @@ std::optional<CodecChoice> choose(const Codec& codec) {
       format && format->rounding != NvFp4Rounding::te_4over6) {
     return NvFp4Blocks{.rounding = format->rounding};
   }
+  if (const auto format = parse_narrow(name)) return *format;
   for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
     if (name == name_of(dtype)) return PlainChoice{};
   }

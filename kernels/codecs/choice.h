@@ -12,6 +12,7 @@
 #include "kernels/codecs/given_scale.h"
 #include "kernels/codecs/logfmt.h"
 #include "kernels/codecs/message_scale.h"
+#include "kernels/codecs/narrow.h"
 #include "kernels/codecs/plain.h"
 #include "kernels/codecs/quickreduce.h"
 #include "kernels/codecs/scaled.h"
@@ -34,7 +35,7 @@ struct ParametersWith;
 template <class... Formats>
 struct ParametersWith<FormatList<Formats...>> {
   using type =
-      std::variant<PlainChoice, QuickReduceChoice, AnyBitParameters, FastNvFp4Blocks,
+      std::variant<PlainChoice, NarrowFormat, QuickReduceChoice, AnyBitParameters, FastNvFp4Blocks,
                    LogFmtParameters, CodecOfHeader, FormatChoice, TwoPassAnyBitParameters,
                    TwoPassHadamardParameters, TwoPassLogFmtParameters, NvFp4Blocks, Formats...>;
 };
@@ -84,6 +85,11 @@ void with_choice(PlainChoice, DType dtype, F&& f) {
   if (dtype == DType::fp16) f(Plain<Fp16>(), Fp16());
   if (dtype == DType::bf16) f(Plain<Bf16>(), Bf16());
   if (dtype == DType::fp32) f(Plain<Fp32>(), Fp32());
+}
+
+template <class F>
+void with_choice(const NarrowFormat& format, DType dtype, F&& f) {
+  if (dtype == DType::fp32) f(StochasticNarrow<Fp32, Rounding::argument>(format), Fp32());
 }
 
 template <template <class> class Format, class F>

@@ -17,6 +17,7 @@ ARLAB_DEVICE void encode_alone(const Codec& codec, const typename Element::Bits*
                                std::size_t elements, std::uint8_t* wire,
                                [[maybe_unused]] const EncodeContext& context) {
   begin_codec(codec);
+  pdl_wait();
   const Position at = position_in(elements);
   const Pack8<Element> x = load_elements<Element>(payload + at.first, at.count());
   if constexpr (UsesContext<Codec, Element>) {

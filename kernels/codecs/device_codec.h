@@ -1,4 +1,4 @@
-// What kernels ask of a codec, whose device code is a class template on the dtype's arithmetic.
+// The interface of a codec in kernels: its device code is a class template on the dtype's arithmetic.
 #pragma once
 
 #include <concepts>

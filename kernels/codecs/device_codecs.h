@@ -6,6 +6,7 @@
 #include "kernels/codecs/given_scale.h"
 #include "kernels/codecs/logfmt.h"
 #include "kernels/codecs/message_scale.h"
+#include "kernels/codecs/narrow.h"
 #include "kernels/codecs/of_header.h"
 #include "kernels/codecs/plain.h"
 #include "kernels/codecs/quickreduce.h"

@@ -33,7 +33,7 @@ class FormatKernels {
   virtual hipError_t run(const ProgramCall& call, DType dtype, hipStream_t stream) const = 0;
   /// Once kernels have ended: what a codec that works on the host has thrown since this was asked last; else empty.
   virtual std::string failure() const { return {}; }
-  /// Of codecs whose sums are sums of codes, the kernels that make them (shared_scale_kernels.h); else null.
+  /// Kernels that make sums of codes (shared_scale_kernels.h), for codecs with such sums; else null.
   virtual const SumsOfCodes* sums_of_codes() const { return nullptr; }
 };
 using FormatChoice = std::shared_ptr<const FormatKernels>;
@@ -41,7 +41,7 @@ using FormatChoice = std::shared_ptr<const FormatKernels>;
 /// The kernels of the format that has a codec of this name; null when none has.
 FormatChoice find_format_kernels(std::string_view name);
 
-/// Of emulated GPUs, kernels that have a codec itself encode their tiles; null for one that does not work on tiles, and on
+/// Kernels of emulated GPUs that have a codec itself encode their tiles; null for one that does not work on tiles, and on
 /// GPUs.
 FormatChoice kernels_on_host(const CodecPtr& codec);
 

@@ -1,4 +1,4 @@
-// What codecs with fp32 arithmetic share: values of a group of lanes, and planes of codes.
+// Common parts of codecs with fp32 arithmetic: values of a group of lanes, and planes of codes.
 //
 // Lanes whose group lies behind the end of the message take part in exchanges and write nothing.
 #pragma once
@@ -14,7 +14,7 @@ inline constexpr float kInfinity32 = std::numeric_limits<float>::infinity();
 template <class T, class Combine>
 ARLAB_DEVICE T combine_waves(T value, unsigned waves, Combine combine) {
   ARLAB_SHARED_ARRAY(T, of_wave, kThreads / 32);
-  __syncthreads();  // what was found before has been read
+  __syncthreads();  // earlier results have been read
   const unsigned wave = thread_index() / 32;
   if (thread_index() % 32 == 0) of_wave[wave] = value;
   __syncthreads();

@@ -18,7 +18,7 @@ inline namespace ARLAB_PLATFORM {
 /// The codec, and what it threw when a kernel asked it last.
 class HostCodec {
  public:
-  /// What a thread has of a tile's wire: 64 bits per element.
+  /// A thread's part of a tile's wire: 64 bits per element.
   static constexpr std::size_t kBytesPerThread = 8 * kPerThread;
 
   explicit HostCodec(CodecPtr codec)
@@ -37,7 +37,7 @@ class HostCodec {
   }
 
   const Codec& codec() const { return *codec_; }
-  /// Of a codec whose wire is that of scaled_format.h.
+  /// Set for a codec whose wire is that of scaled_format.h.
   const std::optional<CodecOfHeader>& of_header() const { return of_header_; }
 
   /// Calls f on a thread of its own: it may need more stack than an emulated thread has.
@@ -53,7 +53,7 @@ class HostCodec {
     }).join();
   }
 
-  /// What it threw since this was asked last; empty if nothing.
+  /// Its exception since this was asked last; empty if nothing.
   std::string failure() const {
     const std::scoped_lock lock(mutex_);
     return std::exchange(failure_, {});
@@ -144,10 +144,10 @@ struct OnHost {
   /// Where the block's tile is in the message, and the thread's part in its wire.
   struct Part {
     std::size_t first;       ///< element of the message where the tile begins
-    std::size_t elements;    ///< of the tile
+    std::size_t elements;    ///< the tile's
     std::size_t wire_begin;  ///< where its wire begins
     std::size_t wire_size;
-    std::size_t begin;  ///< of the thread's part
+    std::size_t begin;  ///< start of the thread's part
     std::size_t end;
 
     Part(const OnHost& codec, Position at)

@@ -25,23 +25,11 @@ ARLAB_DEVICE std::uint32_t max_pair(std::uint32_t a, std::uint32_t b) {
   if constexpr (Element::kDType == DType::fp16) return max_half2(a, b);
   return max_bfloat2(a, b);
 }
-/// 0xFFFF in halves whose values are equal.
-template <class Element>
-ARLAB_DEVICE std::uint32_t equal_pair(std::uint32_t a, std::uint32_t b) {
-  if constexpr (Element::kDType == DType::fp16) return equal_half2(a, b);
-  return equal_bfloat2(a, b);
-}
-/// The same of whole numbers below 2^10: as fp16 they are subnormal, and differ.
+/// As equal_pair(), of whole numbers below 2^10: as fp16 they are subnormal, and differ.
 ARLAB_DEVICE std::uint32_t equal_small(std::uint32_t a, std::uint32_t b) {
   return equal_half2(a, b);
 }
 
-/// Two floats as a pair, each rounded to the dtype; a NaN becomes any NaN.
-template <class Element>
-ARLAB_DEVICE std::uint32_t pair_of_floats(float low, float high) {
-  if constexpr (Element::kDType == DType::fp16) return half2_of_floats(low, high);
-  return bfloat2_of_floats(low, high);
-}
 template <class Element>
 ARLAB_DEVICE Pack8<Element> pairs_of_floats(const Float8& x) {
   Pack8<Element> result;

@@ -30,7 +30,7 @@ ARLAB_DEVICE float magnitude_of(float value) { return __builtin_fabsf(value); }
 // exact. A NaN that leaves is the canonical one.
 
 struct Fp16 : Fp16Arithmetic {
-  static constexpr std::size_t kWords = 4;  // of eight elements
+  static constexpr std::size_t kWords = 4;  // words of eight elements
   ARLAB_DEVICE static float to_float(std::uint32_t bits) {
 #if defined(__HIP__)
     return static_cast<float>(__builtin_bit_cast(_Float16, static_cast<std::uint16_t>(bits)));
@@ -124,10 +124,35 @@ ARLAB_DEVICE constexpr float largest_finite() {
   return Element::kDType == DType::bf16 ? 0x1.FEp127f : 0x1.FFFFFEp127f;
 }
 
-/// What is beyond +-limit, infinities too, becomes that number; a NaN stays.
+/// Numbers beyond +-limit, infinities too, become that number; a NaN stays.
 ARLAB_DEVICE float limited(float value, float limit) {
   const float below = value > limit ? limit : value;
   return below < -limit ? -limit : below;
+}
+
+/// There are packed sums and products, of two elements at a time.
+template <class Element>
+inline constexpr bool kHasPackedArithmetic =
+    Element::kDType == DType::fp16 || (Element::kDType == DType::bf16 && kHasBfloat2Arithmetic);
+
+/// 0xFFFF in halves whose values are equal.
+template <class Element>
+ARLAB_DEVICE std::uint32_t equal_pair(std::uint32_t a, std::uint32_t b) {
+  if constexpr (Element::kDType == DType::fp16) return equal_half2(a, b);
+  return equal_bfloat2(a, b);
+}
+/// Two floats as a pair, each rounded to the dtype; a NaN becomes any NaN.
+template <class Element>
+ARLAB_DEVICE std::uint32_t pair_of_floats(float low, float high) {
+  if constexpr (Element::kDType == DType::fp16) return half2_of_floats(low, high);
+  return bfloat2_of_floats(low, high);
+}
+/// The same with the canonical NaN.
+template <class Element>
+ARLAB_DEVICE std::uint32_t word_of_floats(float low, float high) {
+  const std::uint32_t word = pair_of_floats<Element>(low, high);
+  const std::uint32_t numbers = equal_pair<Element>(word, word);
+  return (word & numbers) | (std::uint32_t{Element::kNaN} * 0x10001u & ~numbers);
 }
 
 /// Eight floats as elements, each rounded to the dtype; with Clamp, a finite fp16 that overflows
@@ -135,6 +160,13 @@ ARLAB_DEVICE float limited(float value, float limit) {
 template <class Element, bool Clamp = false>
 ARLAB_DEVICE Pack8<Element> from_floats(const Float8& x) {
   Pack8<Element> result;
+  constexpr bool kClamps = Clamp && Element::kDType == DType::fp16;
+  if constexpr (kHasPackedArithmetic<Element> && !kClamps) {
+#pragma unroll
+    for (std::size_t i = 0; i < 4; ++i)
+      result.word[i] = word_of_floats<Element>(x.value[2 * i], x.value[2 * i + 1]);
+    return result;
+  }
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i) {
     const std::uint32_t bits =
@@ -147,11 +179,6 @@ ARLAB_DEVICE Pack8<Element> from_floats(const Float8& x) {
   }
   return result;
 }
-
-/// There are packed sums and products, of two elements at a time.
-template <class Element>
-inline constexpr bool kHasPackedArithmetic =
-    Element::kDType == DType::fp16 || (Element::kDType == DType::bf16 && kHasBfloat2Arithmetic);
 
 /// Adds two pairs, one rounding each. A NaN becomes any NaN; for bf16 only where there is packed
 /// arithmetic.

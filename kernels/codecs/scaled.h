@@ -79,7 +79,7 @@ constexpr std::size_t tile_bytes_with(unsigned bits) {
 template <class Format>
 concept IntegerFormat = requires { Format::kLargestInteger; };
 
-/// Of formats that are tuned, and of others.
+/// Tuning of tuned formats, and of others.
 inline constexpr Tuning kTunedScales = {
     .resident_blocks = kFastBlocks, .tuned = true, .batch = kFastBatch};
 inline constexpr Tuning kUntunedScales = {.resident_blocks = kFastBlocks - 1,

@@ -117,7 +117,7 @@ struct SharedPlanes {
   }
 };
 
-/// Of codes that all ranks encode by the same scales, which do not travel.
+/// Kernels' form of codes that all ranks encode by the same scales, which do not travel.
 template <class Codes>
 struct SharedCodes : SharedPlanes {
   static constexpr Tuning kTuning = {};
@@ -132,7 +132,7 @@ struct SharedCodes : SharedPlanes {
   ARLAB_DEVICE Pack8<Codes> decode(const Encoded& e, Position) const { return join<Codes>(e); }
 };
 
-/// What a group of lanes measures: its largest magnitude, an infinity for a NaN, as bits.
+/// Measurement of a group of lanes: its largest magnitude, an infinity for a NaN, as bits.
 template <class Element>
 ARLAB_DEVICE std::uint32_t largest_magnitude(const Pack8<Element>& x, std::size_t count,
                                              int lanes) {

@@ -1,5 +1,5 @@
-// What the scale of a group is found from, where the group is more than a wave can hold: it is
-// measured by kernels of its own, in parts, before the elements are encoded.
+// Statistics of a group, for its scale, where it is more than a wave can hold: kernels of
+// their own measure them, in parts, before elements are encoded.
 #pragma once
 
 #include "kernels/codecs/groups.h"
@@ -7,8 +7,8 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// What is measured of the values of a group, or of a part of it. Merging parts gives the same in
-/// any order.
+/// Measurements of the values of a group, or of a part of it. Merging parts gives the same in any
+/// order.
 struct alignas(16) Statistics {
   float low;         ///< the smallest; infinity of no values
   float second_low;  ///< the smallest of the others

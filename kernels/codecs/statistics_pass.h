@@ -9,11 +9,11 @@ inline namespace ARLAB_PLATFORM {
 
 /// Messages whose groups are to be measured.
 struct StatisticsPass {
-  const void* tensor[kMaxMessages] = {};  ///< that the message is a part of
+  const void* tensor[kMaxMessages] = {};  ///< the message's tensor
   ElementRange message[kMaxMessages] = {};
   int messages = 0;
   Statistics* statistics = nullptr;  ///< [message][group]; what is behind them is overwritten, too
-  std::size_t groups = 0;            ///< of the largest message: entries from message to message
+  std::size_t groups = 0;            ///< the largest message's: entries from message to message
 };
 
 /// lanes = 1: a thread per group. lanes = kThreads: a block per part of a group.

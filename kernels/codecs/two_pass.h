@@ -33,7 +33,7 @@ ARLAB_HOST_DEVICE std::size_t blocks_of(std::size_t elements, std::size_t block)
 
 /// Where a thread's eight elements are in their group, and how large the group is.
 struct GroupPosition {
-  std::size_t index;     ///< of the thread's first element
+  std::size_t index;     ///< the thread's first element
   std::size_t elements;  ///< elements of the group; fewer at the end of a message
   std::size_t count;     ///< how many of the thread's eight exist
 };
@@ -276,7 +276,7 @@ struct NvFp4 {
   }
 
   ARLAB_DEVICE Encoded encode(const Float8& x, const Statistics& s, const GroupPosition& at) const {
-    // Of no finite element the largest is 0, not what statistics begin with.
+    // The largest of no finite element is 0, not what statistics begin with.
     const float number = NvFp4Blocks{.rounding = rounding}.number_of(max_of(s.high, 0.0f));
     const auto blocks = encode_scaled(FastNvFp4Blocks{{number, rounding}}, x, at.count);
     return {blocks.codes, blocks.scale, number};

@@ -18,7 +18,7 @@ constexpr std::size_t kMostOfAThread = 256;
 }  // namespace
 
 GroupParts parts_of_groups(std::size_t group, std::size_t transform, std::size_t elements) {
-  // What is transformed is measured tile by tile.
+  // Transformed elements are measured tile by tile.
   if (transform != 0) return {(transform + kTile - 1) / kTile, kTile, false};
   const std::size_t size = std::min(group, elements);
   const std::size_t wanted = std::clamp<std::size_t>(size / kPartElements, 1, kMostParts);

@@ -7,7 +7,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-// Of codecs that need no statistics, these are 0.
+// These are 0 for codecs that need no statistics.
 
 /// How many Statistics it takes to measure `groups` groups of messages of at most so many elements.
 std::size_t statistics_of(const CodecChoice& codec, std::size_t elements, std::size_t groups);
@@ -21,10 +21,10 @@ std::size_t groups_of_message(const CodecChoice& codec, std::size_t elements);
 /// How a group is cut into parts, each measured by a block of its own.
 struct GroupParts {
   std::size_t count;
-  std::size_t elements;  ///< of a part; the last may have less
+  std::size_t elements;  ///< a part's; the last may have less
   bool by_thread;        ///< measured by one thread, with others in a block
 };
-/// Of groups of so many elements, that are transformed or not, of a message of at most so many.
+/// Parts of groups of so many elements, transformed or not, in a message of at most so many.
 GroupParts parts_of_groups(std::size_t group, std::size_t transform, std::size_t elements);
 GroupParts parts_of(const CodecChoice& codec, std::size_t elements);
 

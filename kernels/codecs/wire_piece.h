@@ -28,7 +28,7 @@ struct WirePiece {
   std::size_t codes;       ///< how many codes the piece has
   std::size_t first;       ///< this thread's first code, from the start of the piece
   std::size_t count;       ///< how many of this thread's eight codes are in the piece
-  std::size_t groups;      ///< that have an element in the piece
+  std::size_t groups;      ///< groups with an element in the piece
   std::size_t group;       ///< this thread's, from the first in the piece
   bool is_first_of_group;  ///< the first of its group in the piece; it writes the group's metadata
 };

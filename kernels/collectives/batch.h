@@ -215,10 +215,10 @@ ARLAB_DEVICE bool needs_checked_sum(const NativeSum<Element, kClamp> (&sum)[kBat
 // ---------------------------------------------------------------- sums of all ranks
 // In ascending rank order, of at most kRanks ranks. wires(from): of the tiles that one has encoded.
 
-/// What the sum of all ranks begins with: +0, or the first rank's values.
+/// Start of the sum of all ranks: +0, or the first rank's values.
 enum class SumFrom { zero, first };
 
-/// What the block's own tiles decode to, where it has that before the wires of other ranks.
+/// Decoded own tiles of the block, where it has them before the wires of other ranks.
 template <class Element, int kTiles>
 struct OwnTiles {
   int rank;

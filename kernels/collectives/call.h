@@ -1,4 +1,4 @@
-// What one call of a collective is told, and how its work is cut.
+// Arguments of one call of a collective, and how its work is cut.
 //
 // A chunk is a range of elements that the reference's Schedule encodes as one message. Its tiles of
 // 2048 elements are dealt to the blocks in turn: block b has tiles b, b + blocks, ... A slot holds
@@ -20,13 +20,13 @@ struct Call {
   ElementRange chunk[kMaxRanks];  ///< the Schedule's, by owner; empty where an owner has none
   int blocks;
   int rounds;
-  int tiles_per_slot;  ///< of one chunk, at most a batch for codecs that have some; two_shot has as
+  int tiles_per_slot;  ///< one chunk's, at most a batch for codecs which have some; two_shot has as
                        ///< many again behind them
   unsigned tile_bytes;   ///< between tiles of a slot, a multiple of 16
   bool aligned;          ///< input and output are multiples of 16
   bool fp32_sums;        ///< sums.h
   unsigned chunk_tiles;  ///< tiles of the longest chunk
-  std::uint64_t seed;    ///< of random numbers
+  std::uint64_t seed;    ///< for random numbers
 };
 
 /// A tile of a chunk. The same for all threads of a block.
@@ -121,7 +121,7 @@ ARLAB_DEVICE typename Codec::Encoded encode(const Codec& codec, const Call& call
                                             const Tile& tile, const Pack8<Element>& x) {
   return encode_tile(codec, call, step, tile.begin, x, tile.at());
 }
-/// Of the rank's own input.
+/// Sends the rank's own input.
 template <class Element, class Codec>
 ARLAB_DEVICE void send(const Codec& codec, const Call& call, const Tile& tile,
                        const Pack8<Element>& x, std::uint8_t* slot) {

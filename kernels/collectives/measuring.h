@@ -32,7 +32,7 @@ class Measuring {
     before_ = load_relaxed(&global_pointer(team_.measured)->measurements);
   }
 
-  /// What this thread has found of a message of the next measurement.
+  /// Takes this thread's finding about a message of the next measurement.
   ARLAB_DEVICE void found(int message, std::uint32_t range) const {
     range = smallest_of_lanes<5>(range, 5, both());
     if (thread_index() % 32 == 0) memory_.of_wave[message][thread_index() / 32] = range;
@@ -59,7 +59,7 @@ class Measuring {
     }
   }
 
-  /// Of the thread's first `count` elements.
+  /// Range of the thread's first `count` elements.
   ARLAB_DEVICE static std::uint32_t range_of(Pack8<Element> x, std::size_t count) {
     if (count == 0) return Codec::no_range();
     // In place of what is behind the end: the first of these elements again.
@@ -70,7 +70,7 @@ class Measuring {
     }
     return Codec::range_of(x);
   }
-  /// Of the elements of a chunk that are in this thread's tiles, every `blocks`-th from the block's own on. `aligned`: the tensor is.
+  /// Range of a chunk's elements in this thread's tiles, every `blocks`-th from the block's own on. `aligned`: the tensor is.
   ARLAB_DEVICE std::uint32_t range_of(const void* tensor, const ElementRange& chunk,
                                       bool aligned) const {
     const auto* elements = global_pointer(static_cast<const typename Element::Bits*>(tensor));
@@ -107,7 +107,7 @@ class Measuring {
   /// Never 0, which is what words are of blocks that have not measured anything yet.
   ARLAB_DEVICE std::uint32_t number() const { return (before_ + measurements_) | 0x80000000u; }
 
-  /// Of what some waves have found.
+  /// Range of what some waves have found.
   ARLAB_DEVICE std::uint32_t of_waves(int message, unsigned first, unsigned end) const {
     std::uint32_t range = Codec::no_range();
 #pragma unroll
@@ -126,7 +126,7 @@ class Measuring {
   ARLAB_DEVICE void wait(int messages) const {
     constexpr int kFewBlocks = 32;
     const bool is_follower = blocks_ > kFewBlocks && blockIdx.x != 0;
-    unsigned threads = kThreads;  // of a message
+    unsigned threads = kThreads;  // a message's
     while (threads * static_cast<unsigned>(messages) > kThreads) threads /= 2;
     const auto message = static_cast<int>(thread_index() / threads);
     unsigned words = is_follower ? 1 : static_cast<unsigned>(blocks_);

@@ -1,4 +1,4 @@
-// What follows of a codec for kernels with Lamport and with sentinel slots: whether its tiles fit, and how many blocks do.
+// Properties of a codec for kernels with Lamport and with sentinel slots: whether its tiles fit, and how many blocks do.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ constexpr int lamport_blocks_of(const Tuning& tuning, std::size_t most_tile_byte
 }
 template <class Codec>
 inline constexpr int kLamportBlocks = lamport_blocks_of(Codec::kTuning, kMostTileBytes<Codec>);
-/// What kernels with sentinel slots have room for, of a tile's wire: of codecs whose widths are arguments, at
-/// most what both algorithms' slots hold.
+/// Room for a tile's wire in kernels with sentinel slots: for codecs whose widths are arguments, at most what
+/// both algorithms' slots hold.
 template <class Codec>
 inline constexpr std::size_t kSentinelTileBytes = requires {
   Codec::kTileBytes;

@@ -24,7 +24,7 @@ class StagingBuffer {
  public:
   using Encoded = typename Codec::Encoded;
 
-  // Of a batch that is larger, calls have fewer tiles in a slot (PreparedCall).
+  // Calls with a larger batch have fewer tiles in a slot (PreparedCall).
   static_assert(Codec::kTuning.stores_directly ||
                 !requires { requires Codec::kTileBytes > kStagingBytes; });
 

@@ -91,7 +91,7 @@ class TwoShot {
     });
   }
 
-  /// What the own contributions decode to, of the round's whole tiles.
+  /// Decoded contributions of the rank's own, of the round's whole tiles.
   using Own = OwnTiles<Element, kBatch>;
   ARLAB_DEVICE void decode_own_tiles(int round, Pack8<Element> (&own)[kBatch]) const {
     for_each_batch<Codec>(

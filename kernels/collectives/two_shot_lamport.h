@@ -11,7 +11,7 @@ inline namespace ARLAB_PLATFORM {
 
 template <class Codec>
 struct TwoShotLamportMemory : LamportMemory<kLamportWords<Codec>>, MeasuringMemoryOf<Codec> {
-  Uint4 sum[kLamportWords<Codec>];  // of the own chunk, encoded
+  Uint4 sum[kLamportWords<Codec>];  // the own chunk's, encoded
 };
 
 template <class Codec, class Element>
@@ -28,7 +28,7 @@ class TwoShotLamport {
   ARLAB_DEVICE void run() {
     Tile own{};
     const bool has_own = tile_of(call_.team.rank, own);
-    RankSet owners = 0;  // whose chunks have a tile for this block
+    RankSet owners = 0;  // ranks whose chunks have a tile for this block
 #pragma unroll 1
     for (int rank = 0; rank < call_.team.layout.ranks; ++rank) {
       Tile tile;
@@ -43,7 +43,7 @@ class TwoShotLamport {
     }
 
     contribute();
-    exchange_.send(0, owners, nullptr);
+    exchange_.send(0, owners);
     exchange_.signal();
     if (!exchange_.receive(0, if_own)) return;
     Pack8<Element> mine;

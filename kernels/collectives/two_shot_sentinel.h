@@ -28,7 +28,7 @@ struct Pipeline {
   std::uint32_t receive_sums = kNoItem;  ///< sums of the other ranks are read
   std::uint32_t store = kNoItem;         ///< these are decoded into the output
 
-  /// What was not `sent`, since its slot was not free, stays.
+  /// An item that was not `sent`, since its slot was not free, stays.
   ARLAB_DEVICE void shift(bool sent) {
     store = receive_sums;
     receive_sums = reduce;
@@ -51,7 +51,7 @@ struct Pipeline {
 template <class Codec, unsigned kRanks>
 struct TwoShotMemory : SentinelMemory, MeasuringMemoryOf<Codec> {
   static constexpr unsigned kOwn = 3;  // items whose own contribution is kept
-  static constexpr unsigned kTiles = two_shot_tiles(kRanks);   // of a chunk in an item
+  static constexpr unsigned kTiles = two_shot_tiles(kRanks);   // a chunk's in an item
   static constexpr unsigned kParcels = (kRanks - 1) * kTiles;  // tiles of other ranks' chunks
   static constexpr unsigned kWires = 3 * kParcels + (1 + kOwn) * kTiles;
   static constexpr unsigned kMostWords = static_cast<unsigned>(kSentinelTileBytes<Codec>) / 16;
@@ -261,7 +261,7 @@ class TwoShotSentinel {
     }
   }
 
-  /// Of the items that this block sends: where the output is the input, its threads store there later, and no others do.
+  /// Measures the items that this block sends: where the output is the input, its threads store there later, and no others do.
   ARLAB_DEVICE void measure_input() const {
     std::uint32_t range[kRanks];
 #pragma unroll
@@ -377,7 +377,7 @@ class TwoShotSentinel {
     return call_.chunk[owner(part)].begin +
            (static_cast<std::size_t>(number) * kTiles + tile(part)) * kTile;
   }
-  /// Of any item; without elements where the chunk has no such tile.
+  /// The tile of any item; without elements where the chunk has no such tile.
   ARLAB_DEVICE Tile tile_of(std::uint32_t number, unsigned part) const {
     Tile tile;
     tile.begin = begin_of(number, part);
@@ -640,7 +640,7 @@ class TwoShotSentinel {
   unsigned reduced_ = 0;
   MeasuringOf<Codec, Element> measuring_;
   std::uint32_t range_of_sums_ =
-      no_range();            // of this thread's; where the codec measures, as the following
+      no_range();            // this thread's; where the codec measures, as the following
   std::uint32_t first_ = 0;  // item of the pass
   bool signalled_ = false;
   std::uint8_t* to_[kWordsOfThread];

@@ -68,14 +68,19 @@ std::vector<std::size_t> lengths_of(Collective collective, int ranks) {
   return lengths;
 }
 
-/// Of calls of one codec and dtype. A call that cannot be made has none.
+/// Kernels of calls of one codec and dtype. A call that cannot be made has none.
 KernelSet kernels_of_calls(const AheadRequest& request, const CodecAndDType& codec) {
   KernelSet kernels;
   for (const int ranks : request.ranks) {
     const TeamResources team = team_without_devices(ranks);
     for (const std::string& name : request.algorithms) {
       for (const std::size_t length : lengths_of(find_algorithm(name).collective, ranks)) {
-        const auto call = PreparedCall::prepare({name, codec.first, codec.second, length}, team);
+        CollectiveRequest asked{name, codec.first, codec.second, length};
+        if (request.tail) {
+          asked.tail = request.tail;
+          asked.elements = (length / request.tail->hidden + 1) * request.tail->hidden;
+        }
+        const auto call = PreparedCall::prepare(asked, team);
         if (!call.ok()) continue;
         Result<std::vector<WantedKernel>> wanted = call.value()->kernels();
         if (wanted.ok()) kernels.add(std::move(wanted).value());

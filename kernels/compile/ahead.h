@@ -12,7 +12,7 @@ inline namespace ARLAB_PLATFORM {
 
 /// Those of encode(), decode() and decode_add().
 std::vector<WantedKernel> kernels_of_codecs(std::span<const CodecAndDType> codecs);
-/// Of quantized linear layers.
+/// Kernels of quantized linear layers.
 std::vector<WantedKernel> kernels_of_layers();
 
 /// As Platform::compile_ahead.

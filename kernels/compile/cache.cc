@@ -161,7 +161,7 @@ class KernelCache::Kept {
     std::string name_;
   };
 
-  /// Of its own compiler; of any where the key names none.
+  /// Names for its own compiler; for any where the key names none.
   static std::vector<std::string> names_in(const KernelFolder& folder, const KernelKey& key) {
     if (key.compiler.empty()) return folder.names(name_start(key));
     const std::string name = name_of(key);
@@ -214,7 +214,7 @@ class KernelCache::Kept {
   std::unique_ptr<KernelFolder> folder_;
   std::string why_not_used_;
   std::once_flag said_;
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards all below
   std::vector<std::unique_ptr<KernelFolder>> read_only_;
   std::map<std::string, CodeObject> memory_;
   std::set<std::string> busy_;

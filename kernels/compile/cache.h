@@ -14,7 +14,7 @@
 
 namespace arlab::kernels {
 
-/// What a code object is made of.
+/// Identity of a code object: all that it is made of.
 struct KernelKey {
   std::string kernel = {};   ///< for people: "two_shot_sentinel int4-g32 bf16"
   std::string sources = {};  ///< hash of the device headers, and of the user's
@@ -31,7 +31,7 @@ struct CachedKernel {
   std::string kernel = {};
   std::string architecture = {};
   std::string compiler = {};
-  std::uint64_t bytes = 0;          ///< of the file
+  std::uint64_t bytes = 0;          ///< the file's
   std::int64_t seconds_unused = 0;  ///< since it was last made or loaded
 };
 
@@ -43,9 +43,9 @@ struct CachePlaces {
   std::string why_no_folder = {};  ///< where `folder` is empty
 };
 
-/// What the environment asks for: ARLAB_KERNEL_CACHE or $XDG_CACHE_HOME/arlab/kernels or ~/.cache/arlab/kernels;
-/// ARLAB_KERNEL_FOLDER (folders with colons between them); ARLAB_KERNEL_CACHE_BYTES. The error names a variable
-/// with a bad value.
+/// Places that the environment names: ARLAB_KERNEL_CACHE or $XDG_CACHE_HOME/arlab/kernels or
+/// ~/.cache/arlab/kernels; ARLAB_KERNEL_FOLDER (folders with colons between them); ARLAB_KERNEL_CACHE_BYTES. The
+/// error names a variable with a bad value.
 Result<CachePlaces> cache_places();
 
 /// For threads and processes at once. Where its folder cannot be used, it says why, once for each process, in one line on
@@ -76,7 +76,7 @@ class KernelCache {
   std::string why_not_used() const;
   std::filesystem::path folder() const;
 
-  /// What is in the cache, the one used last first.
+  /// The cached kernels, the one used last first.
   Result<std::vector<CachedKernel>> list() const;
   /// Removes all of it; how many files that were.
   Result<std::size_t> clear();

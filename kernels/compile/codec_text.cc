@@ -39,6 +39,11 @@ bool has_16_bits(DType dtype) { return size_of(dtype) == 2; }
 
 CodecText text(PlainChoice, DType) { return {"Plain<Element>", "{}"}; }
 
+CodecText text(const NarrowFormat& format, DType) {
+  return {fmt::format("{}Narrow<Element>", format.stochastic ? "Stochastic" : ""),
+          fmt::format("(NarrowFormat{{DType({}), {}}})", number(format.wire), format.stochastic)};
+}
+
 CodecText text(QuickReduceChoice choice, DType) {
   constexpr std::string_view kNames[] = {"QFp8", "Q8", "Q6", "Q4", "Q3", "QFp4"};
   return {fmt::format("QuickReduce<{}, Element>", kNames[number(choice)]), "{}"};
@@ -69,7 +74,7 @@ CodecText text(const Mx& format, DType) {
 }
 /// A format without parameters.
 template <class Format>
-  requires std::is_empty_v<Format>
+  requires requires { Format::kStruct; }
 CodecText text(const Format&, DType) {
   return {fmt::format("Scaled<{}, Element>", Format::kStruct),
           fmt::format("({}{{}})", Format::kStruct)};

@@ -7,10 +7,10 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// Of a codec that needs no statistics, and of one that does in the kernels of two_pass.h.
+/// Text of a codec that needs no statistics, and of one that does in the kernels of two_pass.h.
 CodecText text_of(const CodecChoice& codec, DType dtype);
 
-/// Of a codec with a scale of the message, in kernels that measure it (message_scale.h).
+/// Text of a codec with a scale of the message, in kernels that measure it (message_scale.h).
 CodecText text_of_message_scale(const CodecChoice& codec);
 
 }  // namespace ARLAB_PLATFORM

@@ -1,4 +1,4 @@
-// What a compiler says of a user's header, as the author of the header has to know it.
+// Messages of a compiler about a user's header, as the header's author needs them.
 #pragma once
 
 #include <string>

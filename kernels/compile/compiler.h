@@ -29,7 +29,7 @@ struct Unit {
 /// Machine code of one architecture, as the driver loads it.
 struct CodeObject {
   std::string bytes = {};
-  std::string log = {};  ///< what the compiler said: warnings, registers if options ask for them
+  std::string log = {};  ///< the compiler's messages: warnings, registers if options ask for them
 };
 
 /// Safe to use from several threads at once; NVRTC compiles in parallel then, hipRTC one after the other.

@@ -130,7 +130,7 @@ class Hiprtc final : public Compiler {
     const pid_t child = ::fork();
     if (child == 0) {
       ::alarm(kMostSeconds);
-      ::close(STDERR_FILENO);  // what it says while it fails is ours to say
+      ::close(STDERR_FILENO);  // its messages on failure are ours to give
       const Unit unit = {.name = "tried.hip", .text = "\n", .architecture = architecture};
       ::_exit(compiler_.compile(unit, {option_of(architecture)}).ok() ? 0 : 1);
     }

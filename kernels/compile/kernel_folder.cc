@@ -60,7 +60,7 @@ struct FileHead {
   std::string_view sizes;
 };
 
-/// Of a whole file, or of the beginning of one. Takes it off the text.
+/// Reads the head of a whole file, or of the beginning of one. Takes it off the text.
 std::optional<FileHead> take_head(std::string_view& text) {
   if (!text.starts_with(kMagic)) return std::nullopt;
   text.remove_prefix(kMagic.size());
@@ -72,7 +72,7 @@ std::optional<FileHead> take_head(std::string_view& text) {
   return head;
 }
 
-/// What a whole file holds, if it is whole and is the one that its name says.
+/// Content of a whole file, if it is whole and is the one that its name says.
 std::optional<CodeObject> code_of(std::string_view text, std::string_view name) {
   const std::size_t body_at = kMagic.size() + kHashDigits + 1;
   const std::string_view body = text.substr(std::min(body_at, text.size()));
@@ -195,7 +195,7 @@ std::optional<CodeObject> KernelFolder::read(const std::string& name) const {
     std::optional<CodeObject> code = code_of(InputFile(path_of_open(file)).read_rest(), name);
     if (code) (void)::futimens(file.number(), nullptr);
     return code;
-  } catch (const InvalidInput&) {  // of a file that grows shorter
+  } catch (const InvalidInput&) {  // a file that grows shorter
     return std::nullopt;
   }
 }

@@ -27,12 +27,12 @@ class KernelFolder {
 
   const std::filesystem::path& name() const { return name_; }
   bool has(const std::string& name) const;
-  /// Of kernels whose names begin so.
+  /// Names of kernels that begin so.
   std::vector<std::string> names(std::string_view start) const;
 
   /// The code of a file that only this user or root could have written, if it is whole. Says that it was used.
   std::optional<CodeObject> read(const std::string& name) const;
-  /// What a file says of itself.
+  /// A file's description of itself.
   CachedKernel describe(const std::string& name) const;
   /// Empty, or why it could not be written.
   std::string write(const std::string& name, const KernelKey& key, const CodeObject& code) const;

@@ -68,7 +68,7 @@ std::string first_error(std::string_view log) {
   if (marked == std::string_view::npos) marked = log.find("error ");  // "ptxas error   : ..."
   const std::size_t end = log.find('\n', marked == std::string_view::npos ? 0 : marked);
   const std::string_view lines = log.substr(0, end);
-  return std::string(lines.substr(lines.rfind('\n') + 1));  // of npos: the whole line
+  return std::string(lines.substr(lines.rfind('\n') + 1));  // the whole line for npos
 }
 
 }  // namespace arlab::kernels

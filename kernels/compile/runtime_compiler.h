@@ -1,4 +1,4 @@
-// What NVRTC and hipRTC have in common: a C interface that differs in the names of its functions only.
+// Common parts of NVRTC and hipRTC: a C interface that differs in the names of its functions only.
 #pragma once
 
 #include <string>

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a line includes in quotes; empty where it includes nothing so.
+/// The file that a line includes in quotes; empty where it includes nothing so.
 std::string_view included_by(std::string_view line) {
   const auto take = [&line](std::string_view word) {
     line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));

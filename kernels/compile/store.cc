@@ -33,7 +33,7 @@ WantedKernel wanted(const Kernel& kernel, const CodecText& codec) {
   return {name, unit_text(kernel.form, codec, kernel.element, kernel.number), codec.header};
 }
 
-/// Of device code, and the user's own in front.
+/// Headers of device code, and the user's own in front.
 std::vector<Header> headers_with(const CodecHeader& own) {
   std::vector<Header> all;
   for (const auto& [name, text] : own.files) all.push_back({name, text});

@@ -24,7 +24,7 @@ inline namespace ARLAB_PLATFORM {
 struct WantedKernel {
   std::string name;  ///< for people: two_shot_sentinel, Bf16, QuickReduce<Q4, Element>
   std::string unit;  ///< text of its translation unit
-  std::shared_ptr<const CodecHeader> header = {};  ///< that it includes, of a user
+  std::shared_ptr<const CodecHeader> header = {};  ///< a user's, which it includes
 
   bool operator==(const WantedKernel& other) const { return unit == other.unit; }
 };
@@ -39,7 +39,7 @@ class KernelStore {
 
   /// The compiler, or why there is none.
   static Result<const Compiler*> compiler();
-  /// What it is told.
+  /// The compiler's options.
   static const std::vector<std::string>& options();
   /// Which compiler and driver there are, or why there is no compiler, in a line.
   static std::string compiler_text();
@@ -100,7 +100,7 @@ class LoadedKernels {
   struct Entry {
     int device;
     const KernelForm* form;
-    std::string_view element;  ///< of a text that stays
+    std::string_view element;  ///< its text stays
     int number;
     hipFunction_t function;
   };
@@ -124,7 +124,7 @@ hipError_t start(const Kernel& kernel, LoadedKernels& loaded,
   return start_kernel(kernel, loaded, codec, blocks, stream, pointers);
 }
 
-/// Of a kernel without a codec.
+/// Starts a kernel without a codec.
 template <class... Arguments>
 hipError_t start(const Kernel& kernel, dim3 blocks, hipStream_t stream,
                  const Arguments&... arguments) {

@@ -11,7 +11,7 @@
 
 namespace arlab::kernels {
 
-/// What units call their kernel.
+/// The kernel's name in units.
 inline constexpr const char* kKernelName = "arlab_kernel";
 
 /// A codec as device code spells it.
@@ -20,7 +20,7 @@ struct CodecText {
   std::string value;  ///< its initializer; empty: the codec is the kernel's last argument
   bool has_table =
       false;  ///< which threads index: the codec stands in memory, and not in registers
-  std::shared_ptr<const CodecHeader> header = {};  ///< of a user, that has its type
+  std::shared_ptr<const CodecHeader> header = {};  ///< a user's, which has its type
 };
 
 /// A kernel, whatever its codec and dtype.
@@ -35,7 +35,7 @@ struct KernelForm {
   bool overlaps_previous = false;
 };
 
-/// What units call the arithmetic of a dtype.
+/// The name of a dtype's arithmetic in units.
 std::string_view element_text(DType dtype);
 
 /// A kernel that is launched, but for its codec.
@@ -66,6 +66,17 @@ inline constexpr KernelForm kOneShot = collective("one_shot", "kernels/collectiv
 inline constexpr KernelForm kOneShotLamport =
     collective("one_shot_lamport", "kernels/collectives/one_shot_lamport.h",
                "one_shot_lamport<Codec, Element, kNumber>(call, codec)", "kLamportBlocks<Codec>");
+/// The same with a tail. kNumber: TailSteps besides.
+constexpr KernelForm with_tail(std::string_view name, std::string_view header,
+                               std::string_view body,
+                               std::string_view blocks = "kLamportBlocks<Codec>") {
+  return {name, header, "ARLAB_KERNEL_PARAMETER Call call, ARLAB_KERNEL_PARAMETER TailCall tail",
+          body, blocks, true};
+}
+inline constexpr KernelForm kOneShotLamportTail =
+    with_tail("one_shot_lamport_tail", "kernels/collectives/one_shot_lamport.h",
+              "one_shot_lamport<Codec, Element, kNumber % 16>(call, codec, "
+              "WithTail{tail, TailSteps::of(kNumber)})");
 inline constexpr KernelForm kOneShotSentinel =
     collective("one_shot_sentinel", "kernels/collectives/one_shot_sentinel.h",
                "one_shot_sentinel<Codec, Element>(call, codec)");
@@ -83,6 +94,22 @@ inline constexpr KernelForm kRing =
 inline constexpr KernelForm kAllToAll = collective("all_to_all", "kernels/collectives/all_to_all.h",
                                                    "all_to_all<Codec, Element>(call, codec)");
 
+/// Behind a collective. kNumber: TailSteps, and packs of a thread.
+inline constexpr KernelForm kTailRows = {
+    "tail_rows",
+    "kernels/collectives/tail_rows.h",
+    "ARLAB_KERNEL_PARAMETER TailCall tail",
+    "tail_rows<Element, kNumber % 16>(tail, TailSteps::of(kNumber))",
+    "",
+    true};
+/// The same, with a codec that encodes what comes out.
+inline constexpr KernelForm kTailRowsEncoded = {
+    "tail_rows_encoded",
+    "kernels/collectives/tail_rows.h",
+    "ARLAB_KERNEL_PARAMETER TailCall tail",
+    "tail_rows<Element, kNumber % 16>(tail, TailSteps::of(kNumber), codec)",
+    "",
+    true};
 /// Behind a collective whose codec has a given scale.
 inline constexpr KernelForm kSpreadNans = collective(
     "spread_nans", "kernels/collectives/spread_nans.h", "spread_nans<Element>(call)", "");
@@ -115,10 +142,13 @@ inline constexpr KernelForm kMergeStatistics = {
 
 // A codec by itself.
 inline constexpr KernelForm kEncode = {
-    "encode", "kernels/codecs/codec_alone.h",
+    "encode",
+    "kernels/codecs/codec_alone.h",
     "const Element::Bits* payload, std::size_t elements, std::uint8_t* wire, "
     "ARLAB_KERNEL_PARAMETER EncodeContext context",
-    "encode_alone<Codec, Element>(codec, payload, elements, wire, context)"};
+    "encode_alone<Codec, Element>(codec, payload, elements, wire, context)",
+    "",
+    true};
 inline constexpr std::string_view kDecodeParameters =
     "const std::uint8_t* wire, std::size_t elements, Element::Bits* payload";
 inline constexpr KernelForm kDecode = {
@@ -171,7 +201,7 @@ inline constexpr KernelForm kMultiplyInt8 = {
     "const std::int32_t* w_sums, std::size_t outputs, std::size_t inputs, Element::Bits* y",
     "multiply_int8<Element>(x, x_scales, x_sums, tokens, w, w_scales, w_sums, outputs, inputs, y)"};
 
-// What a model does between two calls, for timing.
+// Work of a model between two calls, for timing.
 inline constexpr KernelForm kMultiplyMatrices = {
     "multiply_matrices", "kernels/runtime/between_kernels.h",
     "const float* a, const float* b, float* c, int side", "multiply_matrices(a, b, c, side)"};

@@ -217,7 +217,7 @@ class Check {
     }
   }
 
-  /// What a call gave that differs from what the first one gave: of the first few.
+  /// Keeps the first few results that differ from those of the first call.
   void keep_odd(std::size_t index, const AllReduceCall& call, int run) {
     constexpr std::size_t kFew = 4;
     const bool is_known = !odd_.empty() && odd_.back().index == index && odd_.back().run == run;
@@ -310,7 +310,7 @@ class Check {
     const std::size_t bytes = c.elements * size_of(dtype());
     if (std::memcmp(c.outputs.data(), &c.outputs[bytes], (ranks_ - 1) * bytes) == 0) return;
     for (std::size_t i = 0; i < c.elements; ++i) {
-      // What most ranks have is taken to be right, and the rank with the rarest bits is named.
+      // Most ranks are taken to be right, and the rank with the rarest bits is named.
       std::size_t odd = 0;
       std::size_t fewest = ranks_ + 1;
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
@@ -408,7 +408,7 @@ class Check {
     }
   }
 
-  /// What least squares of result = sum over ranks of weight * input take of a case.
+  /// Adds a case to the least squares of result = sum over ranks of weight * input.
   void add_weights(const AllReduceCase& c, const ExactSum& sum) {
     const std::size_t n = c.elements;
     const std::vector<double> x = to_double(dtype(), c.inputs.bytes());
@@ -442,7 +442,7 @@ class Check {
     for (std::size_t r = 0; r < ranks_; ++r) {
       for (std::size_t k = 0; k < ranks_; ++k) {
         left[r * ranks_ + k] = product_of(r, k);
-        right[r] -= product_of(r, k);  // of weights - 1
+        right[r] -= product_of(r, k);  // for weights - 1
       }
       left[r * ranks_ + r] +=
           std::max(kTowardsOne * product_of(r, r), std::numeric_limits<double>::min());
@@ -483,7 +483,7 @@ class Check {
 
   // ---- weights of ranks in the parts that ranks own
 
-  /// Whose part an element is in, if ranks own it so.
+  /// The rank that has an element in its part, if ranks own it so.
   struct PartLayout {
     std::string words;
     std::size_t tile = 0;    ///< ranks own tiles of so many elements in turn; 0: an N-th each
@@ -505,7 +505,7 @@ class Check {
   /// [part][rank]: how often a contribution counts, and how sure that is.
   struct PartWeights {
     std::vector<std::vector<double>> weight, deviation;
-    double explained = 0;  ///< of the squared error
+    double explained = 0;  ///< part of the squared error
     bool is_flagged = false;
   };
 
@@ -577,7 +577,7 @@ class Check {
     return fmt::format(fmt::runtime(std::abs(factor) < 0.05 ? "{:.3g}" : "{:.2f}"), factor);
   }
 
-  /// What an owner does with contributions, where it is the same for all: by how many ranks they are behind its own.
+  /// An owner's use of contributions, where it is the same for all: by how many ranks they are behind its own.
   std::string by_distance(const PartWeights& weights) const {
     std::vector<double> means(ranks_);
     for (std::size_t by = 0; by < ranks_; ++by) {
@@ -628,8 +628,8 @@ class Check {
     return true;
   }
 
-  /// Of the longest Gaussian tensor: a contribution that counts too often, or not, in the part of its owner only is on an average over
-  /// the tensor nearly right.
+  /// Uses the longest Gaussian tensor: a contribution that counts too often, or not, in its owner's part only is nearly right on an
+  /// average over the tensor.
   bool find_weights_of_parts() {
     const AllReduceCase* longest = nullptr;
     for (const AllReduceCase& c : cases_) {
@@ -741,7 +741,7 @@ class Check {
     for (const AllReduceCase* c : some) add_squares(*c, c->outputs, error2, signal2);
     const double own = 10 * std::log10(signal2 / error2);
     const auto lowest = static_cast<std::size_t>(std::ranges::min_element(sqnr) - sqnr.begin());
-    constexpr double kMargin = 0.5;  // of another order of summation
+    constexpr double kMargin = 0.5;  // for another order of summation
     if (own > sqnr[lowest] - kMargin) return;
     find("below",
          fmt::format(
@@ -829,7 +829,7 @@ class Check {
   // ---- what it is
 
   void find_what_it_is() {
-    // What fits one length may fail in another, which is then looked at, too.
+    // A model that fits one length may fail in another, which is then looked at, too.
     std::optional<std::size_t> nearest;
     std::vector<std::size_t> lengths;
     if (request().claim.empty() && find_exact() == nullptr) {
@@ -842,7 +842,7 @@ class Check {
       lengths.push_back(more);
       auto model = nearest_model(
           request(), models_, cases_[more * std::size(kInputs)],
-          [&](const auto& tried, std::uint64_t) { return rough(tried, more); },
+          [&](const auto& tried, std::uint64_t) { return coarse_distance(tried, more); },
           [&](const auto& tried, std::uint64_t limit) { return distance(tried, lengths, limit); });
       if (!model) break;
       nearest = add_nearest(std::move(*model));
@@ -859,7 +859,7 @@ class Check {
     const AllReduceModel* fits = request().claim.empty() ? find_exact() : &claimed();
     if (fits != nullptr && fits->way != nullptr && fits->candidate.mismatches == 0) {
       forget("ranks");
-      // What is far off by its nature, as codecs of two bits are on many ranks, is no mistake.
+      // Codecs that are far off by their nature, as those of two bits on many ranks, are no mistake.
       const std::vector<std::string> kinds = found_kinds_;
       for (const std::string& kind : kinds) {
         const bool is_of_errors = kind == "far" || kind == "below" || kind == "scaled" ||
@@ -877,7 +877,7 @@ class Check {
     return (sqnr && *sqnr <= kAlways) || is_of_no_sum();
   }
 
-  /// Of all listed codecs those that have every bit of a short tensor, to be compared with all.
+  /// Adds those of all listed codecs that have every bit of a short tensor, to be compared with all.
   void add_listed() {
     constexpr std::size_t kEnough = 64;
     const AllReduceCase* chosen = nullptr;
@@ -914,7 +914,7 @@ class Check {
     }
   }
 
-  /// What is no sum of plain values may be one with a mistake.
+  /// A result that is no sum of plain values may be one with a mistake.
   std::optional<std::size_t> mistaken_sum() {
     if (found_kinds_.empty() || is_found("zero") || is_found("untouched")) return std::nullopt;
     const std::vector<std::size_t> lengths = {length_to_search_on()};
@@ -935,7 +935,7 @@ class Check {
   // ---- why a call gives what another did not
 
   struct OddCall {
-    std::size_t index = 0;  ///< of its case
+    std::size_t index = 0;  ///< its case's
     int run = 0;
     std::optional<std::size_t> before = {};  ///< the case of the call before
     Bytes outputs = {};
@@ -947,7 +947,7 @@ class Check {
     return model.candidate.mismatches == 0;
   }
 
-  /// What was right in the first call, or would have been.
+  /// Models that were right in the first call, or would have been.
   std::vector<AllReduceModel> bases_of_calls() const {
     if (!request().claim.empty()) return {claimed()};
     std::vector<AllReduceModel> bases;
@@ -976,7 +976,7 @@ class Check {
   }
 
   void find_why_calls_differ() {
-    // What a NaN hides fits many mistakes: the call that the fewest fit says which.
+    // Values that a NaN hides fit many mistakes: the call that the fewest fit says which.
     std::size_t fewest = SIZE_MAX;
     std::string found;
     for (const OddCall& odd : odd_) {
@@ -1033,7 +1033,7 @@ class Check {
         !base.way->codec->info().has_variable_wire && !base.way->codec->info().shares_scales &&
         base.way->parts.sum.own != "exact" && !base.way->parts.sum.decodes_to_fp32;
     if (base.way->named != nullptr || ranks_ > kMostOfRanks || !(is_plain || is_decoded) ||
-        base.way->parts.sum.add == Accumulate::fma) {
+        base.way->parts.sum.add >= Accumulate::fma) {
       return false;
     }
     std::vector<std::vector<std::byte>> contributions;
@@ -1061,7 +1061,7 @@ class Check {
     return true;
   }
 
-  /// Of subsets of the contributions all sums that there can be, then those of all, rounded.
+  /// All possible sums of each subset of the contributions, then those of all, rounded.
   std::set<float> sums_in_all_orders(const std::vector<float>& x, bool native) const {
     std::vector<std::set<float>> sums(std::size_t{1} << x.size());
     sums[0] = {0.0f};
@@ -1079,7 +1079,7 @@ class Check {
     return all;
   }
 
-  /// What is found says that it is none, or another one in every call: then there is nothing that it could be. What is far off may
+  /// Findings say that it is no sum, or another one in every call: then there is nothing that it could be. A result far off may
   /// still be what is claimed, with a mistake.
   bool is_of_no_sum() const {
     if (!request().claim.empty()) return is_found("zero") || is_found("untouched");
@@ -1160,7 +1160,7 @@ class Check {
 
   /// Shares of Gaussian elements that differ, of a length and of the longest that has few blocks: there a mistake in scales may not
   /// show.
-  std::uint64_t rough(const AllReduceModel& model, std::size_t length) const {
+  std::uint64_t coarse_distance(const AllReduceModel& model, std::size_t length) const {
     constexpr std::size_t kFewBlocks = 256;
     const AllReduceCase* few = nullptr;
     for (const AllReduceCase& c : cases_) {
@@ -1215,7 +1215,7 @@ class Check {
 
   void find_nearest(const AllReduceModel& nearest) {
     const AllReduceCandidate& c = nearest.candidate;
-    // What else has so few elements that differ is not made of other parts, but of the same with a mistake.
+    // Another result with so few elements that differ is not made of other parts, but of the same with a mistake.
     constexpr std::uint64_t kAlmost = 10;
     if (!c.mistake.empty() && fits(c)) {
       find("mistake", fmt::format("{}{}: {} {} with this mistake{}{}", c.mistake,
@@ -1289,7 +1289,7 @@ class Check {
     return right;
   }
 
-  /// What is lost by it: its SQNR, and that of the candidate without a mistake.
+  /// Loss by it: its SQNR, and that of the candidate without a mistake.
   std::string sqnr_beside(const AllReduceModel& model) const {
     const auto found = report_.errors[0].sqnr_db;
     const AllReduceModel right = right_of(model);
@@ -1322,8 +1322,8 @@ class Check {
   std::vector<std::vector<std::vector<bool>>> kept_;
   ErrorSums errors_[std::size(kInputs)];
   double result_square_ = 0;
-  std::vector<double> result_products_;  ///< of Gaussian results with each rank's inputs
-  std::vector<double> products_;         ///< of inputs: [rank][rank or a lower one]
+  std::vector<double> result_products_;  ///< Gaussian results' with each rank's inputs
+  std::vector<double> products_;         ///< inputs': [rank][rank or a lower one]
   std::vector<std::string> found_kinds_;
   std::vector<OddCall> odd_;
   std::optional<std::size_t> last_called_;

@@ -72,9 +72,9 @@ struct AllReduceCandidate {
   std::string name;  ///< for example two_shot/qr-q4/native, or ring_order/fp32
   std::string summary;
   std::uint64_t mismatches = 0;  ///< elements, over all ranks, whose bits differ; NaN is NaN
-  std::uint64_t gaussian_mismatches = 0;  ///< of these with Gaussian inputs
+  std::uint64_t gaussian_mismatches = 0;  ///< those with Gaussian inputs
   std::string first_mismatch = {};
-  std::string mistake = {};  ///< what is wrong in it, in words; empty: nothing
+  std::string mistake = {};  ///< its mistake, in words; empty: none
   /// By the lengths of the request: elements that differ.
   std::vector<std::uint64_t> mismatches_of_length = {};
 };
@@ -99,9 +99,8 @@ struct AllReduceError {
 
 struct AllReduceCheckReport {
   AllReduceCheckRequest request = {};
-  std::uint64_t calls = 0;  ///< every case, as often as runs say
-  std::uint64_t repeated_calls =
-      0;  ///< of one length, one after the other: what is seldom wrong is seen, too
+  std::uint64_t calls = 0;           ///< every case, as often as runs say
+  std::uint64_t repeated_calls = 0;  ///< calls of one length in turn: rare mistakes are seen, too
   std::uint64_t compared_elements = 0;  ///< elements of one run, over all ranks
   bool deterministic = true;
   bool ranks_identical = true;
@@ -109,9 +108,9 @@ struct AllReduceCheckReport {
   std::vector<AllReduceError> errors = {};
   /// How often the result holds each rank's contribution, by least squares over Gaussian inputs: 1.
   std::vector<double> contributions = {};
-  /// What else would give the bits of exact_as().front() for these inputs, though it is another sum: one line each.
+  /// Other sums that would give the bits of exact_as().front() for these inputs: one line each.
   std::vector<std::string> not_told_apart = {};
-  /// What an all-reduce must not do, one line each: empty means that all is well.
+  /// Faults of the all-reduce, one line each: empty means that all is well.
   std::vector<std::string> findings = {};
 
   /// Names of the candidates that have every bit, and no mistake.

@@ -22,7 +22,7 @@ struct Addend {
   std::size_t rank = 0;
   int age = 0;       ///< 0: of this call; 1: of the call before; 2: of the one before that
   bool raw = false;  ///< not encoded
-  int part = 0;      ///< of the tensor: the owner's, or that so many behind it
+  int part = 0;      ///< the owner's of the tensor, or the one so many behind it
   auto operator<=>(const Addend&) const = default;
 };
 using Addends = std::vector<Addend>;
@@ -45,7 +45,7 @@ constexpr std::size_t kOwn = SIZE_MAX;
 /// A row: what is different from the way that is claimed.
 struct SumMistake {
   std::string name;
-  /// What is added for the part of its owner (one_shot: on that rank), in this order; null: as the way does.
+  /// Addends for the part of its owner (one_shot: on that rank), in this order; null: the way's.
   std::function<Addends(std::size_t owner, std::size_t ranks)> addends = {};
   bool is_by_owner = false;  ///< addends differ from owner to owner
   bool is_weak = false;      ///< only roundings differ, so that most elements are right by chance
@@ -55,7 +55,7 @@ struct SumMistake {
   bool raw_sums = false;
   std::size_t raw_sum_of = SIZE_MAX;
   Division parts = Division::own;
-  /// Whose part of the result stands in the place of the owner's; null: its own.
+  /// The owner whose part of the result stands in the place of the owner's; null: its own.
   std::function<std::size_t(std::size_t owner, std::size_t ranks)> part_of = {};
   std::ptrdiff_t shift = 0;  ///< elements by which results come late
   bool is_zero = false;
@@ -142,7 +142,7 @@ std::vector<SumMistake> roundings() {
   return rows;
 }
 
-/// Whose data are added, and how often.
+/// Mistakes in the choice and number of addends.
 std::vector<SumMistake> contributions(std::size_t ranks) {
   std::vector<SumMistake> rows;
   const auto add = [&](std::string name, bool by_owner, auto addends) {
@@ -208,7 +208,7 @@ std::vector<SumMistake> contributions(std::size_t ranks) {
     rows.push_back({.name = fmt::format("the sum of rank {}'s part is not encoded again", r),
                     .raw_sum_of = r});
     for (std::size_t q = 0; q < ranks; ++q) {
-      constexpr std::size_t kFew = 5;  // of more ranks only neighbours: pairs would be too many
+      constexpr std::size_t kFew = 5;  // for more ranks only neighbours: pairs would be too many
       const bool are_near = q + 1 == r || r + 1 == q;
       if (q == r || (ranks > kFew && !are_near)) continue;
       one_of(fmt::format("rank {}'s data stand in the place of rank {}'s", q, r), r, {.rank = q});
@@ -246,7 +246,7 @@ std::vector<SumMistake> contributions(std::size_t ranks) {
   return rows;
 }
 
-/// What becomes of a sum that was right.
+/// Mistakes made with a sum that was right.
 std::vector<SumMistake> results(std::size_t block, std::size_t ranks) {
   std::vector<SumMistake> rows = {
       {.name = "nothing is encoded", .raw_addends = true, .raw_sums = true},
@@ -295,7 +295,7 @@ std::vector<SumMistake> results(std::size_t block, std::size_t ranks) {
 
 // ---------------------------------------------------------------- one of them, calculated
 
-/// What is in a buffer that keeps the tensors of earlier calls, of which shorter ones replace the beginning only.
+/// Contents of a buffer that keeps the tensors of earlier calls, of which shorter ones replace the beginning only.
 Bytes held(const AllReduceCase& c, std::size_t rank, int age, std::size_t unit) {
   const auto own = c.inputs.rank_bytes(rank);
   Bytes tensor(own.begin(), own.end());
@@ -579,8 +579,8 @@ class MistakenSum {
   const std::size_t ranks_;
   const std::size_t unit_;
   const bool is_two_shot_;
-  std::map<Addend, Values> values_;  // of one part
-  std::vector<std::size_t> bounds_;  // of all parts
+  std::map<Addend, Values> values_;  // one part's
+  std::vector<std::size_t> bounds_;  // all parts'
   std::map<std::pair<std::size_t, int>, Bytes> tensors_;
 };
 
@@ -588,7 +588,7 @@ bool can_be_varied(const AllReduceWay& way) {
   const std::string& algorithm = way.parts.algorithm;
   return way.named == nullptr && way.uncompressed.empty() && !way.reversed &&
          (algorithm == "one_shot" || algorithm == "two_shot") &&
-         way.parts.sum.add != Accumulate::fma && !way.parts.sum.casts_to_fp16 &&
+         way.parts.sum.add < Accumulate::fma && !way.parts.sum.casts_to_fp16 &&
          !way.codec->info().needs_context() && !way.codec->info().shares_scales &&
          !way.codec->info().has_variable_wire;
 }
@@ -637,7 +637,7 @@ std::vector<AllReduceModel> mistaken_sums(const AllReduceWay& way, DType dtype, 
   take(contributions(ranks));
   take(results(way.codec->info().block, ranks));
   for (const SumMistake& row : rows) {
-    // What differs in last bits only would fit a part of anything.
+    // Rows that differ in last bits only would fit a part of anything.
     const bool is_fine = row.is_weak || row.parts != Division::own || row.loses_zero_sign;
     if (!only_in_a_part || !is_fine) models.push_back(model_of(way, dtype, row, only_in_a_part));
   }

@@ -111,7 +111,10 @@ AllReduceWay parse_claim(const AllReduceCheckRequest& request) {
       return way;
     }
     fail("claim {}: {} is nothing to choose of {}: allowed are {}", quote(claim), quote(option),
-         head, named->has_block ? "block=N" : "codec=NAME");
+         head,
+         named->has_block    ? "block=N"
+         : named->has_codecs ? "codec=NAME"
+                             : "no more");
   }
   const std::size_t second = claim.find('/', first + 1);
   if (first == claim.npos || second == claim.npos) fail("it is no ALGORITHM/CODEC/SUM");
@@ -247,7 +250,8 @@ void add_orders_of_summation(const AllReduceCheckRequest& request,
 /// Records that the codec and the algorithm may or may not take.
 std::vector<Sum> all_sums() {
   std::vector<Sum> sums;
-  for (const Accumulate add : {Accumulate::native, Accumulate::fp32, Accumulate::fma}) {
+  for (const Accumulate add :
+       {Accumulate::native, Accumulate::fp32, Accumulate::fma, Accumulate::exact}) {
     for (const char* own : {"", "encoded", "exact"}) {
       for (unsigned k = 0; k < 16; ++k) {
         Sum sum;
@@ -450,7 +454,9 @@ std::string AllReduceWay::difference_from(const AllReduceWay& other, DType dtype
     if (a.add != b.add) {
       words.push_back(a.add == Accumulate::native ? "partial sums are rounded to " + type
                       : a.add == Accumulate::fp32 ? "partial sums are kept in fp32"
-                                                  : "code times scale is added in one step");
+                      : a.add == Accumulate::exact
+                          ? "sums are rounded once, and have all bits before"
+                          : "code times scale is added in one step");
     }
     say(a.begins_with_own != b.begins_with_own, a.begins_with_own,
         "the sum begins with the owner's contribution",
@@ -512,12 +518,13 @@ std::vector<AllReduceModel> models_of(const AllReduceCheckRequest& request) {
 
 std::optional<AllReduceModel> nearest_model(const AllReduceCheckRequest& request,
                                             const std::vector<AllReduceModel>& models,
-                                            const AllReduceCase& example, const Distance& rough,
+                                            const AllReduceCase& example,
+                                            const Distance& coarse_distance,
                                             const Distance& distance) {
   const auto model = [&](AllReduceWay way) { return model_of(std::move(way), request.dtype); };
   constexpr std::size_t kFew = 3;
   const std::vector<CodecPtr> all = codecs_to_try(request, models);
-  Nearest codecs(rough, kFew);
+  Nearest codecs(coarse_distance, kFew);
   for (const CodecPtr& codec : all) {
     for (const char* algorithm : {"two_shot", "one_shot"}) {
       codecs.consider(model(way_of(algorithm, codec)));
@@ -527,7 +534,7 @@ std::optional<AllReduceModel> nearest_model(const AllReduceCheckRequest& request
   const std::span result = outputs.first(outputs.size() / example.inputs.ranks());
   std::vector<CodecPtr> likely = codecs_of_result(all, request.dtype, result, kFew);
   for (const AllReduceModel& found : codecs.models()) likely.push_back(found.way->codec);
-  Nearest algorithms(rough, kFew);
+  Nearest algorithms(coarse_distance, kFew);
   for (const CodecPtr& codec : likely) {
     for (const std::string& algorithm : algorithms_of(codec, request.ranks)) {
       algorithms.consider(model(way_of(algorithm, codec)));
@@ -575,7 +582,7 @@ std::optional<AllReduceModel> nearest_model(const AllReduceCheckRequest& request
         if (best.is_exact()) return;
         best.consider(std::move(wrong));
       }
-      // What is claimed is made with a mistake; what else is near may only seem so.
+      // The claim is made with a mistake; other models that are near may only seem so.
       if (!request.claim.empty()) return;
     }
   };

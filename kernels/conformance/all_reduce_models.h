@@ -1,5 +1,5 @@
-// What an all-reduce of unknown make is compared with: arlab's algorithms with a codec and a record of their sum, other people's by
-// name, orders of summation that libraries use, and all of these with a mistake.
+// Models that an all-reduce of unknown make is compared with: arlab's algorithms with a codec and a record of their sum, other
+// people's by name, orders of summation that libraries use, and all of these with a mistake.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct AllReduceCase {
   const InputKind* kind;
   std::size_t elements;
   Tensor inputs;
-  std::vector<std::byte> outputs = {};    ///< of the first run
-  const AllReduceCase* before = nullptr;  ///< of the call before, if there was one
+  std::vector<std::byte> outputs = {};    ///< the first run's
+  const AllReduceCase* before = nullptr;  ///< the call's before, if there was one
 
   std::string where() const;
 };
@@ -39,7 +39,7 @@ struct AllReduceWay {
   NamedRequest request = {};
   std::string uncompressed = {};  ///< a place (place_inner_codec) whose messages are not encoded
   bool reversed = false;          ///< from the last rank to the first
-  std::string mistake = {};       ///< of the codec
+  std::string mistake = {};       ///< the codec's
 
   std::string name() const;
   /// In words, what is different from another one; empty: nothing that could be said.
@@ -65,31 +65,32 @@ struct AllReduceModel {
 /// other elements are right. None for other ways.
 std::vector<AllReduceModel> mistaken_sums(const AllReduceWay& way, DType dtype, std::size_t ranks,
                                           bool only_in_a_part);
-/// Of these only the orders, which are right but for the last bits.
+/// Only the orders of these, which are right but for the last bits.
 std::vector<AllReduceModel> other_orders(const AllReduceWay& way, DType dtype, std::size_t ranks);
 /// Every order at once, of up to 5 ranks.
 std::optional<AllReduceModel> any_order(const AllReduceWay& way, DType dtype, std::size_t ranks);
 
-/// What every all-reduce is compared with. Throws InvalidInput for a claim that is none.
+/// Models that every all-reduce is compared with. Throws InvalidInput for a claim that is none.
 std::vector<AllReduceModel> models_of(const AllReduceCheckRequest& request);
 
 /// How far a model is from what came out; may stop counting at a limit.
 using Distance = std::function<std::uint64_t(const AllReduceModel& model, std::uint64_t limit)>;
 
-/// What else it could be, where no model fits: other codecs and records of sums, then the usual mistakes in those that are nearest.
-/// Returns the nearest by `distance`. Codecs are found by `rough`, for their mistakes may hide them in long messages, and by what they
-/// leave as it is of the example's results.
+/// Other models, where none of those fits: other codecs and records of sums, then the usual mistakes in those that are nearest.
+/// Returns the nearest by `distance`. Codecs are found by `coarse_distance`, for their mistakes may hide them in long messages, and
+/// by numbers of the example's results that they do not change.
 std::optional<AllReduceModel> nearest_model(const AllReduceCheckRequest& request,
                                             const std::vector<AllReduceModel>& models,
-                                            const AllReduceCase& example, const Distance& rough,
+                                            const AllReduceCase& example,
+                                            const Distance& coarse_distance,
                                             const Distance& distance);
 
-/// What every listed codec makes in every algorithm, and the request's.
+/// Models of every listed codec in every algorithm, and the request's.
 std::vector<AllReduceModel> listed_models(const AllReduceCheckRequest& request);
 /// Sums of plain values, on every rank by itself and on owners.
 std::vector<AllReduceModel> plain_models(const AllReduceCheckRequest& request);
 
-/// Of these the nearest one with a mistake.
+/// The nearest of these with a mistake.
 std::optional<AllReduceModel> nearest_mistaken_sum(const AllReduceCheckRequest& request,
                                                    const Distance& distance);
 

@@ -11,11 +11,13 @@
 
 #include "kernels/conformance/compare.h"
 #include "kernels/conformance/element_bits.h"
+#include "reference/codecs/anybit.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/executor.h"
+#include "reference/collectives/tailed.h"
 #include "reference/tensors/counter_random.h"
 #include "reference/tensors/synthetic.h"
 
@@ -82,6 +84,91 @@ std::size_t index_of_inputs(const Schedule& schedule, std::size_t rank, std::siz
   return rank * slot + index % slot;  // slot i of a rank is that rank's slot of rank i
 }
 
+/// Whether kernels make such a tail of the dtype's rows.
+bool has_tail(const Tail& tail, DType dtype) {
+  if (tail.rounding.keeps_sum && dtype != DType::fp32) return false;
+  return tail.output.empty() || find_codec(with_row_length(tail.output, tail.hidden))->takes(dtype);
+}
+
+/// A tail's operands besides sums, its results, and those of kernels.
+class TailOperandsCheck {
+ public:
+  /// Residual and weight are of the input kind behind this one.
+  TailOperandsCheck(const Tail& tail, std::size_t kind, std::uint64_t seed, DType dtype,
+                    std::size_t elements)
+      : tail_(tail), dtype_(dtype) {
+    const InputKind& of_tail = kInputs[(kind + seed) % std::size(kInputs)];
+    if (tail.adds_residual)
+      residual_ = bytes_of(make_inputs(of_tail, seed + 7, dtype, 1, elements));
+    const InputKind& of_weight = kInputs[seed % 2];
+    if (tail.normalizes)
+      weight_ = bytes_of(make_inputs(of_weight, seed + 9, dtype, 1, tail.hidden));
+  }
+  /// Runs the executor for the results of all ranks; after the all-reduce, rows are encoded as one message. At owners, a residual ends with
+  /// its owner, and wires nowhere.
+  void apply(const Schedule& schedule, const Codecs& codecs, const Tensor& inputs, bool at_owners,
+             Bytes& expected, ExecuteOptions options) {
+    const CodecPtr output = find_output_codec(tail_);
+    Tail in_schedule = tail_;
+    if (!at_owners) in_schedule.output.clear();
+    tailed_ = with_tail(schedule, in_schedule, {.at_owner = at_owners});
+    expected_residual_.assign(tail_.adds_residual ? expected.size() : 0, std::byte{0xA5});
+    residual_out_ = expected_residual_;
+    TailOperands tensors{.tail = in_schedule, .dtype = dtype_, .weight = weight_};
+    if (tail_.adds_residual) tensors.residuals = {residual_};
+    tensors.next_residual = expected_residual_;
+    options.tails = &tensors;
+    execute(tailed_, output == nullptr ? codecs : Codecs(codecs.outer(), codecs.inner(), *output),
+            inputs.dtype, inputs.bytes(), expected, options);
+    for (std::size_t rank = 0; output != nullptr && !at_owners && rank < inputs.ranks(); ++rank) {
+      const std::size_t bytes = expected.size() / inputs.ranks();
+      Bytes wire(output->wire_bytes(dtype_, inputs.elements_per_rank()));
+      output->encode(dtype_, std::span(expected).subspan(rank * bytes, bytes), wire);
+      expected_wire_.insert(expected_wire_.end(), wire.begin(), wire.end());
+    }
+    wire_.assign(expected_wire_.size(), std::byte{0xA5});
+  }
+  void give(GroupCall& call) {
+    call.residual = residual_;
+    call.weight = weight_;
+    call.residual_out = residual_out_;
+    call.wire = wire_;
+  }
+  template <class Describe>
+  void compare_others(const std::string& where, ConformanceRow& row, Describe describe) {
+    leave_own_rows();
+    compare(expected_residual_, residual_out_, size_of(dtype_), where + ", residual", row,
+            describe);
+    compare(expected_wire_, wire_, 1, where + ", wire", row, kNothingMore);
+  }
+
+ private:
+  static Bytes bytes_of(const Tensor& tensor) {
+    return {tensor.bytes().begin(), tensor.bytes().end()};
+  }
+  /// Blanks rows of other owners, where kernels may leave anything.
+  void leave_own_rows() {
+    const Bytes all(expected_residual_.size(), std::byte{0xA5});
+    const Bytes made = std::exchange(residual_out_, all);
+    for (const Output& each : tailed_.outputs) {
+      if (each.kind != OutputKind::residual) continue;
+      const std::size_t begin = (each.rank * tailed_.elements + each.begin) * size_of(dtype_);
+      std::copy_n(&made[begin], tailed_.chunks[each.chunk].size() * size_of(dtype_),
+                  &residual_out_[begin]);
+    }
+  }
+
+  const Tail& tail_;
+  DType dtype_;
+  Bytes residual_;
+  Bytes weight_;
+  Bytes expected_residual_;
+  Bytes expected_wire_;
+  Bytes residual_out_;
+  Bytes wire_;
+  Schedule tailed_ = {};  ///< says who ends with which residual
+};
+
 class Conformance {
  public:
   Conformance(const Platform& platform, const ConformanceRequest& request,
@@ -89,7 +176,7 @@ class Conformance {
       : platform_(platform), request_(request), row_done_(row_done) {}
 
   Status run() {
-    ARLAB_RETURN_IF_ERROR(prepare_codecs());
+    if (request_.tails.empty()) ARLAB_RETURN_IF_ERROR(prepare_codecs());
     for (const std::string& name : request_.codecs) {
       const CodecPtr codec = find_codec(name);
       for (const DType dtype : codec->info().dtypes) {
@@ -123,7 +210,10 @@ class Conformance {
         const CodecPtr codec = find_codec(name);
         for (const DType dtype : codec->info().dtypes) {
           for (const std::size_t length : lengths()) {
-            calls.push_back(call_of(algorithm, name, dtype, elements_of(algorithm, length, ranks)));
+            for (const auto& tail : tails()) {
+              const std::size_t elements = elements_of(algorithm, length, ranks, tail);
+              calls.push_back(call_of(algorithm, name, dtype, elements, tail));
+            }
           }
         }
       }
@@ -134,7 +224,7 @@ class Conformance {
   // ---- a codec by itself
 
   Status check_codec(const Codec& codec, DType dtype) {
-    if (request_.lengths.empty()) return {};
+    if (request_.lengths.empty() || !request_.tails.empty()) return {};
     ConformanceRow encode{.subject = "encode", .codec = codec.name(), .dtype = dtype};
     ConformanceRow decode{.subject = "decode", .codec = codec.name(), .dtype = dtype};
     ConformanceRow decode_add{.subject = "decode_add", .codec = codec.name(), .dtype = dtype};
@@ -209,8 +299,12 @@ class Conformance {
         for (const DType dtype : codec->info().dtypes) {
           if (!inner->takes(dtype)) continue;
           ConformanceRow row{.subject = algorithm, .codec = name, .dtype = dtype, .ranks = ranks};
-          ARLAB_RETURN_IF_ERROR(check_collective(*group, {*codec, *inner}, row));
-          row_done_(row);
+          for (const auto& tail : tails()) {
+            if (tail && !has_tail(*tail, dtype)) continue;
+            if (tail) row.codec = fmt::format("{}, tail {}", name, name_of(*tail));
+            ARLAB_RETURN_IF_ERROR(check_collective(*group, {*codec, *inner}, tail, row));
+            row_done_(std::exchange(row, {algorithm, name, dtype, ranks}));
+          }
         }
       }
     }
@@ -221,66 +315,92 @@ class Conformance {
     if (request_.schedule) return {request_.schedule->elements};
     return request_.lengths;
   }
-  /// An all-to-all takes slots of equal length.
-  std::size_t elements_of(const std::string& algorithm, std::size_t length, int ranks) const {
+  /// Those asked for, else none.
+  std::vector<std::optional<Tail>> tails() const {
+    if (request_.tails.empty()) return {std::nullopt};
+    return {request_.tails.begin(), request_.tails.end()};
+  }
+  /// An all-to-all takes slots of equal length, a tail whole rows.
+  std::size_t elements_of(const std::string& algorithm, std::size_t length, int ranks,
+                          const std::optional<Tail>& tail) const {
+    if (tail && !request_.schedule)
+      return (length + tail->hidden - 1) / tail->hidden * tail->hidden;
     if (request_.schedule || !has_slots(find_algorithm(algorithm).collective)) return length;
     const auto slots = static_cast<std::size_t>(ranks);
     return (length + slots - 1) / slots * slots;
   }
   CollectiveRequest call_of(const std::string& algorithm, const std::string& codec, DType dtype,
-                            std::size_t elements) const {
+                            std::size_t elements, const std::optional<Tail>& tail) const {
     return {.algorithm = algorithm,
             .codec = codec,
             .dtype = dtype,
             .elements = elements,
             .options = request_.options,
             .schedule = request_.schedule,
-            .sum = request_.sum};
+            .sum = request_.sum,
+            .tail = tail,
+            .tail_at_owners = request_.tails_at_owners};
   }
 
-  Status check_collective(Group& group, const Codecs& codecs, ConformanceRow& row) {
+  Status check_collective(Group& group, const Codecs& codecs, const std::optional<Tail>& tail,
+                          ConformanceRow& row) {
     const auto ranks = static_cast<std::size_t>(row.ranks);
     const bool random = codecs.outer().info().uses_context || codecs.inner().info().uses_context;
     for (std::size_t i = 0; i < lengths().size(); ++i) {
-      const std::size_t elements = elements_of(row.subject, lengths()[i], row.ranks);
+      const std::size_t elements = elements_of(row.subject, lengths()[i], row.ranks, tail);
       const Schedule schedule =
-          request_.schedule ? *request_.schedule
-                            : make_schedule(row.subject, {.world_size = static_cast<Rank>(ranks),
-                                                          .elements = elements,
-                                                          .alignment = codecs.alignment(),
-                                                          .options = request_.options});
+          request_.schedule
+              ? *request_.schedule
+              : make_schedule(row.subject, {.world_size = static_cast<Rank>(ranks),
+                                            .elements = elements,
+                                            .alignment = codecs.alignment(tail ? tail->hidden : 1),
+                                            .options = request_.options});
       for (std::size_t k = 0; k < std::size(kInputs); ++k) {
         // Inputs change from call to call, so that what a call left behind is not what the next
         // expects. Every combination of in place and offset occurs with every kind of input.
         const std::uint64_t seed = request_.seed + ++cases_;
         const auto calls = static_cast<std::uint32_t>(seed);
         CollectiveRequest collective =
-            call_of(row.subject, codecs.outer().name(), row.dtype, elements);
+            call_of(row.subject, codecs.outer().name(), row.dtype, elements, tail);
         collective.seed = random ? seed : 0;
-        const GroupCall call{.collective = std::move(collective),
-                             .in_place = (i + k) % 2 == 1,
-                             .offset_elements = (i / 2 + k) % 2 == 1 ? 3U : 0U,
-                             .random_calls = random ? std::optional(calls) : std::nullopt};
+        GroupCall call{.collective = std::move(collective),
+                       .in_place = (i + k) % 2 == 1,
+                       .offset_elements = (i / 2 + k) % 2 == 1 ? 3U : 0U,
+                       .random_calls = random ? std::optional(calls) : std::nullopt};
         const Tensor inputs = make_inputs(kInputs[k], seed, row.dtype, ranks, elements);
         Bytes expected(inputs.bytes().size());
         Bytes got(expected.size());
-        execute(schedule, codecs, row.dtype, inputs.bytes(), expected,
-                {.sum = request_.sum, .scalar = true, .seed = seed, .call = calls});
-        ARLAB_RETURN_IF_ERROR(group.run(call, inputs.bytes(), got));
-        compare(
-            expected, got, size_of(row.dtype),
-            fmt::format("{} {} elements per rank{}{}", elements, kInputs[k].name,
-                        call.in_place ? ", in place" : "",
-                        call.offset_elements != 0 ? ", unaligned" : ""),
-            row, [&](Mismatch& mismatch) {
-              const std::size_t rank = mismatch.index / elements;
-              mismatch.rank = static_cast<int>(rank);
-              mismatch.index %= elements;
-              const std::size_t of_inputs = index_of_inputs(schedule, rank, mismatch.index);
-              for (std::size_t from = 0; from < ranks; ++from) {
-                mismatch.inputs.push_back(bits_at(row.dtype, inputs.rank_bytes(from), of_inputs));
-              }
-            });
+        const ExecuteOptions options = {
+            .sum = request_.sum, .scalar = true, .seed = seed, .call = calls};
+        std::optional<TailOperandsCheck> of_tail;
+        if (tail) {
+          of_tail.emplace(*tail, k, seed, row.dtype, elements);
+          of_tail->apply(schedule, codecs, inputs, request_.tails_at_owners, expected, options);
+          of_tail->give(call);
+        } else {
+          execute(schedule, codecs, row.dtype, inputs.bytes(), expected, options);
+        }
+        Status ran = group.run(call, inputs.bytes(), got);
+        if (!ran.ok() &&
+            ran.message().ends_with(kNeedsAnotherOutput)) {  // processes name a rank first
+          call.in_place = false;
+          ran = group.run(call, inputs.bytes(), got);
+        }
+        ARLAB_RETURN_IF_ERROR(ran);
+        const std::string where = fmt::format("{} {} elements per rank{}{}", elements,
+                                              kInputs[k].name, call.in_place ? ", in place" : "",
+                                              call.offset_elements != 0 ? ", unaligned" : "");
+        const auto describe = [&](Mismatch& mismatch) {
+          const std::size_t rank = mismatch.index / elements;
+          mismatch.rank = static_cast<int>(rank);
+          mismatch.index %= elements;
+          const std::size_t of_inputs = index_of_inputs(schedule, rank, mismatch.index);
+          for (std::size_t from = 0; from < ranks; ++from) {
+            mismatch.inputs.push_back(bits_at(row.dtype, inputs.rank_bytes(from), of_inputs));
+          }
+        };
+        compare(expected, got, size_of(row.dtype), where, row, describe);
+        if (of_tail) of_tail->compare_others(where, row, describe);
         row.compared_elements += elements * ranks;
       }
     }
@@ -401,7 +521,35 @@ std::vector<std::string> unusual_codecs() {
           "int2-g32-sr-is-stoch",
           "fp8-e4m3-g128-stoch",
           "fp8-e4m3-g64-torch-stoch",
+          "fp8-e4m3-g128-ue8m0",
+          "wire-bf16-stoch",
+          "wire-fp16-stoch",
           "nvfp4-vllm-ts448"};
+}
+
+std::vector<Tail> tails_of_roundings() {
+  const std::vector<Field>& fields = tail_fields();
+  const auto field = std::ranges::find(fields, "rounding", &Field::name);
+  std::vector<Tail> tails;
+  for (const std::string& name : std::get<OneOf>(field->kind).names) {
+    for (const int hidden : {576, 2880, 5120, 8192}) {
+      tails.push_back(parse_tail(
+          fmt::format("hidden={},residual=add,norm=rms,eps=1e-5,rounding={}", hidden, name)));
+    }
+  }
+  return tails;
+}
+
+std::vector<Tail> tails_of_outputs(const std::vector<std::string>& codecs) {
+  constexpr std::size_t kHidden = 2880;
+  std::vector<Tail> tails;
+  for (const std::string& name : codecs) {
+    const std::size_t block = find_codec(with_row_length(name, kHidden))->info().alignment;
+    const std::size_t hidden = (kHidden + block - 1) / block * block;
+    tails.push_back(
+        parse_tail(fmt::format("hidden={},residual=add,norm=rms,out={}", hidden, name)));
+  }
+  return tails;
 }
 
 std::vector<std::size_t> lengths_up_to(std::size_t longest) {

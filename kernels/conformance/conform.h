@@ -14,8 +14,8 @@
 
 namespace arlab::kernels {
 
-/// What a case runs on. What `conform` (not `judge`) puts in besides: blocks as wide and as narrow as a dtype can be, or, in tensors
-/// of a few elements, none that is finite.
+/// Inputs of a case. `conform` (not `judge`) also has blocks as wide and as narrow as a dtype can be, or, in tensors of a few
+/// elements, none that is finite.
 struct InputKind {
   enum class Rare { nothing, ranges, few_not_finite };
 
@@ -33,7 +33,9 @@ struct ConformanceRequest {
   std::vector<std::string> codecs = {};
   std::vector<std::string> algorithms = {};
   AlgorithmOptions options = {};  ///< options of the algorithms
-  Sum sum = {};                   ///< of collectives
+  Sum sum = {};                   ///< for collectives
+  std::vector<Tail> tails = {};   ///< all-reduces' tails, in place of none
+  bool tails_at_owners = false;   ///< CollectiveRequest's
   /// A schedule in place of algorithms; it says world size and length.
   std::shared_ptr<const Schedule> schedule = nullptr;
   std::vector<int> ranks = {};  ///< world sizes
@@ -51,8 +53,8 @@ struct ConformanceRequest {
 /// An element whose bits differ, or a byte of a wire.
 struct Mismatch {
   int ranks = 1;               ///< ranks of the collective
-  std::string input;           ///< what the case ran on
-  int rank = 0;                ///< whose tensor it is in
+  std::string input;           ///< the case's inputs
+  int rank = 0;                ///< the tensor's
   std::size_t index = 0;       ///< index of the element in that tensor, or of the byte in the wire
   std::uint32_t expected = 0;  ///< bits of the reference
   std::uint32_t got = 0;       ///< bits of the kernel
@@ -96,6 +98,11 @@ Status run_layer_conformance(const Platform& platform, std::size_t longest, std:
 /// Members of families that no list has, but that kernels treat in their own way: groups that are
 /// not whole lanes of one wave, one scale for the message, given scales, long transforms.
 std::vector<std::string> unusual_codecs();
+
+/// Tails by named rounding that kernels make, of rows of several lengths.
+std::vector<Tail> tails_of_roundings();
+/// Tails that end in codecs, each of rows that its blocks keep.
+std::vector<Tail> tails_of_outputs(const std::vector<std::string>& codecs);
 
 /// Around the sizes at which kernels change what they do, up to `longest`: one thread, one tile,
 /// a wire chunk, several rounds, and odd tails.

@@ -35,8 +35,7 @@ ARLAB_DEVICE std::int32_t dot_of_bytes(std::uint32_t a, std::uint32_t b, std::in
 #endif
 }
 
-/// What all threads of the block have, combined in any order; every thread gets it. Once with the
-/// same memory.
+/// Combines all threads' values in any order; every thread gets it. Once with the same memory.
 template <class T, class Combine>
 ARLAB_DEVICE T combined_in_block(T own, T (&memory)[kThreads], Combine combine) {
   const unsigned thread = thread_index();
@@ -125,7 +124,7 @@ ARLAB_DEVICE void quantize_rows(const typename Element::Bits* values, std::size_
 // ---------------------------------------------------------------- product
 
 constexpr unsigned kSide = 64;                  // tokens, and outputs, of a block
-constexpr unsigned kWords = kInt8RowBytes / 4;  // of each that are there at a time
+constexpr unsigned kWords = kInt8RowBytes / 4;  // words of each row at a time
 constexpr unsigned kEach = kSide / 16;          // tokens, and outputs, of a thread: 16 apart
 
 struct TileMemory {

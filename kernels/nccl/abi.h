@@ -10,8 +10,8 @@
 
 namespace arlab::nccl {
 
-/// What programs hold: the real library's where there is one, so that calls which only that one has need no translation; else a
-/// pointer that is ours.
+/// Handles that programs hold: the real library's where there is one, so that calls which only that one has need no
+/// translation; else a pointer that is ours.
 using Handle = void*;
 
 /// ncclResult_t
@@ -40,7 +40,7 @@ constexpr std::size_t element_bytes(int type) {
   return type >= 0 && type < static_cast<int>(sizeof(kBytes)) ? kBytes[type] : 0;
 }
 constexpr bool has_dtype(int type) { return type == 6 || type == 7 || type == 9; }
-/// Of a type that has one.
+/// The dtype of a type that has one.
 constexpr DType dtype_of(int type) {
   return type == 6 ? DType::fp16 : type == 7 ? DType::fp32 : DType::bf16;
 }

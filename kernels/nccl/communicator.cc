@@ -24,7 +24,7 @@ using kernels::Result;
 using kernels::Status;
 using kernels::TableRule;
 
-/// What ranks tell each other first.
+/// The first message of ranks to each other.
 struct Hello {
   kernels::RandomToken secret;
   kernels::RandomToken process;  // numbers of processes are the same in several containers
@@ -76,11 +76,11 @@ kernels::RandomToken random_token() {
 
 // ---------------------------------------------------------------- where ranks meet
 
-/// What an ncclUniqueId of ours holds.
+/// Contents of an ncclUniqueId of ours.
 struct Id {
   std::array<char, 8> magic;
-  std::uint64_t boot;           // of the host that made it
-  kernels::RandomToken name;    // of the socket
+  std::uint64_t boot;           // the maker's host's
+  kernels::RandomToken name;    // the socket's
   kernels::RandomToken secret;  // which ranks show each other there
 };
 constexpr std::array<char, 8> kMagic = {'a', 'r', 'l', 'a', 'b', 0, 0, 1};
@@ -115,7 +115,7 @@ std::vector<Message> exchange(Bootstrap& bootstrap, const Message& mine) {
   return std::move(value_of(messages, kRemoteError));
 }
 
-/// What ranks of one process have together.
+/// Common state of ranks of one process.
 struct Shared {
   std::shared_ptr<LocalTeam> team;
   std::vector<int> devices;
@@ -135,10 +135,10 @@ CommunicatorOptions options_of(std::chrono::milliseconds timeout, int blocks) {
           .timeout_nanoseconds = static_cast<std::uint64_t>(timeout.count()) * 1'000'000};
 }
 
-/// Of kernels.
+/// The kernels' limit.
 constexpr int kMostRanks = 8;
 
-/// Of a team for send and recv: there may be one for each other rank.
+/// Blocks of a team for send and recv: there may be one for each other rank.
 constexpr int kPairBlocks = 16;
 
 std::size_t checked_bytes(const Call& call, int ranks) {
@@ -263,7 +263,7 @@ void Communicator::meet(const UniqueId& unique, void* config) {
                  .has_library = RealLibrary::find() != nullptr,
                  .place = {},
                  .error = {}};
-  // What this rank finds wrong is its own error at once, of which it tells those who are there already.
+  // A fault that this rank finds is its own error at once, of which it tells those who are there already.
   std::optional<Failure> wrong;
   timeout_ = std::chrono::seconds(5);
   try {
@@ -511,7 +511,7 @@ Took Communicator::took(const Call& call, const TableRule* rule) const {
 // ---------------------------------------------------------------- calls
 
 void* Communicator::scratch(void* stream, std::size_t bytes) {
-  // What is enqueued or captured may use the smaller ones still.
+  // Enqueued or captured calls may use the smaller ones still.
   auto& parts = scratch_[stream];
   if (parts.empty() || parts.back().second < bytes) {
     constexpr std::size_t kLeast = std::size_t{1} << 16;
@@ -540,7 +540,7 @@ Work Communicator::work_of(const Call& call, const TableRule* rule) {
   const bool has_slots = call.kind == Kind::reduce_scatter || call.kind == Kind::all_gather;
   const std::size_t slots = has_slots ? ranks : 1;
 
-  // What only moves may be anything: words of 4 bytes or of 2, where it is none of our dtypes.
+  // Data that only move may be anything: words of 4 bytes or of 2, where they are of none of our dtypes.
   DType dtype = DType::fp32;
   std::size_t slot = bytes;
   if (has_dtype(call.type)) {

@@ -43,7 +43,7 @@ struct Call {
   std::size_t count = 0;
   int type = 0;
   int op = kSum;
-  int root = 0;  ///< of send and recv: the other rank
+  int root = 0;  ///< for send and recv: the other rank
   void* stream = nullptr;
 };
 
@@ -111,7 +111,7 @@ class Communicator {
   void by_library(const Call& call);
   Work work_of(const Call& call, const kernels::TableRule* rule);
   Member& pair_with(int peer);
-  /// Of a rank to itself.
+  /// Copies from a rank to itself.
   void copy(void* to, const void* from, std::size_t bytes, void* stream);
   /// Keeps the payload of some all-reduces; the name of its file.
   std::string sample(const Call& call);
@@ -128,7 +128,7 @@ class Communicator {
   bool says_counts_ = false;
   kernels::CallTable table_;
   std::unique_ptr<kernels::Bootstrap> bootstrap_;
-  std::mutex split_mutex_;  // of the bootstrap, which has one conversation at a time
+  std::mutex split_mutex_;  // the bootstrap's, which has one conversation at a time
   Handle real_ = nullptr;
   std::unique_ptr<Member> team_;
   std::shared_ptr<void> shared_;  // by the ranks of this process

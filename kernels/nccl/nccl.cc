@@ -44,7 +44,7 @@ int failed(const char* function, int code, const char* why) {
   return code;
 }
 
-/// What the body returns; of what it throws, the code. The program's device stays the current one.
+/// Returns the body's result, or the code of its exception. The program's device stays the current one.
 template <class Body>
 int guarded(const char* function, Body body) {
   struct KeepsDevice {
@@ -131,7 +131,7 @@ struct Join {
   Handle* to;
   int device;
   std::function<CommunicatorPtr()> make;
-  const Communicator* parent = nullptr;  // that is split: its ranks meet for one after the other
+  const Communicator* parent = nullptr;  // is split: its ranks meet for one after the other
 };
 
 struct Group {
@@ -258,7 +258,7 @@ int end_group() {
   return run_group(std::exchange(group, Group()));
 }
 
-/// What a call of the real library finds here, it is meant for.
+/// A call of the real library that arrives here is meant for it.
 #define ARLAB_PASS_INSIDE(Name, ...)                       \
   if (is_inside_real() && RealLibrary::found() != nullptr) \
   return RealLibrary::found()->Name(__VA_ARGS__)

@@ -33,7 +33,7 @@ class RealFunction<int(Arguments...)> {
   void set(void* function) { function_ = reinterpret_cast<int (*)(Arguments...)>(function); }
   const char* name() const { return name_; }
 
-  /// What it returns; a Failure when it has no such function.
+  /// Returns its result; a Failure when it has no such function.
   int operator()(Arguments... arguments) const {
     if (function_ == nullptr) {
       throw Failure(kInvalidUsage, std::string("the real library has no ") + name_);

@@ -23,7 +23,7 @@ using kernels::FileDescriptor;
 
 namespace {
 
-/// Of a rank's payloads, in all and of one call.
+/// Most bytes of a rank's payloads, in all and of one call.
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostElements = std::size_t{4} << 20;
 constexpr std::size_t kLinesBytes = std::size_t{1} << 16;

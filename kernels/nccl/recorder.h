@@ -1,4 +1,4 @@
-// What a program calls, written down: calls.csv, and payloads of some all-reduces as .safetensors for `arlab reduce --input`.
+// Record of a program's calls: calls.csv, and payloads of some all-reduces as .safetensors for `arlab reduce --input`.
 #pragma once
 
 #include <sys/types.h>
@@ -25,8 +25,8 @@ struct CallRecord {
   std::string payload = {};  ///< name of its file
 };
 
-/// Of one communicator's rank. All ranks write to the same folder: rank 0 its calls, which are those of all, and each its part of
-/// a payload, at its place in the file.
+/// Recorder of one communicator's rank. All ranks write to the same folder: rank 0 its calls, which are those of all, and each
+/// its part of a payload, at its place in the file.
 ///
 /// It only watches. What goes wrong here is one line on stderr, and then nothing more is recorded; no call fails or waits for it.
 /// A file is whole or not there: a payload has its name once all ranks have written their part, and lines that do not fit are taken
@@ -53,7 +53,7 @@ class Recorder {
  private:
   struct Line {
     std::string text;     // but for the payload
-    std::string payload;  // whose file other ranks may not have completed yet
+    std::string payload;  // other ranks may not have completed its file yet
   };
 
   void open_folder(const std::string& folder);

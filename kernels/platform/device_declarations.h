@@ -1,5 +1,5 @@
-// What device code calls on GPUs, declared for the host's compiler, which parses that code for its types and compiles none of
-// it: nothing here is defined. Names are those of NVIDIA's, for AMD's as well.
+// Functions of device code on GPUs, declared for the host's compiler, which parses that code for its types and compiles none
+// of it: nothing here is defined. Names are those of NVIDIA's, for AMD's as well.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What kernels call on AMD GPUs that hipRTC does not declare by itself. Ahead of time, <hip/hip_runtime.h> has it all.
+// Functions of kernels on AMD GPUs that hipRTC does not declare by itself. Ahead of time, <hip/hip_runtime.h> has them all.
 #pragma once
 
 #if defined(ARLAB_COMPILES_ON_DEMAND)

@@ -1,4 +1,4 @@
-// What device code has of the standard library. Ahead of time that is the library itself. Where kernels are compiled on demand
+// The standard library in device code. Ahead of time that is the library itself. Where kernels are compiled on demand
 // (ARLAB_COMPILES_ON_DEMAND), no folder of its headers is given: the compiler gets, in the place of each, a file that includes
 // this one, and finds here the little that device code calls.
 //

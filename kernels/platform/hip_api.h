@@ -1,6 +1,6 @@
-// What arlab uses of HIP, for host code that is compiled without a GPU's toolkit: HIP's declarations, of which each platform with a
-// driver has definitions of its own (cuda/driver.cc, rocm/driver.cc), in a namespace of its own. Included by their hip_runtime.h, which
-// defines ARLAB_HIP_NAMESPACE. Numbers are HIP's, held against its header by tests/kernels/hip_declarations.cc.
+// The part of HIP that arlab uses, for host code that is compiled without a GPU's toolkit: HIP's declarations, of which each platform
+// with a driver has definitions of its own (cuda/driver.cc, rocm/driver.cc), in a namespace of its own. Included by their
+// hip_runtime.h, which defines ARLAB_HIP_NAMESPACE. Numbers are HIP's, held against its header by tests/kernels/hip_declarations.cc.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// What kernels need to know of the platform they are compiled for; everything else is HIP. The
-// device code has no other #if per platform, but for the conversions of fp16 in codecs/payload.h,
-// the product of bytes in layers/int8_kernels.h, and the sizes of work in runtime/between.cc.
+// Traits of the platform that kernels are compiled for; everything else is HIP. The device code
+// has no other #if per platform, but for the conversions of fp16 in codecs/payload.h, the product
+// of bytes in layers/int8_kernels.h, and the sizes of work in runtime/between.cc.
 //
 //   host   __HIP_PLATFORM_HOST__     g++ or clang++, with host/hip/hip_runtime.h
 //   cuda   __HIP_PLATFORM_NVIDIA__   NVRTC (__CUDACC__), with cuda/device.h
@@ -29,6 +29,7 @@
 #else
 #include "reference/formats/fp8.h"
 #include "reference/formats/half.h"
+#include "reference/tails/gpu_rsqrt.h"
 #endif
 
 #if !defined(ARLAB_PLATFORM)
@@ -85,17 +86,17 @@ inline constexpr int kThreads = 256;
 /// not stay in registers there.
 #if defined(__HIP_PLATFORM_AMD__)
 inline constexpr int kFastBlocks = 3;
-inline constexpr int kSpikedBlocks = 2;  // of codecs that reserve spikes
+inline constexpr int kSpikedBlocks = 2;  // for codecs that reserve spikes
 inline constexpr int kFastBatch = 1;
 inline constexpr bool kHasSentinels =
     false;  // with that little shared memory, a block or two of them would fit
-inline constexpr std::size_t kSharedBytes = 64 << 10;  // of a compute unit of CDNA 2 and 3
+inline constexpr std::size_t kSharedBytes = 64 << 10;  // in a compute unit of CDNA 2 and 3
 #else
 inline constexpr int kFastBlocks = 4;
 inline constexpr int kSpikedBlocks = 4;
 inline constexpr int kFastBatch = 4;
 inline constexpr bool kHasSentinels = true;
-inline constexpr std::size_t kSharedBytes = 227 << 10;  // of a multiprocessor of sm_90
+inline constexpr std::size_t kSharedBytes = 227 << 10;  // in a multiprocessor of sm_90
 #endif
 
 /// How often a word is looked at before whatever else ends a wait is.
@@ -439,8 +440,8 @@ ARLAB_DEVICE std::uint32_t clamp_finite_half2(std::uint32_t x) {
 
 /// 1 / x of both, correctly rounded; what overflows, 1 / 0 too, becomes +-65504. Any result for
 /// infinities and NaN. The reciprocals of fp16 numbers are so far from rounding boundaries that an
-/// fp32 reciprocal within 1 ulp, which GPUs have an instruction for, rounds to the same fp16 (a
-/// test tries all).
+/// fp32 reciprocal within 1 ulp rounds to the same fp16 (a test tries all); GPUs have an instruction
+/// for that.
 ARLAB_DEVICE std::uint32_t reciprocal_half2(std::uint32_t pair) {
 #if defined(__HIP__)
   const NativeHalf2 x = __builtin_bit_cast(NativeHalf2, pair);
@@ -532,6 +533,30 @@ ARLAB_DEVICE float fused_multiply_add(float a, float b, float c) {
   return __fmaf_rn(a, b, c);
 #else
   return __builtin_fmaf(a, b, c);
+#endif
+}
+
+/// Rounded once.
+ARLAB_DEVICE float square_root(float x) {
+#if defined(__CUDA_ARCH__)
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
+/// 1 / sqrt(x) as an H200 approximates it (reference/tails/gpu_rsqrt.h); other GPUs may have other bits.
+ARLAB_DEVICE float approximate_rsqrt(float x) {
+#if defined(__HIP__)
+  return __builtin_amdgcn_rsqf(x);
+#elif defined(__CUDA_ARCH__)
+  float result;
+  asm("rsqrt.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#elif defined(__HIP_PLATFORM_HOST__)
+  return gpu_rsqrt(x);
+#else
+  return 1.0f / __builtin_sqrtf(x);  // only declared, never run
 #endif
 }
 
@@ -773,6 +798,13 @@ ARLAB_DEVICE bool any_non_finite_halves(const std::uint32_t (&word)[4]) {
 }
 
 // ---------------------------------------------------------------- lanes
+
+/// Lanes of a wave, at most.
+#if defined(__CUDA_ARCH__)
+inline constexpr unsigned kMostLanes = 32;
+#else
+inline constexpr unsigned kMostLanes = 64;
+#endif
 // All lanes of the wave must take part.
 
 /// The value of the lane whose number differs by `mask`, inside aligned groups of `width` lanes.

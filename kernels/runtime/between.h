@@ -1,4 +1,4 @@
-// What a model's GPUs do between two collectives, for timing: other work, and caches that hold
+// Work of a model's GPUs between two collectives, for timing: other work, and caches that hold
 // other data.
 #pragma once
 

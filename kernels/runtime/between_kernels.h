@@ -1,4 +1,4 @@
-// What a model's GPUs do between two collectives: a product of matrices, and stores to more memory than caches hold.
+// Work of a model's GPUs between two collectives: a product of matrices, and stores to more memory than caches hold.
 #pragma once
 
 #include "kernels/platform/platform.h"
@@ -6,15 +6,15 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-constexpr int kBlockSide = 64;  // of the product, for each block: 4 x 4 elements per thread
-constexpr int kDepth = 16;      // of the matrices, in shared memory
+constexpr int kBlockSide = 64;  // the product's, for each block: 4 x 4 elements per thread
+constexpr int kDepth = 16;      // the matrices', in shared memory
 
 struct MatrixMemory {
   float a[kDepth][kBlockSide];
   float b[kDepth][kBlockSide];
 };
 
-/// Of side `side`, a multiple of kBlockSide.
+/// Multiplies matrices of side `side`, a multiple of kBlockSide.
 ARLAB_DEVICE void multiply_matrices(const float* a, const float* b, float* c, int side) {
   ARLAB_SHARED_ARRAY(MatrixMemory, memory, 1);
   const int blocks = side / kBlockSide;

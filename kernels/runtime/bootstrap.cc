@@ -73,13 +73,13 @@ Status check_one_host(const Launcher& launcher, int ranks) {
                                    launcher.ranks, ranks, launcher.ranks_here, here));
 }
 
-/// What the ranks of a launch have in common: the name of the socket at which they meet.
+/// The common name of a launch's ranks: that of the socket at which they meet.
 Result<std::string> name_of_launch() {
   if (std::getenv("MASTER_PORT") != nullptr) {
     ARLAB_ASSIGN_OR_RETURN(const int port, integer_from_environment("MASTER_PORT", 1, 65535));
     return fmt::format("port-{}", port);
   }
-  if (const char* const job = std::getenv("PMIX_NAMESPACE")) {  // of Open MPI
+  if (const char* const job = std::getenv("PMIX_NAMESPACE")) {  // Open MPI's
     std::string name = "job-";
     for (const char c : std::string_view(job).substr(0, 60)) {
       name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';

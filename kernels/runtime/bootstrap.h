@@ -93,7 +93,7 @@ Status check_rank(int rank, int ranks);
 std::string join_parts(const std::vector<std::string>& parts);
 std::optional<std::vector<std::string>> split_parts(std::string_view joined, int ranks);
 
-/// What another process says went wrong, as one line of UTF-8 that is not too long.
+/// Another process's error, as one line of UTF-8 that is not too long.
 std::string readable(std::string_view text);
 
 // ---- what ranks tell each other
@@ -131,7 +131,7 @@ Result<std::vector<Message>> gather_messages(Bootstrap& bootstrap, const Message
   return messages;
 }
 
-/// Of the machine's last start: the same in all of its containers. Empty where nothing says so.
+/// Id of the machine's last start: the same in all of its containers. Empty where nothing says so.
 std::string boot_id();
 
 /// 128 bits that nobody else has; and as text.

@@ -61,7 +61,7 @@ void require_rule(const TableRule& rule) {
   if (const auto inner = rule.options.inner_codec()) require_codec(rule, *inner);
 }
 
-/// Of one collective: that rules which may take the same dtype stand beside each other.
+/// Rules of one collective which may take the same dtype have to stand beside each other.
 void require_beside(const TableRule& before, const TableRule& after, const std::string& what) {
   if (after.from_bytes < before.to_bytes) {
     fail("{}: it overlaps {}: both take {}, {} bytes; allowed is one rule for each size",
@@ -73,7 +73,7 @@ void require_beside(const TableRule& before, const TableRule& after, const std::
   }
 }
 
-/// Of a dtype.
+/// Whether a rule takes a dtype.
 bool takes(const TableRule& rule, DType dtype) {
   if (rule.dtype) return rule.dtype == dtype;
   const auto can = [&](const std::string& codec) { return find_codec(codec)->takes(dtype); };
@@ -239,7 +239,7 @@ CallTable CallTable::parse_words(std::string_view words, std::string_view origin
     if (items.empty() || begins_a_rule(item)) {
       items.emplace_back(item);
     } else {
-      items.back().append(",").append(item);  // of a codec's name
+      items.back().append(",").append(item);  // part of a codec's name
     }
     begin = end + 1;
   }

@@ -28,9 +28,8 @@ inline constexpr std::string_view kByLibrary = "library";
 
 struct TableRule {
   Collective collective = Collective::all_reduce;
-  std::optional<DType> dtype =
-      {};                        ///< of the payload; where it is not set all that the codec takes
-  std::uint64_t from_bytes = 0;  ///< of a rank's payload, included
+  std::optional<DType> dtype = {};  ///< the payload's; where it is not set all that the codec takes
+  std::uint64_t from_bytes = 0;     ///< a rank's payload, included
   std::uint64_t to_bytes = UINT64_MAX;  ///< not included; UINT64_MAX: no end
   std::string algorithm;
   std::string codec = {};  ///< empty: values as they are
@@ -50,7 +49,7 @@ class CallTable {
 
   /// TOML.
   static CallTable parse(std::string_view text, std::string_view origin);
-  /// Of all-reduces, in words: "16K-1M:one_shot/bf16,1M-:two_shot/qr-q4".
+  /// Parses all-reduces' rules in words: "16K-1M:one_shot/bf16,1M-:two_shot/qr-q4".
   static CallTable parse_words(std::string_view words, std::string_view origin);
   static CallTable read(const std::string& path);
   /// The file ARLAB_TABLE and the words ARLAB_ALL_REDUCE; empty where neither is set.

@@ -1,17 +1,15 @@
-// What a communicator and its calls are told; for programs that know no HIP, too.
+// Options of a communicator and of its calls; for programs that know no HIP, too.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <string>
 
-#include "reference/collectives/algorithm.h"
-#include "reference/collectives/sum.h"
-#include "reference/dtype.h"
+#include "reference/collectives/call.h"
 
 namespace arlab::kernels {
+
+using arlab::CollectiveRequest;
 
 /// How ranks tell each other that something has been stored: by flags behind it, or by sentinels,
 /// words that are there until something else is (transport/sentinel_slots.h, lamport_slots.h).
@@ -32,8 +30,8 @@ struct CommunicatorOptions {
   /// Multiprocessors on which kernels run, each full of blocks; of NVIDIA's an even number. 0: all. Then no two ranks
   /// share a device.
   int multiprocessors = 0;
-  /// What a block of a rank may send to a rank in one exchange; a multiple of 16, and no less than
-  /// kLeastSlotBytes. A communication buffer has 4 * blocks * ranks slots.
+  /// Bytes that a block of a rank may send to a rank in one exchange; a multiple of 16, and no
+  /// less than kLeastSlotBytes. A communication buffer has 4 * blocks * ranks slots.
   std::size_t slot_bytes = std::size_t{32} * 1024;
   /// How long a rank waits for another inside a kernel before the team is given up.
   std::uint64_t timeout_nanoseconds = 10'000'000'000;
@@ -43,25 +41,24 @@ struct CommunicatorOptions {
   /// How ranks hand over, where there are kernels for both. Automatic: sentinels, in calls where they are faster; on AMD
   /// GPUs only once they have passed there (conformance_record.h).
   Protocol protocol = Protocol::automatic;
+  bool fuses_tails =
+      true;  ///< where the collective's kernel can have a tail in it; else it is always behind
   std::uint32_t first_epoch = 0;  ///< where the count of exchanges starts; for tests
   bool any_slot_bytes = false;    ///< so small that short tensors take several rounds; for tests
 };
 
-/// One collective. Of the same team, all ranks make the same calls in the same order.
-struct CollectiveRequest {
-  std::string algorithm;  ///< an algorithm of the reference
-  std::string codec;
-  DType dtype = DType::fp16;
-  std::size_t elements = 0;       ///< per rank
-  AlgorithmOptions options = {};  ///< options of the algorithm
-  /// A schedule of one's own, for these ranks and elements; `algorithm` then is just its name.
-  std::shared_ptr<const Schedule> schedule = nullptr;
-  std::uint64_t seed = 0;  ///< of codecs with random numbers
-  Sum sum = {};            ///< native or fp32; its `own` is an option of the algorithm
-  int root =
-      0;  ///< of a broadcast: whose tensor all get; it takes rank 0's part, and rank 0 the root's
+/// Throws InvalidInput for a tail that is not of the request's rows, and for one that kernels do not make.
+void require_tail(const CollectiveRequest& request, Collective collective);
 
-  bool operator==(const CollectiveRequest&) const = default;
+/// Bytes of the wire that the tail of a request makes; 0 where it makes none, or owners send it.
+std::size_t wire_bytes_of(const CollectiveRequest& request);
+
+/// Further tensors of a call's tail, read and written in memory of the rank's device, aligned to an element.
+struct TailTensors {
+  const void* residual = nullptr;  ///< as many elements as the output, on all ranks the same
+  const void* weight = nullptr;    ///< a row, likewise; null: all 1
+  void* residual_out = nullptr;    ///< may be the residual
+  void* wire = nullptr;            ///< the output codec's, aligned to 16 bytes
 };
 
 }  // namespace arlab::kernels

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/runtime/prepared_call.h"
+#include "kernels/runtime/prepared_tail.h"
 #include "kernels/runtime/team_memory.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/definitions.h"
@@ -248,13 +249,12 @@ Status Communicator::prepare(const CollectiveRequest& request) {
   return ready(request, false).status();
 }
 
-Status Communicator::launch(const PreparedCall& call, const void* input, void* output,
-                            hipStream_t stream) {
-  if (limited_ == nullptr) return call.launch(input, output, stream);
+Status Communicator::launch(const PreparedCall& call, const Tensors& tensors, hipStream_t stream) {
+  if (limited_ == nullptr) return call.launch(tensors, stream);
   constexpr const char* kWhat = "streams cannot be ordered";
   ARLAB_RETURN_IF_ERROR(status_of(hipEventRecord(before_, stream), kWhat));
   ARLAB_RETURN_IF_ERROR(status_of(hipStreamWaitEvent(limited_, before_, 0), kWhat));
-  const Status launched = call.launch(input, output, limited_);
+  const Status launched = call.launch(tensors, limited_);
   // Whatever happened: a stream that is captured takes its side streams with it to the end.
   Status status = status_of(hipEventRecord(behind_, limited_), kWhat);
   if (status.ok()) status = status_of(hipStreamWaitEvent(stream, behind_, 0), kWhat);
@@ -262,7 +262,8 @@ Status Communicator::launch(const PreparedCall& call, const void* input, void* o
 }
 
 Status Communicator::run(const CollectiveRequest& request, const void* input, void* output,
-                         hipStream_t stream) {
+                         hipStream_t stream, const TailTensors& tail) {
+  ARLAB_RETURN_IF_ERROR(require_tail_tensors(request, tail));
   ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
   hipStreamCaptureStatus capture = hipStreamCaptureStatusNone;
   ARLAB_RETURN_IF_ERROR(
@@ -271,7 +272,7 @@ Status Communicator::run(const CollectiveRequest& request, const void* input, vo
   ARLAB_ASSIGN_OR_RETURN(const std::shared_ptr<const PreparedCall> call, ready(request, capturing));
   ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
   if (!capturing) ARLAB_RETURN_IF_ERROR(order_after_last_call(stream));
-  Status status = launch(*call, input, output, stream);
+  Status status = launch(*call, {input, output, tail}, stream);
   if (status.ok() && call->is_counted()) {
     status = started(launch_count_call(team_.random_calls, stream));
   }

@@ -24,6 +24,7 @@ inline namespace ARLAB_PLATFORM {
 
 class PreparedCall;
 class TeamMemory;
+struct Tensors;
 struct Statistics;
 struct WantedKernel;
 
@@ -58,7 +59,8 @@ class Communicator {
   ///
   /// While a stream is captured, the call goes into the graph; launches of the graph count as
   /// calls, which the caller orders (one stream does) among this communicator's others.
-  Status run(const CollectiveRequest& request, const void* input, void* output, hipStream_t stream);
+  Status run(const CollectiveRequest& request, const void* input, void* output, hipStream_t stream,
+             const TailTensors& tail = {});
 
   /// Codecs with random numbers: how many calls of such codecs were before the next one. It is 0 at first, and counted on the
   /// device, so that every replay of a graph has its own number. Waits for the last call.
@@ -67,7 +69,7 @@ class Communicator {
   /// Compiles and loads what run() takes for the request, which then may be captured: on every rank of a team, since none begins
   /// before all are ready. A call that is not captured does so by itself.
   Status prepare(const CollectiveRequest& request);
-  /// Of several, but for those that cannot be made.
+  /// Prepares several, but for those that cannot be made.
   Status prepare(std::span<const CollectiveRequest> requests, const CompileProgress& progress);
 
 #if defined(ARLAB_KERNELS_ON_DEMAND)
@@ -101,7 +103,7 @@ class Communicator {
   /// Streams and events of this rank.
   Status make_streams();
   /// The kernels of a call, in the order of the stream.
-  Status launch(const PreparedCall& call, const void* input, void* output, hipStream_t stream);
+  Status launch(const PreparedCall& call, const Tensors& tensors, hipStream_t stream);
   Status order_after_last_call(hipStream_t stream);
   Status calls_differ(int rank, int other) const;
 
@@ -111,7 +113,7 @@ class Communicator {
   CommunicatorOptions options_;
   std::shared_ptr<TeamMemory> memory_;
   Statistics* statistics_;
-  std::vector<int> devices_;        ///< that this process has ranks of the team on
+  std::vector<int> devices_;        ///< those of this process's ranks in the team
   std::set<std::uint64_t> agreed_;  ///< calls that all ranks have prepared, with their kernels
   /// The calls made so far, the latest last: planning takes longer than a small kernel.
   struct Prepared {

@@ -32,7 +32,7 @@ using Text = MessageText<248>;
 struct Hello {
   Text error;
   Text host;
-  Text boot;    // of the machine's last start: the same in all of its containers
+  Text boot;    // the machine's last start: the same in all of its containers
   Text device;  // its place in the machine
   std::int64_t process;
   std::int64_t multiprocessors;
@@ -40,7 +40,7 @@ struct Hello {
 };
 struct Offer {
   Text error;
-  std::uint64_t bytes;  // of the buffer
+  std::uint64_t bytes;  // the buffer's
 };
 struct Outcome {
   Text error;
@@ -173,7 +173,7 @@ void close_buffer(void* memory) { (void)hipIpcCloseMemHandle(memory); }
 
 #endif
 
-/// What each rank has of its device when ranks share devices: the least of all ranks.
+/// Multiprocessors of each rank when ranks share devices: the least of all ranks.
 Result<int> multiprocessors_of_each(const std::vector<Hello>& hellos) {
   std::int64_t least = kMostBlocks;
   bool share = false;

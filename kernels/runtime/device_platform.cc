@@ -76,6 +76,7 @@ Status copy_in(std::byte* to, std::span<const std::byte> from) {
                    "a copy to the device failed");
 }
 Status copy_out(std::span<std::byte> to, const std::byte* from) {
+  if (to.empty()) return {};
   return status_of(hipMemcpy(to.data(), from, to.size(), hipMemcpyDeviceToHost),
                    "a copy from the device failed");
 }
@@ -104,7 +105,7 @@ class Int8Memory {
     ARLAB_RETURN_IF_ERROR(copy_in(scales_.data(), std::as_bytes(std::span(from.scales))));
     return copy_in(sums_.data(), std::as_bytes(std::span(from.sums)));
   }
-  /// What `to` has is replaced, but for its rows and columns.
+  /// Replaces all of `to`, but for its rows and columns.
   Status read(Int8Matrix& to) const {
     const std::size_t row_bytes = int8_row_bytes(to.columns);
     std::vector<std::int8_t> codes(to.rows * row_bytes);
@@ -133,13 +134,21 @@ struct Member {
   hipStream_t stream = nullptr;
   DeviceMemory input;
   DeviceMemory output;
+  DeviceMemory residual;
+  DeviceMemory residual_out;
+  DeviceMemory weight;
+  DeviceMemory wire;
 
   explicit Member(int on_device) : device(on_device) {}
   Member(Member&& other) noexcept
       : device(other.device),
         stream(std::exchange(other.stream, nullptr)),
         input(std::move(other.input)),
-        output(std::move(other.output)) {}
+        output(std::move(other.output)),
+        residual(std::move(other.residual)),
+        residual_out(std::move(other.residual_out)),
+        weight(std::move(other.weight)),
+        wire(std::move(other.wire)) {}
   Member& operator=(Member&&) = delete;
   ~Member() {
     if (stream == nullptr) return;
@@ -148,7 +157,7 @@ struct Member {
   }
 };
 
-/// What groups share, whoever reduces.
+/// The common part of groups, whoever reduces.
 class GroupOnDevices : public Group {
  public:
   Status run(const GroupCall& call, std::span<const std::byte> inputs,
@@ -167,8 +176,9 @@ class GroupOnDevices : public Group {
       (void)hipSetDevice(member.device);
       ARLAB_RETURN_IF_ERROR(
           copy_in(member.input.data() + offset, inputs.subspan(rank * bytes, bytes)));
+      ARLAB_RETURN_IF_ERROR(copy_in_tail(member, call));
       if (!call.in_place) {
-        // What an output held before must not look like a result.
+        // An output's earlier contents must not look like a result.
         ARLAB_RETURN_IF_ERROR(
             status_of(hipMemset(member.output.data(), 0xDB, offset + bytes), "memset"));
       }
@@ -193,6 +203,7 @@ class GroupOnDevices : public Group {
       if (status.ok()) {
         status = copy_out(outputs.subspan(rank * bytes, bytes), result_of(member, call) + offset);
       }
+      if (status.ok()) status = copy_out_tail(rank, call);
     }
     return status;
   }
@@ -209,14 +220,12 @@ class GroupOnDevices : public Group {
     for (std::size_t rank = 0; rank < members_.size(); ++rank) {
       (void)hipSetDevice(members_[rank].device);
       // From a different element on for each rank.
-      std::size_t from = rank * 4096 % pattern.size();
-      for (std::size_t at = 0; at < bytes;) {
-        const std::size_t count = std::min(pattern.size() - from, bytes - at);
-        ARLAB_RETURN_IF_ERROR(
-            copy_in(members_[rank].input.data() + at, pattern.subspan(from, count)));
-        at += count;
-        from = 0;
-      }
+      const std::size_t from = rank * 4096 % pattern.size();
+      Member& member = members_[rank];
+      ARLAB_RETURN_IF_ERROR(repeat(pattern, from, {member.input.data(), bytes}));
+      if (!call.collective.tail) continue;
+      ARLAB_RETURN_IF_ERROR(repeat(pattern, 0, {member.residual.data(), bytes}));
+      ARLAB_RETURN_IF_ERROR(repeat(pattern, 0, {member.weight.data(), weight_bytes(call)}));
     }
     const Turn turn;
     std::vector<RankStream> streams;
@@ -251,6 +260,21 @@ class GroupOnDevices : public Group {
   static std::byte* result_of(const Member& member, const GroupCall& call) {
     return call.in_place ? member.input.data() : member.output.data();
   }
+  /// In place, the residual's is, too.
+  static TailTensors tail_of(const Member& member, const GroupCall& call) {
+    const std::optional<Tail>& tail = call.collective.tail;
+    if (!tail) return {};
+    const std::size_t offset = offset_of(call);
+    TailTensors tensors;
+    if (tail->adds_residual) {
+      tensors.residual = member.residual.data() + offset;
+      tensors.residual_out =
+          (call.in_place ? member.residual.data() : member.residual_out.data()) + offset;
+    }
+    if (tail->normalizes) tensors.weight = member.weight.data() + offset;
+    if (!tail->output.empty()) tensors.wire = member.wire.data();
+    return tensors;
+  }
 
   std::vector<Member>& members() { return members_; }
 
@@ -262,8 +286,41 @@ class GroupOnDevices : public Group {
       (void)hipSetDevice(member.device);
       ARLAB_RETURN_IF_ERROR(member.input.require(bytes));
       ARLAB_RETURN_IF_ERROR(member.output.require(bytes));
+      if (!call.collective.tail) continue;
+      ARLAB_RETURN_IF_ERROR(member.residual.require(bytes));
+      ARLAB_RETURN_IF_ERROR(member.residual_out.require(bytes));
+      ARLAB_RETURN_IF_ERROR(member.weight.require(weight_bytes(call)));
+      ARLAB_RETURN_IF_ERROR(member.wire.require(wire_bytes_of(call.collective)));
     }
     return {};
+  }
+  static std::size_t weight_bytes(const GroupCall& call) {
+    return offset_of(call) + call.collective.tail->hidden * size_of(call.collective.dtype);
+  }
+  /// Fills memory with the pattern, again and again.
+  static Status repeat(std::span<const std::byte> pattern, std::size_t from,
+                       std::span<std::byte> to) {
+    for (std::size_t at = 0; at < to.size(); from = 0) {
+      const std::size_t count = std::min(pattern.size() - from, to.size() - at);
+      ARLAB_RETURN_IF_ERROR(copy_in(to.data() + at, pattern.subspan(from, count)));
+      at += count;
+    }
+    return {};
+  }
+  static Status copy_in_tail(const Member& member, const GroupCall& call) {
+    if (!call.collective.tail) return {};
+    const std::size_t offset = offset_of(call);
+    ARLAB_RETURN_IF_ERROR(copy_in(member.residual.data() + offset, call.residual));
+    return copy_in(member.weight.data() + offset, call.weight);
+  }
+  Status copy_out_tail(std::size_t rank, const GroupCall& call) {
+    if (!call.collective.tail) return {};
+    const TailTensors from = tail_of(members_[rank], call);
+    const std::size_t bytes = call.residual_out.size() / members_.size();
+    const std::size_t wire = call.wire.size() / members_.size();
+    ARLAB_RETURN_IF_ERROR(copy_out(call.residual_out.subspan(rank * bytes, bytes),
+                                   static_cast<const std::byte*>(from.residual_out)));
+    return copy_out(call.wire.subspan(rank * wire, wire), static_cast<const std::byte*>(from.wire));
   }
 
   std::vector<Member> members_;
@@ -292,9 +349,9 @@ class DeviceGroup final : public GroupOnDevices {
     }
     for (std::size_t rank = 0; rank < members().size(); ++rank) {
       Member& member = members()[rank];
-      ARLAB_RETURN_IF_ERROR(
-          communicators_[rank].run(call.collective, member.input.data() + offset_of(call),
-                                   result_of(member, call) + offset_of(call), member.stream));
+      ARLAB_RETURN_IF_ERROR(communicators_[rank].run(
+          call.collective, member.input.data() + offset_of(call),
+          result_of(member, call) + offset_of(call), member.stream, tail_of(member, call)));
     }
     return {};
   }
@@ -333,24 +390,18 @@ class ProcessesGroup final : public GroupOnDevices {
       return Status::error(
           fmt::format("{} ranks of {} bytes, but the inputs are {}", ranks, bytes, inputs.size()));
     }
-    const std::span<std::byte> mine = outputs.subspan(own, bytes);
-    ARLAB_RETURN_IF_ERROR(of_all(GroupOnDevices::run(call, inputs.subspan(own, bytes), mine)));
-    for (std::size_t at = 0; at < bytes; at += kMostBootstrapBytes) {
-      const std::size_t piece = std::min(kMostBootstrapBytes, bytes - at);
-      ARLAB_ASSIGN_OR_RETURN(
-          const auto pieces,
-          processes_->all_gather({reinterpret_cast<const char*>(mine.data()) + at, piece}));
-      for (std::size_t rank = 0; rank < ranks; ++rank) {
-        if (pieces[rank].size() != piece) {
-          return Status::error(fmt::format("rank {} makes another call", rank));
-        }
-        std::memcpy(outputs.data() + rank * bytes + at, pieces[rank].data(), piece);
-      }
+    GroupCall of_rank = call;
+    of_rank.residual_out = part_of(call.residual_out);
+    of_rank.wire = part_of(call.wire);
+    ARLAB_RETURN_IF_ERROR(
+        of_all(GroupOnDevices::run(of_rank, inputs.subspan(own, bytes), part_of(outputs))));
+    for (const std::span<std::byte> all : {outputs, call.residual_out, call.wire}) {
+      ARLAB_RETURN_IF_ERROR(gather(all));
     }
     return {};
   }
 
-  /// Of every replay the time of the slowest rank.
+  /// Times of the slowest rank in every replay.
   Result<CallTimes> time(const GroupCall& call, std::span<const std::byte> pattern,
                          const TimingRequest& request) override {
     ARLAB_RETURN_IF_ERROR(of_all(load_kernels_between({&members().front().device, 1}, request)));
@@ -378,9 +429,34 @@ class ProcessesGroup final : public GroupOnDevices {
     }
     const Member& member = members().front();
     return communicator_->run(call.collective, member.input.data() + offset_of(call),
-                              result_of(member, call) + offset_of(call), member.stream);
+                              result_of(member, call) + offset_of(call), member.stream,
+                              tail_of(member, call));
   }
   Status check(std::size_t) override { return communicator_->check(); }
+
+  /// This rank's of what all have.
+  std::span<std::byte> part_of(std::span<std::byte> all) const {
+    const std::size_t bytes = all.size() / static_cast<std::size_t>(processes_->ranks());
+    return all.subspan(static_cast<std::size_t>(processes_->rank()) * bytes, bytes);
+  }
+  /// Each rank's part becomes that of all.
+  Status gather(std::span<std::byte> all) {
+    const std::span<std::byte> mine = part_of(all);
+    const std::size_t bytes = mine.size();
+    for (std::size_t at = 0; at < bytes; at += kMostBootstrapBytes) {
+      const std::size_t piece = std::min(kMostBootstrapBytes, bytes - at);
+      ARLAB_ASSIGN_OR_RETURN(
+          const auto pieces,
+          processes_->all_gather({reinterpret_cast<const char*>(mine.data()) + at, piece}));
+      for (std::size_t rank = 0; rank < pieces.size(); ++rank) {
+        if (pieces[rank].size() != piece) {
+          return Status::error(fmt::format("rank {} makes another call", rank));
+        }
+        std::memcpy(all.data() + rank * bytes + at, pieces[rank].data(), piece);
+      }
+    }
+    return {};
+  }
 
   /// The error of the first rank that has one.
   Status of_all(const Status& mine) {
@@ -452,15 +528,15 @@ class RankOnDevice final : public RankCommunicator {
   int rank() const override { return communicator_.rank(); }
   int ranks() const override { return communicator_.ranks(); }
   int device() const override { return communicator_.device(); }
-  Status run(const CollectiveRequest& request, const void* input, void* output,
-             void* stream) override {
+  Status run(const CollectiveRequest& request, const void* input, void* output, void* stream,
+             const TailTensors& tail) override {
     const auto callers = static_cast<hipStream_t>(stream);
-    if (own_ == nullptr) return communicator_.run(request, input, output, callers);
+    if (own_ == nullptr) return communicator_.run(request, input, output, callers, tail);
     ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device()), "a device cannot be used"));
     ARLAB_RETURN_IF_ERROR(status_of(hipEventRecord(before_, callers), "an event"));
     ARLAB_RETURN_IF_ERROR(
         status_of(hipStreamWaitEvent(own_, before_, 0), "streams cannot be ordered"));
-    return communicator_.run(request, input, output, own_);
+    return communicator_.run(request, input, output, own_, tail);
   }
   Status prepare(const CollectiveRequest& request) override {
     const OthersCapture allowed;
@@ -801,7 +877,7 @@ class DevicePlatform final : public Platform {
   static Status on_device(const std::string& codec, std::span<const std::byte> from,
                           std::span<std::byte> to, Launch launch) {
     ARLAB_ASSIGN_OR_RETURN(const CodecChoice choice, choose_codec(codec));
-    const Turn turn;  // what fails on the device is this call's
+    const Turn turn;  // an error on the device is this call's
     Status status = status_of(hipSetDevice(0), "no device can be used");
     DeviceMemory source;
     DeviceMemory target;

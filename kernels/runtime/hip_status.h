@@ -18,7 +18,7 @@ inline Status status_of(hipError_t error, const char* what) {
 std::string take_kernel_failure();  // kernels/compile/store.h
 #endif
 
-/// Of a launch.
+/// The status of a launch.
 inline Status started(hipError_t error) {
 #if defined(ARLAB_KERNELS_ON_DEMAND)
   if (std::string failure = take_kernel_failure(); !failure.empty()) return Status::error(failure);

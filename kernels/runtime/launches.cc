@@ -7,6 +7,7 @@
 #include "kernels/codecs/shared_scale_kernels.h"
 #include "kernels/collectives/launch.h"
 #include "kernels/collectives/spread_nans.h"
+#include "kernels/collectives/tail_rows.h"
 #include "kernels/layers/int8_layers.h"
 #include "kernels/runtime/between.h"
 #include "kernels/runtime/between_kernels.h"
@@ -26,7 +27,7 @@ dim3 blocks_of(const Call& call) {
 int number_of(const KernelForm& form, const Call& call, const CodecChoice& codec) {
   const int ranks = call.team.layout.ranks;
   if (&form == &forms::kTwoShotSentinel) return ranks;
-  if (&form != &forms::kOneShotLamport) return 0;
+  if (&form != &forms::kOneShotLamport && &form != &forms::kOneShotLamportTail) return 0;
   return std::holds_alternative<PlainChoice>(codec) && ranks == 2 ? 2 : kMaxRanks;
 }
 
@@ -39,6 +40,40 @@ hipError_t launch_collective(const KernelForm& form, const Call& call, const Cod
     return start_of_message_scale(kernel, codec, dtype, blocks_of(call), stream, call);
   }
   return start_of_codec(kernel, codec, dtype, blocks_of(call), stream, call);
+}
+
+hipError_t launch_with_tail(const Call& call, const TailCall& tail, const TailSteps& steps,
+                            const CodecChoice& codec, DType dtype, hipStream_t stream) {
+  const KernelForm& form = forms::kOneShotLamportTail;
+  const Kernel kernel = {form, element_text(dtype), steps.number() | number_of(form, call, codec)};
+  return start_of_codec(kernel, codec, dtype, blocks_of(call), stream, call, tail);
+}
+
+namespace {
+
+/// TailSteps, and packs of a thread.
+int number_of(const TailCall& tail, const TailSteps& steps) {
+  const unsigned lanes = lanes_of_row(steps, tail.hidden);
+  int packs = 1;
+  while (packs <= kMostPacks && static_cast<unsigned>(packs * kThreads) < lanes) packs *= 2;
+  return steps.number() | (packs <= kMostPacks ? packs : 0);
+}
+dim3 rows_of(const TailCall& tail) {
+  return dim3(static_cast<unsigned>(tail.elements / tail.hidden));
+}
+
+}  // namespace
+
+hipError_t launch_tail(const TailCall& tail, const TailSteps& steps, DType dtype,
+                       hipStream_t stream) {
+  return start({forms::kTailRows, element_text(dtype), number_of(tail, steps)}, rows_of(tail),
+               stream, tail);
+}
+
+hipError_t launch_tail(const TailCall& tail, const TailSteps& steps, const CodecChoice& codec,
+                       DType dtype, hipStream_t stream) {
+  return start_of_codec({forms::kTailRowsEncoded, element_text(dtype), number_of(tail, steps)},
+                        codec, dtype, rows_of(tail), stream, tail);
 }
 
 hipError_t launch_spread_nans(const Call& call, std::size_t chunks, DType dtype,

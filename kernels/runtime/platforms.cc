@@ -67,7 +67,8 @@ Status run_together(const CollectiveRequest& request, std::span<const RankCall> 
   {
     const std::shared_ptr<void> others_wait = ranks.front().rank->hold_other_threads();
     for (const RankCall& call : ranks) {
-      if (status.ok()) status = call.rank->run(request, call.input, call.output, call.stream);
+      if (status.ok())
+        status = call.rank->run(request, call.input, call.output, call.stream, call.tail);
     }
   }
   // Kernels that have started use the tensors until they end.

@@ -22,19 +22,30 @@
 
 namespace arlab::kernels {
 
+/// Error of a call in place whose kernels need another tensor as output.
+inline constexpr const char* kNeedsAnotherOutput =
+    "this schedule reads its input again after it has stored there: the output must be another "
+    "tensor";
+
 struct GroupCall {
   CollectiveRequest collective;
   bool in_place = false;
   /// The tensors start so many elements behind an address that is a multiple of 256.
   std::size_t offset_elements = 0;
-  /// Of codecs with random numbers: calls before this one; else those that were made.
+  /// Operands of a request with a tail: on all ranks the same.
+  std::span<const std::byte> residual = {};
+  std::span<const std::byte> weight = {};
+  /// Its further results, of all ranks one after the other.
+  std::span<std::byte> residual_out = {};
+  std::span<std::byte> wire = {};
+  /// Calls before this one, for codecs with random numbers; else those that were made.
   std::optional<std::uint32_t> random_calls = {};
 };
 
 struct TimingRequest {
   int calls = 20;    ///< in a graph
   int replays = 20;  ///< replays of the graph
-  /// What a rank does between two calls; the times are then what calls add to that.
+  /// Work of a rank between two calls; the times are then what calls add to that.
   bool gemm = false;  ///< a matrix product on all multiprocessors
   bool cold = false;  ///< memory is overwritten, until caches hold nothing else
 };
@@ -85,6 +96,7 @@ struct AheadRequest {
   std::vector<std::string> algorithms = {};
   std::vector<DType> dtypes = {};  ///< a codec is compiled for those that it takes
   std::vector<int> ranks = {};
+  std::optional<Tail> tail = {};                ///< calls are all-reduces with it
   std::vector<std::string> architectures = {};  ///< sm_90
   std::filesystem::path folder = {};            ///< where they are kept; empty: in the cache
   unsigned jobs = 0;                            ///< 0: all cores
@@ -104,7 +116,7 @@ class RankCommunicator {
   virtual int device() const = 0;
   /// As Communicator::run; `stream` is the platform's, null for the default one.
   virtual Status run(const CollectiveRequest& request, const void* input, void* output,
-                     void* stream) = 0;
+                     void* stream, const TailTensors& tail = {}) = 0;
   /// As Communicator::prepare.
   virtual Status prepare(const CollectiveRequest& request) = 0;
   /// As Communicator::explain.
@@ -123,7 +135,7 @@ class RankCommunicator {
   virtual Status check() = 0;
   /// As Communicator::give_up.
   virtual Status give_up() = 0;
-  /// What comes next on the stream waits for this rank's work, wherever that runs.
+  /// Makes further work on the stream wait for this rank's, wherever that runs.
   virtual Status join(void* stream) = 0;
   Status synchronize(void* stream) {
     Status status = wait(stream);
@@ -136,12 +148,13 @@ class RankCommunicator {
   virtual std::shared_ptr<void> hold_other_threads() const = 0;
 };
 
-/// What a rank brings to a call of its team.
+/// A rank's part in a call of its team.
 struct RankCall {
   RankCommunicator* rank;
   const void* input;
   void* output;
-  void* stream;  ///< what is on it already is waited for
+  void* stream;  ///< work already on it is waited for
+  TailTensors tail = {};
 };
 
 /// A call of all ranks of a team in this process, which has ended when it returns, whatever happens.
@@ -187,7 +200,7 @@ class Platform {
     (void)codecs, (void)progress;
     return {};
   }
-  /// Of quantize_int8() and linear_int8().
+  /// Prepares quantize_int8() and linear_int8().
   virtual Status prepare_layers(const CompileProgress& progress) const {
     (void)progress;
     return {};
@@ -207,7 +220,7 @@ class Platform {
   /// The hash of the sources that kernels are compiled from when they are called for; empty where the program has them.
   virtual std::string kernels_hash() const { return {}; }
 
-  /// What its maker calls device 0.
+  /// Its maker's name of device 0.
   virtual Result<std::string> device_name() const = 0;
 
   /// The codec's kernels on device 0; as Codec has them. `wire` has codec.wire_bytes() bytes.
@@ -259,8 +272,8 @@ class Platform {
 /// The platforms that this program was built for.
 const std::vector<const Platform*>& built_platforms();
 
-/// Of programs that name none: that of this machine's GPUs, cuda before rocm, else that of emulated ones. Where there is none of
-/// these, the first, whose devices() says what is missing.
+/// For programs that name none: the platform of this machine's GPUs, cuda before rocm, else that of emulated ones. Where there
+/// is none of these, the first, whose devices() says what is missing.
 const Platform& usual_platform();
 
 /// By name; the error says which were built.

@@ -3,16 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "kernels/codecs/shared_scale_kernels.h"
 #include "kernels/collectives/staging_buffer.h"
 #include "kernels/runtime/hip_status.h"
+#include "kernels/runtime/platforms.h"
+#include "kernels/runtime/prepared_tail.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
-#include "reference/collectives/check.h"
-#include "reference/collectives/executor.h"
+#include "reference/collectives/tailed.h"
 #include "reference/definitions.h"
 
 namespace arlab::kernels {
@@ -38,13 +41,12 @@ class Hash {
 };
 
 /// Ranks that choose another kernel, or cut the work in another way, differ in something of this.
-CallDescription describe(const CollectiveRequest& request, const Schedule& schedule) {
+CallDescription describe(const ResolvedCollective& resolved) {
+  const CollectiveRequest& request = resolved.request;
+  const Schedule& schedule = resolved.schedule;
+  const std::string codecs = resolved.codecs_and_sum();
   CallDescription call{};
   request.algorithm.copy(call.algorithm, sizeof(call.algorithm) - 1);
-  std::string codecs = request.codec;
-  if (request.options.inner_codec())
-    codecs.append("+").append(words_of(request.options.get("inner_codec")));
-  if (request.sum != Sum{}) codecs.append(", sum ").append(name_of(request.sum));
   codecs.copy(call.codec, sizeof(call.codec) - 1);
   call.dtype = static_cast<std::uint32_t>(request.dtype);
   call.elements = request.elements;
@@ -56,6 +58,7 @@ CallDescription describe(const CollectiveRequest& request, const Schedule& sched
     const std::string definition = fingerprint();
     if (!definition.starts_with(kUntold)) rest.mix(definition);
   }
+  if (request.tail) rest.mix(name_of(*request.tail) + (request.tail_at_owners ? ", owners" : ""));
   for (const Chunk& chunk : schedule.chunks) {
     rest.mix(chunk.begin);
     rest.mix(chunk.end);
@@ -121,63 +124,25 @@ Result<std::size_t> wires_in_a_slot(const Codec& codec, const TeamResources& res
 }
 
 /// Refuses sums that kernels do not make. What the record says of `own` is in the schedule.
-void require_sum(const CollectiveRequest& request, const Codecs& codecs) {
-  Sum sum = request.sum;
+void require_sum(const ResolvedCollective& call) {
+  Sum sum = call.request.sum;
   sum.own.clear();
   const auto decodes_alike = [&](const Codec& codec) {
     const Fp32Values values = codec.info().fp32_values;
-    return request.dtype == DType::fp32 || values == Fp32Values::carried ||
+    return call.request.dtype == DType::fp32 || values == Fp32Values::carried ||
            values == Fp32Values::of_dtype;
   };
-  if (decodes_alike(codecs.outer()) && decodes_alike(codecs.inner())) sum.decodes_to_fp32 = false;
+  if (decodes_alike(*call.outer) && decodes_alike(*call.inner)) sum.decodes_to_fp32 = false;
   if (sum == Sum{}) return;
-  const bool adds_codes = codecs.outer().info().adds_codes;
+  const bool adds_codes = call.outer->info().adds_codes;
   if (sum == Sum{.add = Accumulate::fp32} && !adds_codes) return;
-  fail("sum {}: kernels make no such sums with codec {}: allowed {}", name_of(request.sum),
-       request.codec, adds_codes ? "is native" : "are native and fp32");
+  fail("sum {}: kernels make no such sums with codec {}: allowed {}", name_of(call.request.sum),
+       call.request.codec, adds_codes ? "is native" : "are native and fp32");
 }
 
 /// Whether sums of more than two values differ from those in the payload's dtype.
 bool has_fp32_sums(const Sum& sum, DType dtype) {
   return sum.add == Accumulate::fp32 && dtype != DType::fp32;
-}
-
-/// One rank does what the schedule has for the other.
-void swap_ranks(Schedule& schedule, Rank one, Rank other) {
-  const auto swapped = [=](Rank& rank) { rank = rank == one ? other : rank == other ? one : rank; };
-  for (Op& op : schedule.ops) {
-    swapped(op.rank);
-    swapped(op.peer);
-  }
-  for (Output& output : schedule.outputs) swapped(output.rank);
-}
-
-/// The schedule of the request, checked against team and codec. Throws InvalidInput.
-Schedule schedule_of(const CollectiveRequest& request, const Codecs& codecs, int ranks) {
-  for (const Codec* codec : {&codecs.outer(), &codecs.inner()}) {
-    (void)codec->wire_bytes(request.dtype, request.elements);  // throws for other dtypes
-  }
-  if (!request.schedule) {
-    Schedule made = make_schedule(request.algorithm, {.world_size = static_cast<Rank>(ranks),
-                                                      .elements = request.elements,
-                                                      .alignment = codecs.alignment(),
-                                                      .options = request.options});
-    if (request.root == 0) return made;
-    if (!facts_of(made.collective).has_root || request.root < 0 || request.root >= ranks) {
-      fail("root {}: allowed are the ranks 0 to {}, of a broadcast", request.root, ranks - 1);
-    }
-    swap_ranks(made, 0, static_cast<Rank>(request.root));
-    return made;
-  }
-  Schedule schedule = *request.schedule;
-  if (schedule.world_size != static_cast<Rank>(ranks) || schedule.elements != request.elements) {
-    fail("schedule '{}' is for {} ranks and {} elements per rank, not for {} and {}",
-         schedule.algorithm, schedule.world_size, schedule.elements, ranks, request.elements);
-  }
-  require_correct(schedule);
-  require_whole_blocks(schedule, codecs);
-  place_codecs(schedule, request.options);
-  return schedule;
 }
 
 /// Whether the schedule is what its algorithm writes without options.
@@ -257,8 +222,8 @@ std::size_t longest_chunk(const std::vector<Chunk>& chunks) {
 struct LaunchGeometry {
   unsigned tile_bytes = 0;     ///< on the wire
   std::size_t per_unit = 1;    ///< tiles that a block must have together
-  std::size_t units = 0;       ///< of the longest chunk
-  std::size_t most_units = 0;  ///< that a slot holds
+  std::size_t units = 0;       ///< the longest chunk's
+  std::size_t most_units = 0;  ///< most of a slot
   std::size_t most_blocks = 0;
   Tuning tuning = {.resident_blocks = 1};  ///< one pass
   bool needs_statistics = false;
@@ -319,8 +284,10 @@ Result<std::size_t> groups_at_once(const CodecChoice& choice, const Codec& codec
 }
 
 bool are_aligned(const Tensors& tensors) {
-  return reinterpret_cast<std::uintptr_t>(tensors.input) % 16 == 0 &&
-         reinterpret_cast<std::uintptr_t>(tensors.output) % 16 == 0;
+  return std::ranges::all_of(
+      std::array<const void*, 4>{tensors.input, tensors.output, tensors.tail.residual,
+                                 tensors.tail.residual_out},
+      [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; });
 }
 
 template <class KernelCall>
@@ -356,7 +323,7 @@ struct TwoPassKernel {
   ProgramCall call;
   CodecRole codec = CodecRole::outer;
   StatisticsPass statistics_pass = {};
-  std::vector<bool> of_input = {};  ///< what is measured; else of the output
+  std::vector<bool> of_input = {};  ///< measures the input; else the output
 };
 
 /// The part of each chunk that begins `begin` elements behind its start.
@@ -375,10 +342,16 @@ class Preparation {
               std::vector<CodecChoice> choices, const TeamResources& resources)
       : request_(request), schedule_(schedule), codecs_(codecs), resources_(resources) {
     result_.codecs = std::move(choices);
+    if (request.tail) tail_.emplace(request, schedule);
   }
 
   Result<CallLaunches> launches() {
+    if (request_.tail_at_owners) {
+      ARLAB_RETURN_IF_ERROR(add_at_owners());
+      return std::move(result_);
+    }
     ARLAB_RETURN_IF_ERROR(add_all());
+    if (tail_) ARLAB_RETURN_IF_ERROR(tail_->add_behind(is_fused_, resources_, result_));
     return std::move(result_);
   }
 
@@ -437,6 +410,7 @@ class Preparation {
     call.blocks = work.blocks;
     call.rounds = work.rounds;
     result_.explanation = fmt::format("{}: {} ({})", rule.kernel, rule.when, rule.measured_in);
+    if (tail_ && add_fused(rule, call)) return {};
     result_.launches.push_back(
         [call, &form = form_of(rule), codec = choice(CodecRole::outer), dtype = request_.dtype](
             const Tensors& tensors, hipStream_t stream) {
@@ -444,6 +418,19 @@ class Preparation {
         });
     if (has_given_scale(choice(CodecRole::outer))) add_spread_nans(call);
     return {};
+  }
+
+  /// Whether the tail is in the collective's kernel.
+  bool add_fused(const KernelRule& rule, const Call& call) {
+    const CodecChoice& codec = choice(CodecRole::outer);
+    const std::string why_not = tail_->why_not_fused(rule.kernel, resources_, codec);
+    is_fused_ = why_not.empty();
+    result_.explanation +=
+        is_fused_ ? ", with the tail in it" : ", without the tail in it: " + why_not;
+    if (!is_fused_) return false;
+    result_.launches.push_back(tail_->fused(
+        [call](const Tensors& tensors) { return on_tensors(call, tensors, true); }, codec));
+    return true;
   }
 
   void add_spread_nans(const Call& call) {
@@ -501,6 +488,86 @@ class Preparation {
   }
   void add(const ProgramCall& call, RunProgram run) {
     result_.launches.push_back(program_launch(call, std::move(run)));
+  }
+
+  // ---- a tail at owners of rows, between two programs: the first ends with their sums, the second sends what comes out
+
+  Status add_at_owners() {
+    if (!tail_) return Status::error("no tail: owners of rows have nothing to make");
+    const auto [sums, rows] =
+        cut_at_owners(with_tail(schedule_, *request_.tail, {.at_owner = true}));
+    ARLAB_RETURN_IF_ERROR(add_half(sums, nullptr));
+    for (const Output& own : sums.outputs) {
+      const bool is_own = own.rank == static_cast<Rank>(resources_.team.rank);
+      tail_->add_rows_of(is_own ? sums.chunks[own.chunk] : Chunk(), result_);
+    }
+    result_.explanation += "; then owners make their rows";
+    return add_half(rows, find_output_codec(*request_.tail));
+  }
+
+  /// The codec of all that a half encodes: `output`, or the one that its ops name.
+  Result<CodecPtr> codec_of_half(const Schedule& half, CodecPtr output, bool is_second) const {
+    std::optional<CodecRole> role;
+    bool has_one = true;
+    for (const Op& op : half.ops) {
+      if (op.kind != OpKind::encode) continue;
+      has_one = has_one && op.codec == role.value_or(op.codec);
+      role = op.codec;
+    }
+    const Codec& named = codecs_.of(output ? CodecRole::outer : role.value_or(CodecRole::outer));
+    CodecPtr codec = output ? std::move(output) : find_codec(named.name());
+    const CodecInfo& info = codec->info();
+    if (has_one && !info.adds_codes && !(is_second && info.uses_context)) return codec;
+    return Status::error(fmt::format(
+        "a tail at owners: kernels have none with codec {} there: allowed are codecs that draw no "
+        "random numbers and share no scales, one before the rows and one behind",
+        info.name));
+  }
+
+  /// Programs of a codec that measures nothing, or in its own kernel, whose blocks must all be on the device at once.
+  Result<Programs> programs_of_half(const Schedule& half, const Codec& codec,
+                                    const CodecChoice& choice) const {
+    const bool measures = needs_statistics(choice);
+    std::optional<Tuning> tuning = measured_tuning(choice, request_.dtype);
+    if (!resources_.team.layout.sentinels && !has_given_scale(choice)) tuning.reset();
+    if (!measures) tuning = traits_of(choice, request_.dtype).tuning;
+    Programs made;
+    if (tuning) {
+      Schedule of_one = half;
+      for (Op& op : of_one.ops) op.codec = CodecRole::outer;
+      ARLAB_ASSIGN_OR_RETURN(made, programs(of_one, codec, request_.dtype, *tuning,
+                                            measures ? Passes::two : Passes::one));
+    }
+    if (!made.calls.empty()) return made;
+    return Status::error(
+        fmt::format("a tail at owners: codec {} measures in kernels of its own, and has none there",
+                    codec.name()));
+  }
+
+  /// The second half has its input where the output will be.
+  Status add_half(const Schedule& half, CodecPtr output) {
+    const bool is_second = !result_.launches.empty();
+    ARLAB_ASSIGN_OR_RETURN(const CodecPtr codec, codec_of_half(half, std::move(output), is_second));
+    ARLAB_ASSIGN_OR_RETURN(const CodecChoice choice, choose_codec(codec));
+    ARLAB_ASSIGN_OR_RETURN(const Programs made, programs_of_half(half, *codec, choice));
+    if (is_second && !made.in_place) {
+      return Status::error(
+          fmt::format("schedule {}: owners of rows read them again", schedule_.algorithm));
+    }
+    result_.codecs.push_back(choice);
+    const LaunchProgram launch =
+        needs_statistics(choice) ? launch_measured_program : launch_program;
+    for (const ProgramCall& call : made.calls) {
+      const Launch one = program_launch(call, [launch, choice, dtype = request_.dtype](
+                                                  const ProgramCall& now, hipStream_t stream) {
+        return launch(now, choice, dtype, stream);
+      });
+      result_.launches.push_back(is_second ? in_place(nullptr, one) : one);
+    }
+    if (!is_second) result_.in_place = made.in_place;
+    result_.explanation +=
+        fmt::format("{}program of {}", is_second ? "; then " : "", codec->name());
+    return {};
   }
 
   // ---- programs in kernels of one codec each; where it measures what it encodes, with kernels in between that do
@@ -575,7 +642,7 @@ class Preparation {
     ARLAB_RETURN_IF_ERROR(require_whole(lowered, call, elements));
     call.statistics = resources_.statistics;
     std::vector<TwoPassKernel> kernels;
-    if (call.program.first_send[0] != 0) {  // what has to be stored before it is measured
+    if (call.program.first_send[0] != 0) {  // stored before it is measured
       call.last_phase = 0;
       kernels.push_back({call});
     }
@@ -691,7 +758,7 @@ class Preparation {
                     ranks, format.largest_code()));
   }
 
-  /// Of the numbers by which ranks agree on scales, where they do.
+  /// Programs of the numbers by which ranks agree on scales, where they do.
   Result<Programs> programs_of(const std::optional<Schedule>& agreement,
                                const Tuning& tuning) const {
     if (!agreement) return Programs();
@@ -719,7 +786,7 @@ class Preparation {
           "again after it has stored there",
           request_.codec, schedule_.algorithm));
     }
-    auto* const largest = reinterpret_cast<float*>(resources_.statistics);  // of every group
+    auto* const largest = reinterpret_cast<float*>(resources_.statistics);  // every group's
     const DType dtype = request_.dtype;
     const std::size_t elements = request_.elements;
     const int ranks = resources_.team.layout.ranks;
@@ -754,6 +821,8 @@ class Preparation {
   const Schedule& schedule_;
   const Codecs& codecs_;
   const TeamResources& resources_;
+  std::optional<PreparedTail> tail_;
+  bool is_fused_ = false;
   CallLaunches result_;
 };
 
@@ -762,30 +831,27 @@ class Preparation {
 Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const CollectiveRequest& asked,
                                                                   const TeamResources& of_team) {
   try {
-    CollectiveRequest request = asked;
-    request.codec = split_codecs(asked.codec, request.options);
-    const CodecPtr codec = find_codec(request.codec);
-    const CodecPtr inner = find_inner_codec(request.options, codec);
-    const Codecs codecs(*codec, *inner);
-    require_sum(request, codecs);
-    Schedule schedule = schedule_of(request, codecs, of_team.team.layout.ranks);
+    const Team& team = of_team.team;
+    ResolvedCollective call = resolve(asked, static_cast<Rank>(team.layout.ranks));
+    const Codecs codecs = call.codecs();
+    require_sum(call);
     if (!codecs.differ()) {  // for lowering, roles are different codecs
-      for (Op& op : schedule.ops) op.codec = CodecRole::outer;
+      for (Op& op : call.schedule.ops) op.codec = CodecRole::outer;
     }
     TeamResources resources = of_team;
-    resources.team.call = describe(request, schedule);
+    resources.team.call = describe(call);
     std::vector<CodecChoice> choices;
-    for (const CodecPtr& each : {codec, inner}) {
+    for (const CodecPtr& each : {call.outer, call.inner}) {
       ARLAB_ASSIGN_OR_RETURN(choices.emplace_back(), choose_codec(each));
     }
     ARLAB_ASSIGN_OR_RETURN(
         CallLaunches launches,
-        Preparation(request, schedule, codecs, std::move(choices), resources).launches());
+        Preparation(call.request, call.schedule, codecs, std::move(choices), resources).launches());
     const auto draws = [](const Codec& each) {  // shared scales need a context but no call number
       return each.info().uses_context && !each.info().shares_scales;
     };
     return std::shared_ptr<const PreparedCall>(new PreparedCall(
-        std::move(launches), draws(*codec) || draws(*inner), resources.team.call.hash));
+        std::move(launches), draws(*call.outer) || draws(*call.inner), resources.team.call.hash));
   } catch (const RaisedByCaller&) {
     throw;
   } catch (const InvalidInput& error) {
@@ -807,7 +873,7 @@ std::string PreparedCall::failure() const {
 Result<std::vector<WantedKernel>> PreparedCall::kernels() const {
   const NotesKernels notes;
   char tensors[2] = {};
-  ARLAB_RETURN_IF_ERROR(launch(&tensors[0], &tensors[1], nullptr));
+  ARLAB_RETURN_IF_ERROR(launch({&tensors[0], &tensors[1]}, nullptr));
   if (is_counted_) ARLAB_RETURN_IF_ERROR(started(launch_count_call(nullptr, nullptr)));
   for (const Launch& launch : launches_.of_other_ranks) {
     ARLAB_RETURN_IF_ERROR(started(launch({}, nullptr)));
@@ -816,14 +882,12 @@ Result<std::vector<WantedKernel>> PreparedCall::kernels() const {
 }
 #endif
 
-Status PreparedCall::launch(const void* input, void* output, hipStream_t stream) const {
-  if (input == output && !launches_.in_place) {
-    return Status::error(
-        "this schedule reads its input again after it has stored there: the output must be another "
-        "tensor");
+Status PreparedCall::launch(const Tensors& tensors, hipStream_t stream) const {
+  if (tensors.input == tensors.output && !launches_.in_place) {
+    return Status::error(kNeedsAnotherOutput);
   }
   for (const Launch& launch : launches_.launches) {
-    ARLAB_RETURN_IF_ERROR(started(launch({input, output}, stream)));
+    ARLAB_RETURN_IF_ERROR(started(launch(tensors, stream)));
   }
   return {};
 }

@@ -20,7 +20,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// What a communicator knows of its team.
+/// A communicator's team, as calls see it.
 struct TeamResources {
   Team team;
   CommunicatorOptions options;
@@ -32,11 +32,12 @@ struct TeamResources {
 struct Tensors {
   const void* input;
   void* output;
+  TailTensors tail = {};
 };
 /// Starts a kernel of a call.
 using Launch = std::function<hipError_t(const Tensors& tensors, hipStream_t stream)>;
 
-/// What a call launches, one after the other.
+/// Launches of a call, one after the other.
 struct CallLaunches {
   std::vector<Launch> launches;
   std::vector<Launch> of_other_ranks;  ///< only to be loaded here
@@ -68,7 +69,7 @@ class PreparedCall {
   std::uint64_t hash() const { return hash_; }
 
   /// Enqueues this rank's part.
-  Status launch(const void* input, void* output, hipStream_t stream) const;
+  Status launch(const Tensors& tensors, hipStream_t stream) const;
 
  private:
   PreparedCall(CallLaunches launches, bool is_counted, std::uint64_t hash)

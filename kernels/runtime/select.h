@@ -8,7 +8,7 @@
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 
-/// What kernels know of a codec, read off its device code.
+/// Properties of a codec in kernels, read off its device code.
 struct CodecTraits : CodecInKernels {
   Tuning tuning = {};
 };

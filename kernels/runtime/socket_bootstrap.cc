@@ -98,7 +98,7 @@ std::span<char> span_of(T& value) {
 constexpr std::uint32_t kMagic = 0x4c524101;  // its first byte is not of a text
 constexpr std::uint32_t kVersion = 1;
 
-/// What a rank says first.
+/// A rank's first message.
 struct Hello {
   std::uint32_t magic;
   std::uint32_t version;
@@ -115,7 +115,7 @@ struct Header {
   std::uint32_t bytes;
 };
 
-/// What a message of this kind has at most. One of files has a byte, to which they are attached.
+/// Most bytes of a message of this kind. One of files has a byte, to which they are attached.
 std::size_t most_bytes(Kind kind) {
   switch (kind) {
     case Kind::part:
@@ -151,7 +151,7 @@ Transfer receive_header(const FileDescriptor& from, Header& header, Deadline dea
   return known && header.bytes <= most_bytes(header.kind) ? Transfer::done : Transfer::garbled;
 }
 
-/// What is received grows as bytes arrive, not as somebody claims that they will.
+/// The buffer grows as bytes arrive, not as somebody claims that they will.
 Transfer receive_body(const FileDescriptor& from, const Header& header, std::string& bytes,
                       Deadline deadline) {
   constexpr std::size_t kAtOnce = 1 << 16;
@@ -374,7 +374,7 @@ class SocketBootstrap final : public Bootstrap {
     return tell_all(status);
   }
 
-  /// That of the other ranks.
+  /// Meets rank 0, for the other ranks.
   Status join(const std::string& folder, const std::string& name) {
     ARLAB_ASSIGN_OR_RETURN(const auto place, MeetingPlace::open(folder, name));
     ARLAB_RETURN_IF_ERROR(connect_to(*place));
@@ -404,7 +404,7 @@ class SocketBootstrap final : public Bootstrap {
   struct Visitor {
     FileDescriptor socket;
     Hello hello = {};
-    std::size_t bytes = 0;  // of the hello, that have come
+    std::size_t bytes = 0;  // bytes of the hello that have come
   };
 
   FileDescriptor& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }

@@ -18,7 +18,7 @@ class [[nodiscard]] Status {
   }
 
   bool ok() const { return !message_.has_value(); }
-  /// What went wrong; only of an error.
+  /// The error's message; only of an error.
   const std::string& message() const { return *message_; }
 
  private:

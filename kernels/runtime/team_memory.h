@@ -14,6 +14,7 @@
 #include "kernels/runtime/communicator.h"
 #include "kernels/runtime/conformance_record.h"
 #include "kernels/runtime/hip_status.h"
+#include "kernels/transport/row_sums.h"
 
 namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
@@ -154,8 +155,10 @@ inline SentinelSlots two_shot_sentinel_of(const BufferLayout& layout) {
 
 inline LamportSlots lamport_slots_of(const BufferLayout& layout) {
   static_assert(LamportSlots::kWireStride == spread_apart(LamportSlots::kWireBytes));
-  return {(two_shot_sentinel_of(layout).end() + 255) / 256 * 256,
-          layout.sentinels ? layout.blocks : 0, layout.ranks};
+  LamportSlots slots = {(two_shot_sentinel_of(layout).end() + 255) / 256 * 256,
+                        layout.sentinels ? layout.blocks : 0, layout.ranks};
+  slots.set_places();
+  return slots;
 }
 /// How long a communication buffer is.
 inline std::size_t buffer_bytes(const BufferLayout& layout) {
@@ -170,7 +173,7 @@ inline Status fill_words(std::uint8_t* at, std::size_t count, Word value) {
                    "a communication buffer cannot be written");
 }
 
-/// What a call needs to know of a rank's team to choose its kernels; addresses of memory stay as they are.
+/// Facts about a rank's team by which a call chooses its kernels; addresses of memory stay as they are.
 inline void set_layout(int rank, const BufferLayout& layout, const CommunicatorOptions& options,
                        Team& team) {
   team.rank = rank;
@@ -188,7 +191,7 @@ struct RankMemory {
 };
 
 /// Makes a rank's memory: a buffer, statistics, and words of its own: an epoch per
-/// block, the work counter, the status, a count of calls, and those of sentinel slots and Lamport slots. Fills in
+/// block, the work counter, the status, a count of calls, and those of sentinel slots, Lamport slots and sums of rows. Fills in
 /// everything of its Team but where buffers are.
 inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
                                     const BufferLayout& layout, const CommunicatorOptions& options,
@@ -202,6 +205,10 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   ARLAB_ASSIGN_OR_RETURN(
       std::uint8_t* const own,
       memory.allocate(device, measured_at + MeasuredWords::bytes(layout.blocks)));
+  const RowSumsLayout row_sums{layout.blocks};
+  ARLAB_ASSIGN_OR_RETURN(std::uint8_t* const of_rows,
+                         memory.allocate(device, row_sums.all_words() * 4));
+  ARLAB_RETURN_IF_ERROR(fill_words(of_rows + row_sums.sums(0) * 4, 2 * row_sums.words(), kEmpty));
   ARLAB_ASSIGN_OR_RETURN(std::uint8_t* const statistics,
                          memory.allocate(device, options.two_pass_groups * sizeof(Statistics)));
   ARLAB_RETURN_IF_ERROR(
@@ -217,8 +224,8 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
     }
     sentinel_words += sizeof(SentinelWords);
   }
-  ARLAB_RETURN_IF_ERROR(fill_words(buffer + team.lamport.slots_at(),
-                                   (team.lamport.end() - team.lamport.slots_at()) / 4, kEmpty));
+  ARLAB_RETURN_IF_ERROR(fill_words(buffer + team.lamport.slots_begin,
+                                   (team.lamport.end() - team.lamport.slots_begin) / 4, kEmpty));
   ARLAB_RETURN_IF_ERROR(fill_words(own + lamport_calls_at, blocks, options.first_epoch));
   team.epochs = reinterpret_cast<std::uint32_t*>(own);
   team.work_counter = team.epochs + blocks;
@@ -227,6 +234,7 @@ inline Result<RankMemory> make_rank(TeamMemory& memory, int rank, int device,
   team.one_shot_words = reinterpret_cast<SentinelWords*>(own + sentinel_words_at);
   team.two_shot_words = team.one_shot_words + 1;
   team.lamport_calls = reinterpret_cast<std::uint32_t*>(own + lamport_calls_at);
+  team.row_sums = reinterpret_cast<std::uint32_t*>(of_rows);
   team.measured = reinterpret_cast<MeasuredWords*>(own + measured_at);
   return RankMemory{buffer, reinterpret_cast<Statistics*>(statistics)};
 }
@@ -247,7 +255,7 @@ inline Result<int> limited_multiprocessors(int of_each, bool share,
   return options.multiprocessors;
 }
 
-/// What each rank has of its device when ranks share devices: the least of all ranks.
+/// Multiprocessors of each rank when ranks share devices: the least of all ranks.
 inline Result<int> multiprocessors_of_each(std::span<const int> devices,
                                            const CommunicatorOptions& options) {
   int least = kMostBlocks;

@@ -35,7 +35,7 @@ struct Origin {
 struct Draft {
   Step step = {};
   std::vector<Operand> operands = {};
-  /// What the operands in the output should be, and what is stored: for verification.
+  /// Expected operands in the output, and values stored: for verification.
   std::vector<ValueId> expected = {};
   ValueId stored = kElsewhere;
 };
@@ -85,7 +85,7 @@ class Lowering {
   Lowered& lowered() { return lowered_; }
 
  private:
-  /// What is known of the value that an op makes.
+  /// Known facts about the value that an op makes.
   struct Fact {
     int phase = 0;                   // when it is made; sends: the exchange that it travels with
     std::vector<ValueId> uses = {};  // by ops
@@ -278,12 +278,13 @@ class Lowering {
       const int from = output.value == kOwnInput ? 0 : stored_in(output);
       lifetimes_[output.rank][place_of(output)].push_back({from, phases_, output.value});
     }
+    std::vector<ValueId> homeless;  // an input stays at their own place: after those that have one
     for (ValueId v = 0; v < s_.ops.size() && !refusal_; ++v) {
       if (!is_wanted(op(v).chunk)) continue;
       Fact& fact = facts_[v];
       if (op(v).kind == OpKind::encode && passes_ == Passes::two && op(v).source != kOwnInput &&
           op(op(v).source).kind != OpKind::reduce) {
-        // What it decodes, to be measured; perhaps it ends on this rank anyway.
+        // Its decoded values, to be measured, perhaps end on this rank anyway.
         const std::vector<std::size_t>& outputs = facts_[op(v).source].outputs;
         fact.waits = outputs.empty();
         fact.place = outputs.empty() ? free_place(v, fact.phase, fact.phase)
@@ -293,11 +294,23 @@ class Lowering {
           fact.place = place_of(s_.outputs[fact.outputs.front()]);
           continue;
         }
-        int until = fact.phase;
-        for (const ValueId use : fact.uses) until = std::max(until, facts_[use].phase);
-        fact.place = free_place(v, fact.phase, until);
+        const auto& at_home = lifetimes_[rank_of(v)][number_[op(v).chunk]];
+        if (std::ranges::find(at_home, kOwnInput, &Lifetime::value) != at_home.end()) {
+          homeless.push_back(v);
+        } else {
+          fact.place = free_place(v, fact.phase, last_use_of(fact));
+        }
       }
     }
+    for (const ValueId v : homeless) {
+      facts_[v].place = free_place(v, facts_[v].phase, last_use_of(facts_[v]));
+    }
+  }
+
+  int last_use_of(const Fact& fact) const {
+    int phase = fact.phase;
+    for (const ValueId use : fact.uses) phase = std::max(phase, facts_[use].phase);
+    return phase;
   }
 
   bool is_made_of(ValueId encoded, ValueId value) const {
@@ -312,21 +325,30 @@ class Lowering {
     return is_wire ? phase + 1 : phase;
   }
 
+  /// If there is no other, a place where an input stays as it was: the last phase copies it there, to an output that is another tensor.
   ChunkId free_place(ValueId value, int from, int until) {
     const ChunkId own = number_[op(value).chunk];
     auto& lifetimes = lifetimes_[rank_of(value)];
+    bool before_copies = false;
     const auto is_free = [&](ChunkId at) {
       return lowered_.chunks[at].size() == lowered_.chunks[own].size() &&
              std::none_of(lifetimes[at].begin(), lifetimes[at].end(), [&](const Lifetime& other) {
-               // What ends in a phase is read before something else is stored; and before what it
-               // is made into.
+               if (before_copies && other.value == kOwnInput) return until >= phases_ - 1;
+               // A value that ends in a phase is read before something else is stored; and before
+               // what it is made into.
                if (other.from == from) return !is_made_of(other.value, value);
                return (other.from < from && from < other.until) ||
                       (from < other.from && other.from < until);
              });
     };
-    ChunkId place = own;
-    for (ChunkId at = 0; at < lowered_.chunks.size() && !is_free(place); ++at) place = at;
+    const auto find = [&] {
+      ChunkId place = own;
+      for (ChunkId at = 0; at < lowered_.chunks.size() && !is_free(place); ++at) place = at;
+      return place;
+    };
+    ChunkId place = find();
+    before_copies = !is_free(place);
+    if (before_copies) place = find();
     if (!is_free(place)) {
       refuse(fmt::format("the sum of op {} has no place in the output to wait at", value));
     }
@@ -492,8 +514,8 @@ class Lowering {
     std::vector<Draft> drafts;
     for (int phase = 0; phase < phases_; ++phase) {
       auto& [receives, sends] = phases[static_cast<std::size_t>(phase)];
-      // What is encoded first, in the order of its statistics. Ranks begin with different peers, so
-      // that no link has to take what all send at once.
+      // Values encoded first come first, in the order of their statistics. Ranks begin with
+      // different peers, so that no link has to take what all send at once.
       std::stable_sort(sends.begin(), sends.end(), [&](const Draft& a, const Draft& b) {
         return std::pair(a.step.passes_on, distance(rank, a.step)) <
                std::pair(b.step.passes_on, distance(rank, b.step));
@@ -538,8 +560,8 @@ class Lowering {
     return std::max(result, 0);
   }
 
-  /// Walks through a rank's steps and looks whether what waits in the output is what is read there,
-  /// whether everything ends where it should, and what would be lost if the input were there, too.
+  /// Walks through a rank's steps: are values that wait in the output those that are read there, does
+  /// everything end where it should, and what would be lost if the input were there, too?
   void verify(Rank rank, const std::vector<Draft>& drafts) {
     std::vector<ValueId> held(lowered_.chunks.size(), kElsewhere);
     std::vector<bool> is_written(lowered_.chunks.size(), false);
@@ -578,7 +600,7 @@ class Lowering {
       lowered_.codecs.push_back(codec.value_or(CodecRole::outer));
     }
     if (passes_ == Passes::two && mixes_codecs_) lowered_.kernels_are_whole = false;
-    // Of the kernels that begin with those phases' sends.
+    // The number of the kernels that begin with those phases' sends.
     const auto kernel_of_sends = [&](int phase) {
       const auto& begins = lowered_.encoding_phases;
       return std::upper_bound(begins.begin(), begins.end(), phase) - begins.begin();
@@ -615,13 +637,13 @@ class Lowering {
   const Schedule& s_;
   const Passes passes_;
   const std::size_t most_wires_;
-  std::vector<ChunkId> number_;  // of each chunk among those that are lowered
+  std::vector<ChunkId> number_;  // each chunk's among those that are lowered
   std::vector<Fact> facts_;
   std::vector<std::uint32_t> encodings_;
   int phases_ = 1;
   std::map<std::pair<ValueId, int>, std::uint32_t> wires_;     // by value and exchange
   std::vector<std::vector<std::vector<Lifetime>>> lifetimes_;  // by rank and place
-  std::vector<std::optional<CodecRole>> codec_of_phase_;       // of what is encoded there
+  std::vector<std::optional<CodecRole>> codec_of_phase_;       // for the encoded values there
   bool mixes_codecs_ = false;                                  // in a phase
   std::optional<Refusal> refusal_;
   Lowered lowered_;
@@ -698,6 +720,11 @@ Result<std::vector<Lowered>> lower(const Schedule& schedule, Passes passes,
   if (schedule.world_size > kMaxProgramRanks) {
     return Status::error(
         fmt::format("kernels take up to {} ranks, not {}", kMaxProgramRanks, schedule.world_size));
+  }
+  if (schedule.row != 0) {
+    return Status::error(fmt::format(
+        "schedule {} has tails: kernels take an all-reduce without, and a call's own tail",
+        schedule.algorithm));
   }
   std::vector<ChunkSet> sets = chunk_sets(schedule);
   std::stable_sort(sets.begin(), sets.end(), [](const ChunkSet& a, const ChunkSet& b) {

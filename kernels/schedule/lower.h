@@ -14,7 +14,7 @@ namespace arlab::kernels {
 /// The programs of all ranks for a Schedule, or for some of its chunks.
 struct Lowered {
   std::vector<Program> programs;  ///< by rank
-  std::vector<Chunk> chunks;      ///< whose numbers programs use
+  std::vector<Chunk> chunks;      ///< programs use their numbers
   int wires = 1;                  ///< most wires from one rank to one rank in an exchange
   /// The output may be the input: nothing is stored where an input is still to be read.
   bool in_place = true;

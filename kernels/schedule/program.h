@@ -1,4 +1,4 @@
-// What one rank does in a collective, as data: a Schedule of the reference, lowered (lower.h). One
+// One rank's work in a collective, as data: a Schedule of the reference, lowered (lower.h). One
 // kernel runs any program (run_program.h).
 //
 // A program is a row of phases with an exchange between each two (transport/flags.h). In a
@@ -19,8 +19,8 @@
 namespace arlab::kernels {
 
 inline constexpr int kMaxProgramRanks = 8;
-/// What a program of one rank has at most. Programs are arguments of kernels, which may have 4 KiB
-/// in all.
+/// Limits of a program of one rank. Programs are arguments of kernels, which may have 4 KiB in
+/// all.
 inline constexpr int kMaxSteps = 128;
 inline constexpr int kMaxOperands = 256;
 inline constexpr int kMaxPhases = 48;
@@ -63,12 +63,12 @@ struct Step {
   std::uint8_t operands = 0;
   std::uint8_t chunk = 0;
   std::uint8_t place = 0;      ///< the chunk at whose place the output gets what is stored
-  std::uint8_t encodings = 0;  ///< that its values have behind them: EncodeContext::step
+  std::uint8_t encodings = 0;  ///< those behind its values: EncodeContext::step
   bool from_zero : 1 = false;  ///< the sum starts from +0, else from the first operand
   bool encodes : 1 = false;    ///< the sum
   bool passes_on : 1 = false;  ///< the wire that is the only operand
   bool stores_sum : 1 = false;
-  bool stores_decoded : 1 = false;  ///< what the encoded sum decodes to
+  bool stores_decoded : 1 = false;  ///< the encoded sum, decoded
   bool copies_input : 1 = false;    ///< to where it was: nothing to do in place
   /// Four bits per rank: the number that the wire has among those of this exchange from this rank
   /// to that one; 15 where it is not sent.

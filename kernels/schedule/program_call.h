@@ -1,4 +1,4 @@
-// What the kernels that run any program (program.h) are told.
+// Arguments of the kernels that run any program (program.h).
 #pragma once
 
 #include "kernels/codecs/statistics.h"
@@ -30,7 +30,7 @@ struct ProgramCall {
       encoding_phases;  ///< measured on the way: bit i of phase i, if some rank encodes there
   std::size_t groups;   ///< two passes: entries of statistics from step to step
   const Statistics* statistics;  ///< [step from the first one that sends][group]
-  std::uint64_t seed;            ///< of random numbers
+  std::uint64_t seed;            ///< for random numbers
   Program program;
 };
 static_assert(sizeof(ProgramCall) < 4096 - 256, "a kernel's parameters have 4 KiB in all");

@@ -46,7 +46,7 @@ ARLAB_DEVICE void run_measured(const ProgramCall& call, const Codec& codec_of_ca
     if (step.encodes) codec = measuring.codec_of(codec_of_call, message);
     steps.run(step, round);
   };
-  // What has to be stored before it is measured.
+  // Data have to be stored before they are measured.
   if (program.first_send[0] != 0) (void)runner.run_phases({0, 0, false}, run_step);
 #pragma unroll 1
   for (int phase = 0; phase < call.last_phase;) {

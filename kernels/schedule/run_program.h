@@ -22,8 +22,8 @@ ARLAB_DEVICE void for_each_part(int count, Pack8<Element> (&result)[kBatch], F f
   }
 }
 
-/// What a block does with the tiles that it has of a step's chunk: with whole ones several at a
-/// time, where the codec has batches, and with the others one by one.
+/// Work of a block on its tiles of a step's chunk: with whole ones several at a time, where the
+/// codec has batches, and with the others one by one.
 template <class Codec, class Element>
 class StepRunner {
  public:
@@ -54,7 +54,7 @@ class StepRunner {
  private:
   using Encoded = typename Codec::Encoded;
   static constexpr int kBatch = Codec::kTuning.batch;
-  /// What a batch shares costs a single tile more than it saves.
+  /// Sharing in a batch costs a single tile more than it saves.
   static constexpr int kLeastBatch = 2;
 
   ARLAB_DEVICE const Operand& operand(const Step& step, int number) const {
@@ -67,7 +67,7 @@ class StepRunner {
     there.begin += call_.chunk[chunk].begin - call_.chunk[step.chunk].begin;
     return there;
   }
-  /// What this kernel has written is not for loads that may go past what it has written.
+  /// Data that this kernel has written are not for loads that may go past its stores.
   ARLAB_DEVICE Pack8<Element> load_sum(std::size_t begin, std::size_t count) const {
     const auto* output = global_pointer(static_cast<const typename Element::Bits*>(call_.output));
     return load_elements<Element>(output + begin + thread_index() * kPerThread, count);

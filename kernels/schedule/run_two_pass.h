@@ -10,9 +10,9 @@ inline namespace ARLAB_PLATFORM {
 
 /// A tile of a message in this block's slots. Tiles of a unit lie side by side.
 struct MessageTile {
-  std::size_t begin;       ///< of the tile, in the message
-  std::size_t unit_begin;  ///< of its unit
-  std::size_t unit_at;     ///< of the unit's wire, in a slot
+  std::size_t begin;       ///< the tile's, in the message
+  std::size_t unit_begin;  ///< its unit's
+  std::size_t unit_at;     ///< the unit's wire's, in a slot
 
   /// Where the wire of the unit's tile that begins at `tile_begin` is, in a slot.
   ARLAB_DEVICE std::size_t offset(const ProgramCall& call, std::size_t tile_begin) const {

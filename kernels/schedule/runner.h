@@ -24,7 +24,7 @@ class ProgramRunner {
   struct Phases {
     int first;
     int last;
-    bool begin_with_sends;  ///< what arrived in the first has been stored
+    bool begin_with_sends;  ///< data that arrived in the first have been stored
   };
   /// False when the team has given up; else end() is to follow in the end.
   template <class RunStep>

@@ -1,5 +1,5 @@
-// What all ranks must call alike. Its hash travels with the first exchange of every call; ranks
-// whose hashes differ tell each other the rest.
+// Facts of a call that all ranks must have alike. Its hash travels with the first exchange of
+// every call; ranks whose hashes differ tell each other the rest.
 #pragma once
 
 #include <cstdint>

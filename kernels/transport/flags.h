@@ -125,7 +125,7 @@ ARLAB_DEVICE void wait_for_count(const Team& team, const std::uint32_t* word, in
 ARLAB_DEVICE std::uint32_t* flag_at(const Team& team, int at, int block, int from) {
   return reinterpret_cast<std::uint32_t*>(buffer_of(team, at) + team.layout.flag(block, from));
 }
-/// What this rank stores there: the epoch modulo 256, and 24 bits of the call's hash.
+/// The flag that this rank stores there: the epoch modulo 256, and 24 bits of the call's hash.
 ARLAB_DEVICE std::uint32_t flag_of(const Team& team, std::uint32_t epoch) {
   return team.call.hash << 8 | (epoch & 0xFF);
 }
@@ -175,8 +175,8 @@ class FlagExchange {
     return buffer_of(team_, to) + team_.layout.slot(signalled_ + 1, block_, team_.rank);
   }
 
-  /// What block `block` of rank `from` wrote here before the signal that the last wait() waited
-  /// for, or `age` wait()s ago. It may be read until the next but one signal() after its own.
+  /// Data that block `block` of rank `from` wrote here before the signal that the last wait() waited for, or
+  /// `age` wait()s ago. They may be read until the next but one signal() after its own.
   ARLAB_DEVICE const std::uint8_t* incoming(int from, std::uint32_t age = 0) const {
     return buffer_of(team_, team_.rank) + team_.layout.slot(waited_ - age, block_, from);
   }
@@ -224,7 +224,7 @@ class FlagExchange {
   const int block_;
   std::uint32_t signalled_;    // epoch
   std::uint32_t waited_;       // epoch
-  std::uint32_t aborted_ = 0;  // of threads that signal: the abort word when the kernel started
+  std::uint32_t aborted_ = 0;  // in threads that signal: the abort word when the kernel started
   bool started_ = false;
   std::uint32_t& failed_;  // shared by the block; set between signal() and wait()
 };

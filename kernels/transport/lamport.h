@@ -31,6 +31,7 @@ class LamportExchange {
   /// is one before anything is received.
   ARLAB_DEVICE void begin() {
     call_ = load_relaxed(global_pointer(team_.lamport_calls) + blockIdx.x);
+    first_ = pieces_from(0);
     if (threadIdx.x == 0) memory_.failed = 0;
     if (meets()) {
       epoch_ = global_pointer(team_.epochs)[0] + 1;
@@ -45,22 +46,11 @@ class LamportExchange {
 
   /// Sends what is in shared memory: to every other rank of the set its wire, or to all of them
   /// `same`.
+  ARLAB_DEVICE void send(unsigned stage, RankSet to) const {
+    send_each(stage, to, [&](int rank) ARLAB_INLINED_LAMBDA { return memory_.wire[rank]; });
+  }
   ARLAB_DEVICE void send(unsigned stage, RankSet to, const Uint4* same) const {
-    __syncthreads();
-    const std::size_t index = index_of(team_, call_, stage, team_.rank);
-    for_each_group(to, [&](const Pieces& pieces) ARLAB_INLINED_LAMBDA {
-#pragma unroll
-      for (const Piece& piece : pieces.piece) {
-        if (piece.rank < 0) continue;
-        const Uint4 words =
-            load_128(same != nullptr ? same + piece.words : &memory_.wire[piece.rank][piece.words]);
-        std::uint8_t* const buffer = buffer_of(team_, piece.rank);
-        store_relaxed_v4(buffer + team_.lamport.slot(index) + piece.words * 16, words);
-        if (any_empty(words)) {
-          store_release(buffer + team_.lamport.valid_flag(index, piece.words), 1);
-        }
-      }
-    });
+    send_each(stage, to, [&](int) ARLAB_INLINED_LAMBDA { return same; });
   }
 
   /// Tells other ranks of the call, which they compare with theirs: once, behind the first wires. A
@@ -117,50 +107,50 @@ class LamportExchange {
   /// into words[rank], without shared memory. Else as send(), signal() and receive().
   template <int kMostRanks>
   ARLAB_DEVICE bool exchange(const Uint4& own, Uint4 (&words)[kMostRanks]) const {
-    const int ranks = team_.layout.ranks;
-    const std::size_t index = index_of(team_, call_, 0, team_.rank);
-#pragma unroll
-    for (int rank = 0; rank < kMostRanks; ++rank) {
-      if (rank >= ranks || rank == team_.rank) continue;
-      std::uint8_t* const buffer = buffer_of(team_, rank);
-      store_relaxed_v4(buffer + team_.lamport.slot(index) + thread_index() * 16, own);
-      if (any_empty(own))
-        store_release(buffer + team_.lamport.valid_flag(index, thread_index()), 1);
-    }
+    constexpr int kOthers = kMostRanks - 1;
+    const unsigned thread = thread_index();
+    const std::uint32_t at =
+        team_.lamport.place(static_cast<int>(blockIdx.x), team_.rank) + thread * 16;
+    for_others<kOthers>([&](int, int rank) ARLAB_INLINED_LAMBDA {
+      store_relaxed_v4(slots_of(team_, rank) + (at + team_.lamport.of_call(call_, 0)), own);
+      if (any_empty(own)) store_release(valid_at(team_, rank, call_, 0, team_.rank, thread), 1);
+    });
     signal();
     __syncthreads();
+    Uint4 got[kOthers];
     bool looks_for_flag = meets();
     bool missing = true;
 #pragma unroll 1
     for (int polls = 0; polls < kPollsInARow && missing; ++polls) {
       std::uint32_t flag = 0;
       if (looks_for_flag) flag = load_relaxed(flag_at(team_, team_.rank, 0, meets_rank()));
-#pragma unroll
-      for (int rank = 0; rank < kMostRanks; ++rank) {
-        if (rank < ranks && rank != team_.rank)
-          words[rank] = load_relaxed_v4(slot(team_, call_, 0, {rank, thread_index()}));
-      }
+      for_others<kOthers>([&](int i, int rank) ARLAB_INLINED_LAMBDA {
+        got[i] = load_relaxed_v4(slot(team_, call_, 0, {rank, thread, at}));
+      });
       if (looks_for_flag) {
         const bool is_there = flag == flag_of(team_, epoch_) || ahead_by(flag, epoch_) > 0;
         looks_for_flag = !is_there || aborted_ != 0;
       }
       missing = looks_for_flag;
-#pragma unroll
-      for (int rank = 0; rank < kMostRanks; ++rank) {
-        missing = missing || (rank < ranks && rank != team_.rank && any_empty(words[rank]));
-      }
+      for_others<kOthers>([&](int i, int)
+                              ARLAB_INLINED_LAMBDA { missing = missing || any_empty(got[i]); });
     }
     if (looks_for_flag) wait_for_flag(team_, 0, meets_rank(), epoch_, memory_.failed, aborted_);
+    for_others<kOthers>([&](int i, int rank) ARLAB_INLINED_LAMBDA {
+      if (missing) got[i] = find_slowly(team_, memory_, call_, {rank, thread, at});
+      store_relaxed_v4(slot(team_, call_, 0, {rank, thread, at}),
+                       {{kEmpty, kEmpty, kEmpty, kEmpty}});
+    });
+    // Each from registers that are known beforehand: arrays with an index that is not would lie in memory.
 #pragma unroll
     for (int rank = 0; rank < kMostRanks; ++rank) {
-      if (rank >= ranks) continue;
-      if (rank == team_.rank) {
-        words[rank] = own;
-        continue;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const std::uint32_t before = got[rank < kOthers ? rank : 0].word[i];
+        const std::uint32_t behind = got[rank > 0 ? rank - 1 : 0].word[i];
+        const std::uint32_t other = rank < team_.rank ? before : behind;
+        words[rank].word[i] = rank == team_.rank ? own.word[i] : other;
       }
-      if (missing) words[rank] = find_slowly(team_, memory_, call_, {rank, thread_index()});
-      store_relaxed_v4(slot(team_, call_, 0, {rank, thread_index()}),
-                       {{kEmpty, kEmpty, kEmpty, kEmpty}});
     }
     return !missing || load_relaxed(&memory_.failed) == 0;
   }
@@ -180,43 +170,92 @@ class LamportExchange {
   struct Piece {
     int rank;  ///< below 0: none
     unsigned words;
+    std::uint32_t at;  ///< place in that rank's slots of stage 0 and even calls
   };
   struct Pieces {
     Piece piece[kAtOnce];
   };
-  /// f of this thread's pieces, some at a time; at least once. Blocks begin with different ranks,
-  /// so that all links are used.
-  template <class F>
-  ARLAB_DEVICE void for_each_group(RankSet ranks, F f) const {
+  /// This thread's. Blocks begin with different ranks, so that all links are used.
+  ARLAB_DEVICE Pieces pieces_from(unsigned begin) const {
     const auto own = static_cast<unsigned>(team_.rank);
     const auto others = static_cast<unsigned>(team_.layout.ranks - 1);
     const unsigned first = own + 1 + blockIdx.x % others;
-#pragma unroll 1
-    for (unsigned begin = 0; begin < others * words_; begin += kAtOnce * kThreads) {
-      Pieces pieces;
+    Pieces pieces;
 #pragma unroll
-      for (unsigned i = 0; i < kAtOnce; ++i) {
-        const unsigned number = begin + thread_index() + i * kThreads;
-        const unsigned distance = number / words_;
-        unsigned rank = first + distance;
-        // Once round all other ranks, which leaves out the own one, then round all of them.
-        if (rank > own + others) rank -= others;
-        if (rank > others) rank -= others + 1;
-        const bool is_one = distance < others && (ranks >> rank & 1) != 0;
-        pieces.piece[i] = {is_one ? static_cast<int>(rank) : -1, number % words_};
+    for (unsigned i = 0; i < kAtOnce; ++i) {
+      const unsigned number = begin + thread_index() + i * kThreads;
+      const unsigned distance = number / words_;
+      unsigned rank = first + distance;
+      // Once round all other ranks, which leaves out the own one, then round all of them.
+      if (rank > own + others) rank -= others;
+      if (rank > others) rank -= others + 1;
+      const unsigned words = number % words_;
+      pieces.piece[i] = {
+          distance < others ? static_cast<int>(rank) : -1, words,
+          team_.lamport.place(static_cast<int>(blockIdx.x), team_.rank) + words * 16};
+    }
+    return pieces;
+  }
+  /// f of pieces of these ranks, some at a time; at least once.
+  template <class F>
+  ARLAB_DEVICE void for_each_group(RankSet ranks, F f) const {
+    const unsigned end = static_cast<unsigned>(team_.layout.ranks - 1) * words_;
+    Pieces pieces = first_;
+#pragma unroll 1
+    for (unsigned begin = 0;;) {
+#pragma unroll
+      for (Piece& piece : pieces.piece) {
+        if (piece.rank >= 0 && (ranks >> piece.rank & 1) == 0) piece.rank = -1;
       }
       f(pieces);
+      begin += kAtOnce * kThreads;
+      if (begin >= end) return;
+      pieces = pieces_from(begin);
     }
   }
 
-  ARLAB_DEVICE static std::size_t index_of(const Team& team, std::uint32_t call, unsigned stage,
-                                           int from) {
-    return team.lamport.index(call, static_cast<int>(blockIdx.x), stage, from);
+  template <class WireFor>
+  ARLAB_DEVICE void send_each(unsigned stage, RankSet to, WireFor wire_for) const {
+    __syncthreads();
+    for_each_group(to, [&](const Pieces& pieces) ARLAB_INLINED_LAMBDA {
+#pragma unroll
+      for (const Piece& piece : pieces.piece) {
+        if (piece.rank < 0) continue;
+        const Uint4 words = load_128(wire_for(piece.rank) + piece.words);
+        store_relaxed_v4(
+            slots_of(team_, piece.rank) + (piece.at + team_.lamport.of_call(call_, stage)), words);
+        if (any_empty(words)) {
+          store_release(valid_at(team_, piece.rank, call_, stage, team_.rank, piece.words), 1);
+        }
+      }
+    });
   }
+
+  /// f(number among the others, rank) of every other rank.
+  template <int kOthers, class F>
+  ARLAB_DEVICE void for_others(F f) const {
+#pragma unroll
+    for (int i = 0; i < kOthers; ++i) {
+      if (kOthers == 1 || i < team_.layout.ranks - 1) f(i, i + (i >= team_.rank ? 1 : 0));
+    }
+  }
+
+  ARLAB_DEVICE static std::uint8_t* slots_of(const Team& team, int rank) {
+    return buffer_of(team, rank) + team.lamport.slots_begin;
+  }
+  /// Words of the wire from a rank, in this rank's slots.
   ARLAB_DEVICE static std::uint8_t* slot(const Team& team, std::uint32_t call, unsigned stage,
                                          const Piece& piece) {
-    return buffer_of(team, team.rank) + team.lamport.slot(index_of(team, call, stage, piece.rank)) +
-           piece.words * 16;
+    return slots_of(team, team.rank) +
+           (piece.at + team.lamport.of_call(call, stage) +
+            static_cast<std::uint32_t>(piece.rank - team.rank) * LamportSlots::kWireStride);
+  }
+  /// The flag of words of the wire from a rank, in the buffer of rank `at`.
+  ARLAB_DEVICE static std::uint8_t* valid_at(const Team& team, int at, std::uint32_t call,
+                                             unsigned stage, int from, unsigned words) {
+    return buffer_of(team, at) +
+           team.lamport.valid_flag(
+               team.lamport.index(call, static_cast<int>(blockIdx.x), stage, from), words);
   }
 
   ARLAB_DEVICE static void take(const Team& team, Memory& memory, std::uint32_t call,
@@ -224,8 +263,8 @@ class LamportExchange {
     store_128(&memory.wire[piece.rank][piece.words], words);
     store_relaxed_v4(slot(team, call, stage, piece), {{kEmpty, kEmpty, kEmpty, kEmpty}});
   }
-  /// What is late, or has words like kEmpty. Not a member: who takes the address of what a kernel
-  /// has in registers makes it read that from memory again and again.
+  /// Takes words that are late, or like kEmpty. Not a member: taking the address of a kernel's
+  /// registers makes it read them from memory again and again.
   ARLAB_DEVICE_RARE static void take_slowly(const Team& team, Memory& memory, std::uint32_t call,
                                             unsigned stage, Pieces pieces) {
 #pragma unroll
@@ -244,8 +283,7 @@ class LamportExchange {
   ARLAB_DEVICE static Uint4 wait_for_words(const Team& team, Memory& memory, std::uint32_t call,
                                            unsigned stage, const Piece& piece) {
     std::uint8_t* const valid_here =
-        buffer_of(team, team.rank) +
-        team.lamport.valid_flag(index_of(team, call, stage, piece.rank), piece.words);
+        valid_at(team, team.rank, call, stage, piece.rank, piece.words);
     return arlab::kernels::wait_for_words(team, slot(team, call, stage, piece), valid_here,
                                           piece.rank, memory.failed);
   }
@@ -257,10 +295,11 @@ class LamportExchange {
   ARLAB_DEVICE static int meets_rank() { return static_cast<int>(thread_index() - kIdle); }
 
   const Team& team_;
-  const unsigned words_;  // of a wire; a constant where the codec has one
+  const unsigned words_;  // a wire's; a constant where the codec has one
   Memory& memory_;
-  std::uint32_t call_ = 0;     // of this block, through Lamport slots
-  std::uint32_t epoch_ = 0;    // of threads that meet
+  std::uint32_t call_ = 0;  // this block's, through Lamport slots
+  Pieces first_ = {};
+  std::uint32_t epoch_ = 0;    // in threads that meet
   std::uint32_t aborted_ = 0;  // likewise: the abort word when the kernel started
 };
 

@@ -24,32 +24,48 @@ struct LamportSlots {
   std::size_t begin;  ///< in the buffer
   int blocks;         ///< 0: there are none
   int ranks;
+  // set_places() makes these of the others, so that kernels need not.
+  std::size_t slots_begin = 0;
+  std::uint32_t of_odd_calls = 0;  ///< bytes from slots of even calls to those of odd ones
 
   static constexpr unsigned kWireBytes = 4096;   ///< at most: a tile of 16-bit elements
   static constexpr unsigned kWireStride = 4480;  ///< spread_apart(kWireBytes)
   static constexpr unsigned kStages = 2;         ///< stages of two_shot: contributions, sums
 
   /// The number of a wire: each call, block, stage and sender has its own.
-  ARLAB_HOST_DEVICE std::size_t index(std::uint32_t call, int block, unsigned stage,
-                                      int from) const {
-    const std::size_t of_block =
-        (call % 2) * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block);
-    return (of_block * kStages + stage) * static_cast<std::size_t>(ranks) +
-           static_cast<std::size_t>(from);
+  ARLAB_HOST_DEVICE std::uint32_t index(std::uint32_t call, int block, unsigned stage,
+                                        int from) const {
+    const unsigned of_block = static_cast<unsigned>(block) * kStages + stage;
+    return first_of(call) + of_block * static_cast<unsigned>(ranks) + static_cast<unsigned>(from);
   }
-  ARLAB_HOST_DEVICE std::size_t wires() const {
-    return std::size_t{2} * kStages * static_cast<std::size_t>(blocks * ranks);
+  ARLAB_HOST_DEVICE std::uint32_t first_of(std::uint32_t call) const {
+    return call % 2 * (wires() / 2);
+  }
+  ARLAB_HOST_DEVICE std::uint32_t wires() const {
+    return 2 * kStages * static_cast<unsigned>(blocks * ranks);
   }
   /// Where the flag lies that says the wire's words of 16 bytes with this number are valid.
-  ARLAB_HOST_DEVICE std::size_t valid_flag(std::size_t wire, unsigned words) const {
-    return begin + wire * (kWireBytes / 16) + words;
+  ARLAB_HOST_DEVICE std::size_t valid_flag(std::uint32_t wire, unsigned words) const {
+    return begin + std::size_t{wire} * (kWireBytes / 16) + words;
   }
-  ARLAB_HOST_DEVICE std::size_t slots_at() const { return valid_flag(wires(), 0); }
-  ARLAB_HOST_DEVICE std::size_t slot(std::size_t wire) const {
-    return slots_at() + wire * kWireStride;
+  void set_places() {
+    slots_begin = valid_flag(wires(), 0);
+    of_odd_calls = first_of(1) * kWireStride;
+  }
+  /// Where a wire lies behind slots_begin: the sum of both, of which only the second needs the call's number, for which a
+  /// kernel waits. 32 bits have 100,000 blocks of 8 ranks.
+  ARLAB_HOST_DEVICE std::uint32_t place(int block, int from) const {
+    return (static_cast<unsigned>(block) * kStages * static_cast<unsigned>(ranks) +
+            static_cast<unsigned>(from)) *
+           kWireStride;
+  }
+  ARLAB_HOST_DEVICE std::uint32_t of_call(std::uint32_t call, unsigned stage) const {
+    return call % 2 * of_odd_calls + stage * static_cast<unsigned>(ranks) * kWireStride;
   }
   /// Where this part of the buffer ends.
-  ARLAB_HOST_DEVICE std::size_t end() const { return slot(wires()); }
+  ARLAB_HOST_DEVICE std::size_t end() const {
+    return slots_begin + std::size_t{wires()} * kWireStride;
+  }
 };
 
 }  // namespace ARLAB_PLATFORM

@@ -95,7 +95,7 @@ struct SentinelSlots {
   ARLAB_HOST_DEVICE std::size_t end() const { return slots_at() + std::size_t{count} * stride; }
 };
 
-/// What the kernels of one rank know of items.
+/// Items, as the kernels of one rank know them.
 struct SentinelWords {
   std::uint32_t next_item;             ///< first item of the next call; the first of a window
   std::uint32_t read[kCreditWindows];  ///< items of a window that this call uses again

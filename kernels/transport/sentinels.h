@@ -12,9 +12,9 @@ inline constexpr std::uint32_t kNoItem = 0xFFFFFFFF;
 /// The first of the threads that have the fewest words to read.
 inline constexpr unsigned kIdle = kThreads - 32;
 
-/// What the threads of a block tell each other.
+/// Messages between the threads of a block.
 struct SentinelMemory {
-  static constexpr unsigned kTurns = 4;  // whose items are known
+  static constexpr unsigned kTurns = 4;  // turns whose items are known
 
   std::uint32_t first_item;  // number, through all calls, of this call's first
   // Block 0's, of the exchange by which ranks meet; made before there is anything to send.
@@ -22,7 +22,7 @@ struct SentinelMemory {
   std::uint32_t flag;
   std::uint32_t* flag_at[kMaxRanks];
   std::uint32_t item[kTurns];  // numbers in this call, in the order of the block
-  std::uint32_t slot_is_free;  // of the item to send
+  std::uint32_t slot_is_free;  // the slot of the item to send
   std::uint32_t failed;
   std::uint32_t slot_failed;  // not `failed`, which slow threads may be about to read
 };

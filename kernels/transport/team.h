@@ -115,20 +115,21 @@ struct MeasuredWords {
   }
 };
 
-/// What a rank's kernels know of the team, and of the call that they are part of.
+/// A rank's kernels' view of the team, and of the call that they are part of.
 struct Team {
   int rank;
   BufferLayout layout;
   SentinelSlots one_shot_sentinel;  ///< for two ranks
   SentinelSlots two_shot_sentinel;  ///< for up to kMostSentinelRanks
   LamportSlots lamport;
-  std::uint8_t* buffer[kMaxRanks];  ///< that of every rank, as this rank's device sees it
+  std::uint8_t* buffer[kMaxRanks];  ///< every rank's, as this rank's device sees it
   std::uint32_t* epochs;            ///< [block]: of its last exchange; this rank's own
-  std::uint32_t* work_counter;      ///< what blocks have taken of a call's work, and how many ended
+  std::uint32_t* work_counter;      ///< work of a call that blocks have taken, and how many ended
   SentinelWords* one_shot_words;    ///< words of its sentinel slots; this rank's own
   SentinelWords* two_shot_words;    ///< likewise
   std::uint32_t* lamport_calls;     ///< [block]: through Lamport slots; this rank's own
-  MeasuredWords* measured;          ///< what blocks have found of messages; this rank's own
+  std::uint32_t* row_sums;          ///< RowSumsLayout; this rank's own
+  MeasuredWords* measured;          ///< findings of blocks about messages; this rank's own
   /// Calls before this one of codecs with random numbers; this rank's own.
   std::uint32_t* random_calls;
   std::uint32_t* status;  ///< 0, or why this rank has given up; this rank's own

@@ -96,7 +96,7 @@ CodecPtr find_abstract_codec(std::string_view name) {
     const std::size_t equals = std::min(item.find('='), item.size());
     const std::string_view key = item.substr(0, equals);
     const std::string_view text = item.substr(std::min(equals + 1, item.size()));
-    if (!given.try_emplace(key, text).second) fail("codec '{}': {} stands twice", name, key);
+    if (!given.try_emplace(key, text).second) fail("codec '{}': {} is given twice", name, key);
     const auto number = [&](double least, double most) {
       return number_of(name, key, text, least, most);
     };

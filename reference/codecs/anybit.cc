@@ -35,7 +35,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 using Metadata = AnyBitFormat::Metadata;
 
-/// What the wire holds of one block beside its codes.
+/// Metadata of one block: its wire without the codes.
 struct BlockMetadata {
   AnyBitScale scale = {};
   bool non_finite = false;
@@ -73,7 +73,7 @@ class AnyBitCodec final : public CodecInContext {
                         .alignment = alignment_of(format),
                         .splits_at_alignment = anybit_block(format) != kWholeTensor,
                         .uses_context = format.stochastic,
-                        .is_same_in_fp32 = format.metadata == Metadata::scales,
+                        .is_dtype_independent = format.metadata == Metadata::scales,
                         .fp32_values = Fp32Values::unrounded,
                         .saturating = {DType::fp16, DType::bf16, DType::fp32},
                         .cost = cost_of(format)}),
@@ -397,15 +397,6 @@ std::size_t parse_group(std::string_view name, std::string_view digits, std::siz
   return group;
 }
 
-float parse_number(std::string_view name, std::string_view text) {
-  float value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
-    fail("codec '{}': {} is no finite decimal number", name, quote(text));
-  }
-  return value;
-}
-
 /// `<scale>`, or `<scale>:<zero>`, behind -static.
 AnyBitFormat::Static parse_static(std::string_view name, std::string_view text, bool symmetric) {
   const std::size_t colon = text.find(':');
@@ -416,15 +407,12 @@ AnyBitFormat::Static parse_static(std::string_view name, std::string_view text, 
   if (!symmetric && !has_zero) {
     fail("codec '{}': a scale and a zero are needed: write -static<scale>:<zero>", name);
   }
-  AnyBitFormat::Static given{.scale = parse_number(name, text.substr(0, colon))};
+  AnyBitFormat::Static given{.scale = parse_scale(name, text.substr(0, colon))};
   if (!symmetric) given.zero = parse_number(name, text.substr(colon + 1)) + 0.0f;
-  if (!(given.scale > 0) || !std::isfinite(1.0f / given.scale)) {
-    fail("codec '{}': a scale must be above 2^-128", name);
-  }
   return given;
 }
 
-/// What a name says, whether or not it may: [had-]int<bits>-g<group>[-sym][-sr][-is][-stoch][-static<numbers>].
+/// Parts of a name, allowed or not: [had-]int<bits>-g<group>[-sym][-sr][-is][-stoch][-static<numbers>].
 struct NameParts {
   bool hadamard = false;
   std::string_view bits;
@@ -508,11 +496,14 @@ std::optional<AnyBitFormat> parse_anybit(std::string_view name) {
 }
 
 std::string with_row_length(std::string_view name, std::size_t row_elements) {
+  constexpr std::string_view kGroup = "-grow";
   std::string resolved(name);
-  const std::optional<NameParts> parts = parts_of(name);
-  if (!parts || parts->group != "row") return resolved;
-  resolved.replace(static_cast<std::size_t>(parts->group.data() - name.data()), parts->group.size(),
-                   std::to_string(row_elements));
+  if (name == "fp8-e4m3-token") return resolved + std::to_string(row_elements);
+  const std::size_t at = name.find(kGroup);
+  if (at == std::string_view::npos) return resolved;
+  const std::size_t end = at + kGroup.size();
+  if (end != name.size() && name[end] != '-') return resolved;
+  resolved.replace(at, kGroup.size(), fmt::format("-g{}", row_elements));
   parse_anybit(resolved);  // throws for a row that is no group
   return resolved;
 }

@@ -8,7 +8,7 @@
 
 namespace arlab {
 
-/// What a name like `int4-g32-sr` says: SPEC.md, "Names".
+/// The format that a name like `int4-g32-sr` means: SPEC.md, "Names".
 struct AnyBitFormat {
   enum class Metadata {
     scales,         ///< bf16 scale, and bf16 zero unless symmetric
@@ -33,8 +33,8 @@ struct AnyBitFormat {
 /// when it is, but a parameter is out of range.
 std::optional<AnyBitFormat> parse_anybit(std::string_view name);
 
-/// `int8-grow` and its variants with the row length in place of `row`: `int8-g4096`. Any other name
-/// is returned as it is. Throws InvalidInput when the row length is no group size.
+/// `int8-grow`, `fp8-e4m3-grow-vllm` and others with the row length in place of `row`: `int8-g4096`. Any
+/// other name is returned as it is. Throws InvalidInput when the row length is no group size.
 std::string with_row_length(std::string_view name, std::size_t row_elements);
 
 }  // namespace arlab

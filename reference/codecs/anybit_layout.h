@@ -14,7 +14,7 @@
 namespace arlab {
 
 /// Elements per block; kWholeTensor when the message is one block.
-inline std::size_t anybit_block(const AnyBitFormat& f) {
+constexpr std::size_t anybit_block(const AnyBitFormat& f) {
   if (f.given) return kWireChunk;
   return f.group == 0 ? kWholeTensor : f.group;
 }
@@ -31,14 +31,14 @@ inline AnyBitLayout anybit_layout(const AnyBitFormat& f, std::size_t elements) {
 }
 
 /// Codes on the wire for so many elements of one chunk: a Hadamard transform fills its blocks.
-inline std::size_t anybit_codes(const AnyBitFormat& f, std::size_t elements) {
+constexpr std::size_t anybit_codes(const AnyBitFormat& f, std::size_t elements) {
   return f.hadamard ? blocks_of(elements, f.group) * f.group : elements;
 }
 
 /// Bytes per block in each of the arrays behind the planes of a chunk, in wire order.
 class AnyBitMetadata {
  public:
-  AnyBitMetadata(const AnyBitFormat& f, std::size_t element_bytes) {
+  constexpr AnyBitMetadata(const AnyBitFormat& f, std::size_t element_bytes) {
     if (f.given) {
       add(1);  // whether the block is finite
       return;
@@ -53,24 +53,37 @@ class AnyBitMetadata {
     add(wide);           // index of maximum
   }
 
-  std::span<const std::size_t> arrays() const { return {bytes_.data(), count_}; }
-  std::size_t bytes_per_block() const {
+  constexpr std::span<const std::size_t> arrays() const { return {bytes_.data(), count_}; }
+  constexpr std::size_t bytes_per_block() const {
     std::size_t sum = 0;
     for (const std::size_t bytes : arrays()) sum += bytes;
     return sum;
   }
 
  private:
-  void add(std::size_t bytes) { bytes_[count_++] = bytes; }
+  constexpr void add(std::size_t bytes) { bytes_[count_++] = bytes; }
 
   std::array<std::size_t, 6> bytes_ = {};
   std::size_t count_ = 0;
 };
 
-inline std::size_t anybit_chunk_bytes(const AnyBitFormat& f, DType dtype, std::size_t elements,
-                                      std::size_t block) {
+constexpr std::size_t anybit_chunk_bytes(const AnyBitFormat& f, DType dtype, std::size_t elements,
+                                         std::size_t block) {
   return planes_bytes(anybit_codes(f, elements), f.bits) +
          blocks_of(elements, block) * AnyBitMetadata(f, size_of(dtype)).bytes_per_block();
 }
+
+/// Bytes of a whole block of 16-bit elements.
+constexpr std::size_t anybit_block_bytes(const AnyBitFormat& f) {
+  return anybit_chunk_bytes(f, DType::fp16, f.group, f.group);
+}
+static_assert(anybit_block_bytes({.bits = 4, .group = 32}) == 20);
+static_assert(anybit_block_bytes({.bits = 8, .group = 128}) == 132);
+static_assert(anybit_block_bytes({.bits = 4, .group = 32, .symmetric = true}) == 18);
+static_assert(
+    anybit_block_bytes({.bits = 2, .group = 32, .metadata = AnyBitFormat::Metadata::spikes}) == 20);
+static_assert(anybit_block_bytes({.bits = 2,
+                                  .group = 32,
+                                  .metadata = AnyBitFormat::Metadata::integer_spikes}) == 16);
 
 }  // namespace arlab

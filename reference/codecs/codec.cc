@@ -46,7 +46,9 @@ bool Codec::takes(DType dtype) const {
 
 void Codec::check_dtype(DType dtype) const {
   if (!takes(dtype)) {
-    fail("codec {} takes {}, not {}", info_.name, list_dtypes(info_.dtypes), name_of(dtype));
+    const bool is_narrower = dtype == DType::fp32 && (info_.name == "fp16" || info_.name == "bf16");
+    fail("codec {} takes {}, not {}{}", info_.name, list_dtypes(info_.dtypes), name_of(dtype),
+         is_narrower ? fmt::format(": wire-{} sends it as {}", info_.name, info_.name) : "");
   }
 }
 
@@ -162,7 +164,7 @@ void Codec::do_decode_fp32(DType dtype, std::span<const std::byte> wire,
         info_.name, name_of(dtype));
   }
   if (info_.fp32_values == Fp32Values::unrounded) {
-    if (!info_.is_same_in_fp32) {
+    if (!info_.is_dtype_independent) {
       throw std::logic_error("codec " + info_.name + " says that it has fp32 values, and has not");
     }
     return do_decode(DType::fp32, wire, std::as_writable_bytes(values));
@@ -187,7 +189,7 @@ void Codec::do_decode_fma(DType, std::span<const std::byte>, std::span<float>) c
 
 void Codec::encode_fp32(DType dtype, std::span<const float> values, std::span<std::byte> wire,
                         EncodeCounts* counts, const EncodeContext& context) const {
-  if (!info_.is_same_in_fp32 && dtype != DType::fp32) {
+  if (!info_.is_dtype_independent && dtype != DType::fp32) {
     const char* const why = info_.fp32_values == Fp32Values::of_dtype ? "it calculates in"
                             : info_.fp32_values == Fp32Values::unknown
                                 ? "it says only what a wire is of"

@@ -15,7 +15,7 @@
 
 namespace arlab {
 
-/// Of the length, a number of 64 bits that counts itself, with which a wire of variable length begins.
+/// Bytes of the length at the head of a wire of variable length: a number of 64 bits that counts itself.
 inline constexpr std::size_t kWireLengthBytes = 8;
 
 /// Events of one encode call that a reader of an error figure wants to know about.
@@ -44,15 +44,16 @@ class Codec {
   /// Size in bytes of the wire of `elements` consecutive elements whose first is aligned; of wires of variable length, the most.
   std::size_t wire_bytes(DType dtype, std::size_t elements) const;
 
-  /// What of a wire is sent: all of it, or as much as its length says. Throws InvalidInput for a length that cannot be.
+  /// Returns the sent part of a wire: all of it, or as much as its length says. Throws InvalidInput for a length that cannot
+  /// be.
   std::span<const std::byte> sent_of(std::span<const std::byte> wire) const;
 
   /// How many numbers measure() finds in a message; 0 for codecs that share nothing.
   std::size_t statistics_of(std::size_t elements) const;
-  /// What ranks agree on (EncodeContext::shared), of this message.
+  /// Measures this message for the statistics that ranks agree on (EncodeContext::shared).
   void measure(DType dtype, std::span<const std::byte> payload, std::span<float> statistics) const;
-  /// Of codecs that add codes: sum becomes the wire of what both wires stand for. Both were encoded by the same numbers; else
-  /// throws InvalidInput.
+  /// For codecs that add codes: sum becomes the wire of the sum of both wires' values. Both were encoded by the same numbers;
+  /// else throws InvalidInput.
   void add_codes(DType dtype, std::size_t elements, std::span<const std::byte> wire,
                  std::span<std::byte> sum) const;
 
@@ -71,8 +72,8 @@ class Codec {
   /// info().clamps_fp16_sums says so.
   void decode_add(DType dtype, std::span<const std::byte> wire, std::span<std::byte> sum) const;
 
-  // What sums of another kind than decode_add's are made of (reference/collectives/sum.h). `dtype` is that of the payload, to
-  // which the wire belongs.
+  // Parts of sums of another kind than decode_add's (reference/collectives/sum.h). `dtype` is that of the payload, to which the
+  // wire belongs.
 
   /// The values of a wire in fp32, before they are rounded to the payload's dtype, as info().fp32_values says. Throws
   /// InvalidInput where they are unknown, but for a payload of fp32 numbers.
@@ -91,7 +92,7 @@ class Codec {
   virtual void do_decode(DType dtype, std::span<const std::byte> wire,
                          std::span<std::byte> payload) const = 0;
 
-  // Of codecs that say uses_context or has_state, in place of do_encode().
+  // Called in place of do_encode() for codecs that say uses_context or has_state.
   virtual void do_encode_in(const EncodeContext& context, DType dtype,
                             std::span<const std::byte> payload, std::span<std::byte> wire,
                             EncodeCounts& counts) const;
@@ -102,21 +103,21 @@ class Codec {
   virtual void do_decode_add(DType dtype, std::span<const std::byte> wire,
                              std::span<std::byte> sum) const;
 
-  // Of codecs with unrounded values whose wire is not the same in all dtypes, or is another codec's.
+  // For codecs with unrounded values whose wire is not the same in all dtypes, or is another codec's.
   virtual void do_decode_fp32(DType dtype, std::span<const std::byte> wire,
                               std::span<float> values) const;
 
-  // Of codecs whose values are products of a code and a scale.
+  // For codecs with values that are products of a code and a scale.
   virtual void do_decode_fma(DType dtype, std::span<const std::byte> wire,
                              std::span<float> sum) const;
 
-  // Of codecs that share scales, and that add codes.
+  // For codecs that share scales, and that add codes.
   virtual void do_measure(DType dtype, std::span<const std::byte> payload,
                           std::span<float> statistics) const;
   virtual void do_add_codes(DType dtype, std::size_t elements, std::span<const std::byte> wire,
                             std::span<std::byte> sum) const;
 
-  /// Of a wire of variable length that says less than is needed.
+  /// Throws InvalidInput for a wire of variable length that says less than is needed.
   [[noreturn]] void fail_early(std::size_t bytes) const;
 
  private:

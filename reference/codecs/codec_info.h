@@ -1,4 +1,4 @@
-// What is known of a codec without running it.
+// Facts of a codec that need no run of it.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +25,15 @@ struct CodecCost {
   std::size_t exchange_elements = 0;
 };
 
-/// What a wire says of an element before it is rounded to the payload's dtype: what a sum with decode=fp32 adds.
+/// The value of a wire's element before it is rounded to the payload's dtype: a sum with decode=fp32 adds it.
 enum class Fp32Values {
-  unknown,    ///< nobody can ask for it: a codec of another language, say
+  unknown,    ///< not available: a codec of another language, say
   carried,    ///< the wire carries numbers of the dtype, and nothing is rounded
   of_dtype,   ///< the codec calculates in the dtype, so that there is nothing before
   unrounded,  ///< an fp32 number, which decode_fp32() gives
 };
 
-/// What is known of a codec without running it.
+/// Facts of a codec that need no run of it.
 struct CodecInfo {
   std::string name;     ///< exact spelling: SPEC.md, "Names"
   std::string summary;  ///< one line for `arlab list codecs`
@@ -78,9 +78,8 @@ struct CodecInfo {
   /// Whether only the reference has it: kernels carry nothing from call to call, and have slots of one length.
   bool is_of_reference_only() const { return has_state || has_variable_wire; }
 
-  /// Whether what a wire says depends on no dtype: then it can be made of fp32 numbers in place of the payload's, and
-  /// decode(fp32) is decode_fp32().
-  bool is_same_in_fp32 = false;
+  /// The wire can be made of fp32 numbers in place of the payload's, and decode(fp32) is decode_fp32().
+  bool is_dtype_independent = false;
   Fp32Values fp32_values = Fp32Values::unknown;
 
   /// Dtypes in which no finite tensor decodes to an infinity: SPEC.md, "Saturation".

@@ -17,7 +17,7 @@
 
 namespace arlab {
 
-/// What of an EncodeContext decides random bits.
+/// The part of an EncodeContext that decides random bits.
 struct CompiledContext {
   std::uint64_t seed;
   std::uint64_t position;
@@ -29,14 +29,14 @@ struct CompiledContext {
 /// A value of something, as text. Some names have several values.
 using SayText = void (*)(void* to, const char* name, const char* value);
 
-/// What such a library gives. A codec is an object that find() has made; dtypes are numbers of DType.
+/// The functions of such a library. A codec is an object that find() has made; dtypes are numbers of DType.
 struct CompiledCodecs {
   /// Names of codecs, as "codec".
   void (*listed)(SayText say, void* to);
   /// The codec of that name; null where the format has none. forget() ends it.
   void* (*find)(const char* name);
   void (*forget)(void* codec);
-  /// What its CodecInfo says; as "mistake", what cannot be.
+  /// Says its CodecInfo; as "mistake", invalid facts.
   void (*about)(const void* codec, SayText say, void* to);
   std::size_t (*wire_bytes)(const void* codec, std::size_t elements);
   /// How many elements were clamped.

@@ -10,16 +10,16 @@ namespace arlab {
 struct EncodeContext {
   std::uint64_t seed = 0;
   std::uint32_t call = 0;  ///< calls of the communicator before this one
-  std::uint32_t rank = 0;  ///< that encodes
+  std::uint32_t rank = 0;  ///< the encoding one
   std::uint32_t world_size = 1;
   std::uint32_t step = 0;  ///< encodings that the values have behind them: 0 for a rank's own input
-  std::uint32_t chunk = 0;     ///< of the schedule
-  std::uint64_t position = 0;  ///< of the first element, in the rank's tensor
-  /// Of codecs that have one: a number per element of the message, 0 before the first call, which the encoder changes. Empty
-  /// where nobody keeps it: it is then as before the first call.
+  std::uint32_t chunk = 0;     ///< in the schedule
+  std::uint64_t position = 0;  ///< first element's place in the rank's tensor
+  /// For codecs that have one: a number per element of the message, 0 before the first call, which the encoder changes. Empty
+  /// where it is not kept: it is then as before the first call.
   std::span<float> state = {};
-  /// Of codecs that share scales: what all ranks have measured of the message, the largest each (Codec::measure). Empty: nobody
-  /// else was asked, and it is what the message itself has.
+  /// For codecs that share scales: the statistics of the message from all ranks, the largest each (Codec::measure). Empty: no
+  /// other rank was asked, and the message's own statistics count.
   std::span<const float> shared = {};
 
   /// The context of the message's elements from `first` on.

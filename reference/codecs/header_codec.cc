@@ -15,7 +15,7 @@
 namespace arlab {
 namespace {
 
-/// What f returns. Functions of a header may throw what they like.
+/// Returns the result of f. Functions of a header may throw what they like.
 template <class F>
 auto asked(const CodecHeader& header, F f) {
   try {
@@ -47,7 +47,7 @@ class HeaderInfo {
                    .alignment = block,
                    .clamps_fp16_sums = number("clamps_fp16_sums") != 0,
                    .uses_context = number("uses_context") != 0,
-                   .is_same_in_fp32 = true,
+                   .is_dtype_independent = true,
                    .fp32_values = Fp32Values::unrounded,
                    .cost = {.encode_ops_per_element = number("encode_ops_per_element"),
                             .decode_ops_per_element = number("decode_ops_per_element"),
@@ -133,7 +133,7 @@ class HeaderCodec final : public CodecInContext {
   std::size_t scale_bytes_;
 };
 
-/// What a header says of one of its codecs. Throws InvalidInput where wires would not be as long as it says.
+/// Reads a header's statement on one of its codecs. Throws InvalidInput where wires would not be as long as it says.
 Said about(const CodecHeader& header, const CompiledCodecs& codecs, const void* codec) {
   Said said;
   asked(header, [&] { codecs.about(codec, remember, &said); });
@@ -152,7 +152,7 @@ CodecPtr find_in_header(const std::shared_ptr<const CodecHeader>& header,
   return std::make_shared<HeaderCodec>(HeaderInfo(said), header, codecs, object);
 }
 
-/// What code of somebody else's might do to memory, and to bits that must be the same each time.
+/// Checks that a user's code spares other memory, and makes the same bits each time.
 void require_properties(const CodecHeader& header, const Codec& codec) {
   for (const std::string_view property : {"sizes", "writes-all", "bounds", "foreign-wires"}) {
     const PropertyResult result = check_property(property, codec, DType::bf16);

@@ -20,7 +20,7 @@ struct CodecHeader {
   std::size_t line = 0;   ///< where it begins
   /// Names and texts of the header, which is the first, and of those that it includes, but for the system's and arlab's.
   std::vector<std::pair<std::string, std::string>> files;
-  std::string hash;  ///< of all of them
+  std::string hash;  ///< over all of them
 };
 
 /// Where a struct begins, and what it is called: "my_codec.h:12: struct AbsMax8".
@@ -32,7 +32,7 @@ std::string place_of(const CodecHeader& header);
 std::vector<std::string> register_header_codecs(const CodecHeader& header,
                                                 const CompiledCodecs& codecs);
 
-/// What a kernel is made of for a codec of a header.
+/// Parts of a kernel for a codec of a header.
 struct CodecOfHeader {
   std::shared_ptr<const CodecHeader> header;
   std::string object;  ///< bytes of the struct that parse() gives for the name
@@ -43,7 +43,7 @@ struct CodecOfHeader {
   bool clamps_fp16_sums = false;
 };
 
-/// Nothing for a codec that is of no header, and for a name that nobody has.
+/// Nothing for a codec without a header, and for an unknown name.
 std::optional<CodecOfHeader> codec_header_of(std::string_view codec);
 
 }  // namespace arlab

@@ -42,7 +42,7 @@ class LogFmtCodec final : public Codec {
                .dtypes = {DType::fp16, DType::bf16, DType::fp32},
                .block = group,
                .alignment = group,
-               .is_same_in_fp32 = true,
+               .is_dtype_independent = true,
                .fp32_values = Fp32Values::unrounded,
                .saturating = {DType::fp16, DType::bf16, DType::fp32},
                .cost = {.encode_ops_per_element = 22,

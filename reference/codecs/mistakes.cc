@@ -49,7 +49,7 @@ std::vector<float> decoded(const Codec& codec, DType dtype, std::size_t elements
   return values;
 }
 
-/// Which elements a bit changes, and whether by the same.
+/// Returns the elements that a bit changes, and whether by the same.
 std::optional<WireMap::Shared> effect_of(const Codec& codec, DType dtype,
                                          std::span<const float> values, Bytes& wire,
                                          std::size_t bit) {
@@ -72,7 +72,7 @@ std::optional<WireMap::Shared> effect_of(const Codec& codec, DType dtype,
   return effect;
 }
 
-/// What either changes.
+/// Returns the union of two changes.
 WireMap::Shared together(const WireMap::Shared& a, const WireMap::Shared& b) {
   return {.first = std::min(a.first, b.first),
           .last = std::max(a.last, b.last),
@@ -168,10 +168,10 @@ std::vector<Mistake> all_mistakes() {
   return all;
 }
 
-/// Of codes: all values of longer ones would be too many to try.
+/// Codes of more bits have too many values to try them all.
 constexpr std::size_t kMostBits = 8;
 
-/// Of the messages of one codec, found once for all of its mistakes.
+/// Maps of one codec's messages, found once for all of its mistakes.
 class Maps {
  public:
   const WireMap& of(const Codec& codec, DType dtype, std::size_t elements) {
@@ -226,7 +226,7 @@ class Mistaken final : public Codec {
                  EncodeCounts& /*counts*/) const override {
     const std::size_t unit = size_of(dtype);
     const std::size_t elements = payload.size() / unit;
-    Bytes scales;  // of the last block so far, as the bits that its elements share
+    Bytes scales;  // the last block's so far, as the bits that its elements share
     if (mistake_.scales_wrap) {
       const std::size_t most = piece_of(elements);
       const std::size_t first = (elements - 1) / most * most;
@@ -266,10 +266,10 @@ class Mistaken final : public Codec {
                    });
   }
 
-  // Of wires that are not the same in all dtypes, what is wrong in decoding is left to do_decode().
+  // Where wires are not the same in all dtypes, mistakes in decoding are left to do_decode().
   void do_decode_fp32(DType dtype, std::span<const std::byte> wire,
                       std::span<float> values) const override {
-    if (info().is_same_in_fp32) return Codec::do_decode_fp32(dtype, wire, values);
+    if (info().is_dtype_independent) return Codec::do_decode_fp32(dtype, wire, values);
     for_each_piece(dtype, values.size(),
                    [&](std::size_t first, std::size_t count, std::size_t at, std::size_t bytes) {
                      codec_->decode_fp32(dtype, wire.subspan(at, bytes),
@@ -459,7 +459,7 @@ class Mistaken final : public Codec {
     }
   }
 
-  /// Of every element the code whose value is the right one under the mistaken rule, with the scales that the wire has.
+  /// Chooses for every element the code with the right value under the mistaken rule, with the scales that the wire has.
   void choose_codes(DType dtype, std::span<const std::byte> payload,
                     std::span<std::byte> wire) const {
     const std::size_t count = payload.size() / size_of(dtype);
@@ -508,7 +508,7 @@ class Mistaken final : public Codec {
     if (allowed(v) != allowed(other)) return allowed(v);
     const double distance = std::abs(static_cast<double>(x) - v);
     const double others = std::abs(static_cast<double>(x) - other);
-    // What is rounded is a quotient, which may have been rounded itself: to a tie, say.
+    // The rounded number is a quotient, which may have been rounded itself: to a tie, say.
     constexpr double kTie = 0x1p-18;
     if (std::abs(distance - others) > kTie * std::abs(v - other)) return distance < others;
     return mistake_.codes == Codes::half_up ? v > other : std::abs(v) > std::abs(other);
@@ -537,7 +537,7 @@ WireMap map_wire(const Codec& codec, DType dtype, std::size_t elements) {
   };
   look();
   // In a short last block most values are the smallest or the largest one, and the scale of what is coded as 0 does not show: other
-  // wires show which bits are whose. Of one element, those behind the code's are what it shares, if with nobody.
+  // wires show which bits are whose. With one element, the bits behind the code's are the shared ones, if with nobody.
   constexpr std::size_t kShort = 32;
   constexpr std::uint64_t kWires = 8;
   const std::size_t block = codec.info().block;
@@ -715,10 +715,10 @@ std::string signs_of(DType dtype, std::span<const std::byte> expected,
   return text;
 }
 
-/// What makes of a payload the values that were got: a mistake after which few elements differ still.
+/// Returns the mistake that makes of a payload the values that were got: one after which few elements differ still.
 std::string mistake_of(const CodecPtr& codec, DType dtype, std::span<const std::byte> payload,
                        std::span<const std::byte> expected, std::span<const std::byte> got) {
-  // Of a long message a part is enough, from where it differs first.
+  // A part of a long message is enough, from where it differs first.
   constexpr std::size_t kEnough = 8192;
   if (codec->info().splits_at_alignment && payload.size() > kEnough * size_of(dtype)) {
     const auto at =
@@ -744,7 +744,7 @@ std::string mistake_of(const CodecPtr& codec, DType dtype, std::span<const std::
     least = left;
     name = with.mistake;
   }
-  // What comes of another mistake is explained by one of these by chance here and there.
+  // Some effects of other mistakes fit one of these by chance.
   constexpr std::size_t kFar = 10;
   if (least == 0) return before == 0 ? std::string() : name;
   if (least * kFar > before) return {};

@@ -1,5 +1,5 @@
-// Codecs with one of the usual mistakes in them: what somebody's codec does is compared with what it would do with each, so that
-// a mistake can be called by its name. They are made of any codec, from its wire alone.
+// Codecs with one of the usual mistakes in them: a user's codec is compared with each, so that a mistake can be called by its
+// name. They are made of any codec, from its wire alone.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace arlab {
 /// code, one that changes several to what they share.
 struct WireMap {
   struct Shared {
-    std::size_t first = 0;  ///< of the elements that it changes
+    std::size_t first = 0;  ///< among the elements that it changes
     std::size_t last = 0;
     std::size_t bit = 0;
     bool shifts = false;  ///< all by the same: a zero; else a scale
@@ -43,11 +43,11 @@ std::vector<MistakenCodec> mistaken(const CodecPtr& codec);
 /// Codecs like this one: other sizes of groups, widths, symmetric or not, with integer scales or not.
 std::vector<CodecPtr> neighbours(const CodecPtr& codec);
 
-/// What is wrong with a wire that somebody's codec has made of a payload: where it differs first, in values; the mistake that it would
-/// come from, or how the differences lie; another codec whose wire it is. In words, empty if nothing differs.
+/// Describes errors of a wire that a user's codec has made of a payload: where it differs first, in values; the mistake that it
+/// would come from, or how the differences lie; another codec whose wire it is. In words, empty if nothing differs.
 std::string explain_wire(const CodecPtr& codec, DType dtype, std::span<const std::byte> payload,
                          std::span<const std::byte> wire);
-/// The same of what somebody's codec decodes from a wire.
+/// The same for values that a user's codec decodes from a wire.
 std::string explain_values(const CodecPtr& codec, DType dtype, std::span<const std::byte> wire,
                            std::span<const std::byte> values);
 

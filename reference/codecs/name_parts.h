@@ -2,9 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <string_view>
+
+#include "reference/error.h"
+#include "reference/words.h"
 
 namespace arlab {
 
@@ -29,6 +34,24 @@ inline std::optional<std::size_t> number_of_digits(std::string_view digits) {
   std::size_t number = 0;
   for (const char digit : digits) number = 10 * number + static_cast<std::size_t>(digit - '0');
   return number;
+}
+
+inline float parse_number(std::string_view name, std::string_view text) {
+  float value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
+    fail("codec '{}': {} is no finite decimal number", name, quote(text));
+  }
+  return value;
+}
+
+/// A scale that is given in a name.
+inline float parse_scale(std::string_view name, std::string_view text) {
+  const float scale = parse_number(name, text);
+  if (!(scale > 0) || !std::isfinite(1.0f / scale)) {
+    fail("codec '{}': a scale must be above 2^-128", name);
+  }
+  return scale;
 }
 
 }  // namespace arlab

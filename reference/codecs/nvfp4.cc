@@ -37,7 +37,7 @@ const Named& named(NvFp4Rounding rounding) {
   return *std::ranges::find(kRoundings, rounding, &Named::rounding);
 }
 
-/// Whose number is of the message.
+/// A codec with a number for the whole message.
 class NvFp4Codec final : public Codec {
  public:
   NvFp4Codec(std::string name, NvFp4Rounding rounding)
@@ -51,7 +51,7 @@ class NvFp4Codec final : public Codec {
              .block = NvFp4Blocks::kBlock,
              .alignment = NvFp4Blocks::kBlock,
              .splits_at_alignment = false,
-             .is_same_in_fp32 = true,
+             .is_dtype_independent = true,
              .fp32_values = Fp32Values::unrounded,
              .cost = {.encode_ops_per_element = rounding == NvFp4Rounding::te_4over6 ? 40.0 : 12.0,
                       .decode_ops_per_element = 6,

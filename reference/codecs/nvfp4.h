@@ -8,7 +8,7 @@
 
 namespace arlab {
 
-/// In which order the operations are that round: our own, or that of somebody's kernel.
+/// Order of the rounding operations: our own, or that of a known kernel.
 enum class NvFp4Rounding : std::uint8_t { nvidia, vllm, te, te_4over6 };
 
 /// For a summary: ", rounded as in ...", or nothing.
@@ -25,8 +25,8 @@ struct NvFp4Format {
   static constexpr float kMostTensorScale = 0x1p118f;
 };
 
-/// What a codec name like `nvfp4-vllm-ts448` says; nothing when the name is not of this family.
-/// Throws InvalidInput when the tensor scale is out of range, or not spelt in the shortest way.
+/// Returns the format that a name like `nvfp4-vllm-ts448` means; nothing when the name is not of this family. Throws
+/// InvalidInput when the tensor scale is out of range, or not spelt in the shortest way.
 std::optional<NvFp4Format> parse_nvfp4(std::string_view name);
 
 }  // namespace arlab

@@ -52,7 +52,7 @@ constexpr float largest_finite(DType dtype) {
   return std::numeric_limits<float>::max();
 }
 
-/// What is beyond +-limit, infinities too, becomes that number; a NaN stays.
+/// Returns the value, limited to +-limit, infinities too; a NaN stays.
 constexpr float limited(float value, float limit) {
   const float below = value > limit ? limit : value;
   return below < -limit ? -limit : below;

@@ -23,7 +23,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-/// What memory holds before a codec writes to it: never the same, so that what it leaves out shows.
+/// Filling of memory before a codec writes to it: never the same, so that gaps show.
 constexpr std::byte kOneFilling{0x00};
 constexpr std::byte kOtherFilling{0xFF};
 /// Around what a codec may write.
@@ -260,7 +260,7 @@ class Check {
           const double magnitude =
               word % 31 == 0 ? largest : largest * (least + (1 - least) * unit_interval(word));
           const double sign = signs == 2 ? random_sign(mix_bits(word)) : signs;
-          // What rounding would make infinite is the largest number.
+          // Values that rounding would make infinite become the largest number.
           store_value(dtype_, limited(static_cast<float>(sign * magnitude), largest_finite(dtype_)),
                       x, i);
           if (std::isinf(load_value(dtype_, x, i))) {
@@ -296,7 +296,7 @@ class Check {
             filling < 0 ? " of random bytes" : fmt::format(" of bytes 0x{:02x}", filling);
         require_foreign(wire, elements, of);
         if (!codec_.info().has_variable_wire) continue;
-        // That has hardly ever a length that is allowed.
+        // Such a wire hardly ever has an allowed length.
         for (const std::size_t length : foreign_lengths(wire.size(), random.word(elements))) {
           set_length(wire, length);
           require_foreign(wire, elements, fmt::format("{}, {} in use", of, length));
@@ -319,7 +319,7 @@ class Check {
       }
       for (std::uint64_t i = 0; i < kTimes; ++i) {
         Bytes wire = right;
-        const std::size_t at = std::min(kWireLengthBytes + i / 4, used - 1);  // of headers, first
+        const std::size_t at = std::min(kWireLengthBytes + i / 4, used - 1);  // headers first
         std::size_t length = used;
         switch (i % 4) {
           case 0:  // cut
@@ -517,8 +517,8 @@ class Check {
     return {kWireLengthBytes, most, between, kWireLengthBytes - 1, most + 1, most + 8, SIZE_MAX};
   }
 
-  /// That bytes of somebody else's are refused, where wires have no fixed length, or decode; and that what lies in memory around
-  /// them, or in the wire behind its length, has no part in that.
+  /// Checks that foreign bytes are refused, where wires have no fixed length, or decode; and that memory around them, or the
+  /// wire behind its length, has no part in that.
   void require_foreign(const Bytes& wire, std::size_t elements, const std::string& of) {
     Bytes results[2];
     bool refused[2] = {};
@@ -605,7 +605,7 @@ class Check {
     return error < signal;  // false for a NaN
   }
 
-  /// What whole blocks carry: about 1, but for scales that are given.
+  /// Returns a magnitude that whole blocks carry: about 1, but for scales that are given.
   float carried_magnitude() const {
     const std::size_t elements = std::max<std::size_t>(2 * unit(), 64);
     for (const int exponent : {0, 4, -4, 8, -8, 12, -12, -16, -20}) {
@@ -625,7 +625,7 @@ class Check {
   std::uint64_t cases_ = 0;
 };
 
-/// Why the codec does not promise the property, if so.
+/// Returns why the codec does not promise the property, if so.
 using NotPromised = std::optional<std::string> (*)(const CodecInfo&, DType);
 
 std::optional<std::string> always(const CodecInfo&, DType) { return std::nullopt; }
@@ -713,7 +713,7 @@ PropertyResult check_property(std::string_view property, const Codec& codec, DTy
     (check.*checked.check)();
   } catch (const Violation& violation) {
     return {.verdict = Verdict::violated, .cases = check.cases(), .detail = violation.detail};
-  } catch (const InvalidInput& error) {  // of the codec, for arguments that are right
+  } catch (const InvalidInput& error) {  // thrown by the codec for valid arguments
     return {.verdict = Verdict::violated, .cases = check.cases(), .detail = error.what()};
   }
   return {.verdict = Verdict::holds, .cases = check.cases()};

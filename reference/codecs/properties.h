@@ -1,5 +1,4 @@
-// What holds of every codec, whatever it is, checked on one that is given: for tests, and for whoever
-// writes a codec (`arlab check-codec`).
+// Properties that hold for every codec, checked on a given one: for tests, and for authors of codecs (`arlab check-codec`).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@ namespace arlab {
 
 struct CodecProperty {
   std::string_view name;     ///< for example `tails`
-  std::string_view summary;  ///< what holds, in one line
+  std::string_view summary;  ///< the property in one line
 };
 
 std::span<const CodecProperty> codec_properties();
@@ -27,7 +26,7 @@ std::string_view name_of(Verdict verdict);
 
 struct PropertyResult {
   Verdict verdict = Verdict::holds;
-  std::uint64_t cases = 0;  ///< that were looked at; 0 where nothing is promised
+  std::uint64_t cases = 0;  ///< checked ones; 0 where nothing is promised
   /// Where it does not hold, and what is there instead; or why it is not promised.
   std::string detail = {};
 };

@@ -3,8 +3,7 @@
 // Source: MK1 QuickReduce csrc/core/allreduce.h (fp16), vLLM csrc/quickreduce (bf16). The bytes are
 // those of the original kernels, except where the original hides a non-finite input.
 //
-// What no source says in words is decided the way the original's instructions decide it, and pinned
-// by golden tests:
+// A case that no source describes is decided the way the original's instructions decide it, and pinned by golden tests:
 //  - -0 orders below +0 when the largest and the smallest of a block are sought.
 //  - Clamping a NaN (bf16 only: 0 * (1/0), when d is exactly -eps) yields the lower bound; qr-fp4,
 //    whose codes have a -0, takes that one: times the negative d it is the +0 that it came from.
@@ -353,7 +352,7 @@ class QuickReduceCodec final : public Codec {
     for (std::size_t begin = 0; begin < x.size(); begin += kAtom, wire += Format::kWireBytes) {
       for (std::size_t b = 0; b < 2 * kGroups; ++b) {
         const std::size_t first = begin + b / 2 * kGroup + b % 2;
-        std::uint16_t block[kBlock] = {};  // what lies behind the end of the tensor counts as +0
+        std::uint16_t block[kBlock] = {};  // elements behind the end of the tensor count as +0
         std::size_t real = 0;
         for (; real < kBlock && first + 2 * real < x.size(); ++real)
           block[real] = x[first + 2 * real];

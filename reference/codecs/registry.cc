@@ -16,12 +16,15 @@
 // function in the file of that codec, `CodecFamily FAMILY()`, in namespace arlab.
 #define ARLAB_CODEC_FAMILIES(X) \
   X(plain_codecs)               \
+  X(narrow_codecs)              \
   X(quickreduce_codecs)         \
   X(anybit_codecs)              \
   X(logfmt_codecs)              \
   X(microscaling_codecs)        \
   X(nvfp4_codecs)               \
   X(foreign_codecs)             \
+  X(foreign_fp4_codecs)         \
+  X(fp8_rows_codecs)            \
   X(shared_scale_codecs)        \
   X(error_feedback_codecs)      \
   X(lossless_codecs)            \

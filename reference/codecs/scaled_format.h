@@ -67,7 +67,7 @@ struct ScaledCode {
   bool clamped = false;  ///< the rounded code lay outside the code range
 };
 
-/// What dequantize() multiplies.
+/// Factors of a value by dequantize().
 struct ScaledProduct {
   float element = 0;
   float scale = 0;
@@ -115,6 +115,12 @@ concept ScaledFormat =
       { format.quantize(x, x) } -> std::same_as<ScaledCode>;
       { format.dequantize(code, scale) } -> std::same_as<float>;
     };
+
+/// Bytes of a whole block: its codes, then its scale.
+template <ScaledFormat Format>
+constexpr std::size_t block_bytes(const Format& format) {
+  return format.bits() * Format::kBlock / 8 + sizeof(typename Format::Scale);
+}
 
 template <class Format>
 concept StochasticFormat = requires(const Format& format, float x, std::uint32_t random) {

@@ -1,4 +1,4 @@
-// What the formats that scale blocks say of themselves: their names, and what `arlab list codecs` shows. Kernels need neither.
+// Names of the formats that scale blocks, and their texts for `arlab list codecs`. Kernels need neither.
 
 #include <fmt/ranges.h>
 
@@ -12,8 +12,8 @@ namespace arlab {
 
 // ---------------------------------------------------------------- mx*
 
-template <class Element>
-CodecInfo MxOf<Element>::info(const std::string& name) {
+template <class Element, std::size_t kElements>
+CodecInfo MxOf<Element, kElements>::info(const std::string& name) {
   return {
       .name = name,
       .summary = fmt::format("OCP microscaling, {}-bit elements, E8M0 scale", parse(name)->bits()),
@@ -22,21 +22,21 @@ CodecInfo MxOf<Element>::info(const std::string& name) {
       .cost = {.encode_ops_per_element = 9, .decode_ops_per_element = 5}};
 }
 
-template <class Element>
-std::vector<std::string> MxOf<Element>::listed() {
+template <class Element, std::size_t kElements>
+std::vector<std::string> MxOf<Element, kElements>::listed() {
   return {"mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4"};
 }
 
-template <class Element>
-std::string MxOf<Element>::pattern() {
+template <class Element, std::size_t kElements>
+std::string MxOf<Element, kElements>::pattern() {
   return fmt::format("{} (each also -ceil, -even, -rceil)", fmt::join(listed(), ", "));
 }
 
-template <class Element>
-std::optional<MxOf<Element>> MxOf<Element>::parse(std::string_view name)
+template <class Element, std::size_t kElements>
+std::optional<MxOf<Element, kElements>> MxOf<Element, kElements>::parse(std::string_view name)
   requires std::same_as<Element, AnyMinifloat>
 {
-  constexpr Minifloat kElements[] = {kE4m3fn, kE5m2, kE2m3, kE3m2, kE2m1};  // as listed
+  constexpr Minifloat kFormats[] = {kE4m3fn, kE5m2, kE2m3, kE3m2, kE2m1};  // as listed
   constexpr std::pair<std::string_view, ExponentRule> kRules[] = {{"", ExponentRule::floor},
                                                                   {"-floor", ExponentRule::floor},
                                                                   {"-ceil", ExponentRule::ceil},
@@ -46,7 +46,7 @@ std::optional<MxOf<Element>> MxOf<Element>::parse(std::string_view name)
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (!name.starts_with(names[i])) continue;
     for (const auto& [suffix, rule] : kRules) {
-      if (name.substr(names[i].size()) == suffix) return MxOf{{kElements[i]}, rule};
+      if (name.substr(names[i].size()) == suffix) return MxOf{{kFormats[i]}, rule};
     }
   }
   return std::nullopt;
@@ -117,6 +117,24 @@ template struct Fp8Blocks<64>;
 template struct Fp8Blocks<128>;
 template struct Fp8Blocks<256>;
 
+// ---------------------------------------------------------------- fp8-e4m3-g128-ue8m0
+
+CodecInfo Fp8PowerBlocks::info(const std::string& name) {
+  return {.name = name,
+          .summary = "e4m3 elements, E8M0 scale per 128",
+          .source = "DeepGEMM, vLLM (UE8M0)",
+          .dtypes = {},
+          .cost = {.encode_ops_per_element = 9, .decode_ops_per_element = 5}};
+}
+
+std::vector<std::string> Fp8PowerBlocks::listed() { return {}; }
+
+std::string Fp8PowerBlocks::pattern() { return "fp8-e4m3-g128-ue8m0 (E8M0 scales)"; }
+
+std::optional<Fp8PowerBlocks> Fp8PowerBlocks::parse(std::string_view name) {
+  return name == "fp8-e4m3-g128-ue8m0" ? std::optional(Fp8PowerBlocks()) : std::nullopt;
+}
+
 // ---------------------------------------------------------------- nvfp4[-vllm]-ts<tensor scale>
 
 CodecInfo NvFp4Blocks::info(const std::string& name) {
@@ -161,7 +179,7 @@ std::vector<std::string> Codebook<kElements>::listed() {
   return {};
 }
 
-/// That of all groups together.
+/// Returns the pattern of all groups together.
 template <std::size_t kElements>
 std::string Codebook<kElements>::pattern() {
   if (kElements != 64) return "";

@@ -29,7 +29,7 @@ concept NamedFormat = ScaledFormat<Format> && requires {
   { Format::parse(std::string_view()) } -> std::same_as<std::optional<Format>>;
 };
 
-/// What a format says of a codec, and what is so of all that scale blocks.
+/// Returns a format's facts of a codec, with those common to all that scale blocks.
 template <NamedFormat Format>
 CodecInfo scaled_info(const Format& format, const std::string& name) {
   CodecInfo info = Format::info(name);
@@ -38,7 +38,7 @@ CodecInfo scaled_info(const Format& format, const std::string& name) {
   info.dtypes = {DType::fp16, DType::bf16, DType::fp32};
   info.block = Format::kBlock;
   info.alignment = Format::kBlock;
-  info.is_same_in_fp32 = true;
+  info.is_dtype_independent = true;
   info.fp32_values = Fp32Values::unrounded;
   return info;
 }

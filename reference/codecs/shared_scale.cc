@@ -40,7 +40,7 @@ class SharedCodec final : public CodecInContext {
              .uses_context = true,
              .shares_scales = true,
              .adds_codes = true,
-             .is_same_in_fp32 = true,
+             .is_dtype_independent = true,
              .fp32_values = Fp32Values::unrounded,
              .cost = {.encode_ops_per_element = 6, .decode_ops_per_element = 3}}),
         format_(format) {}
@@ -123,7 +123,7 @@ class SharedCodec final : public CodecInContext {
     pack(sums, sum);
   }
 
-  /// Of a block; the whole message is block 0.
+  /// Returns a block's first element; the whole message is block 0.
   std::size_t first(std::size_t block) const {
     if (format_.group == 0) return block == 0 ? 0 : SIZE_MAX;
     return block * format_.group;

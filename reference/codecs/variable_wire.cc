@@ -163,7 +163,7 @@ constexpr std::size_t kTableBytes = 256 * sizeof(std::uint16_t);
 
 using Frequencies = std::array<std::uint32_t, 256>;
 
-/// Of the bytes, so that they add up to kTotal and none that is there has 0.
+/// Returns frequencies of the bytes that add up to kTotal; none that occurs has 0.
 Frequencies frequencies_of(std::span<const std::byte> bytes) {
   std::array<std::uint64_t, 256> counts = {};
   for (const std::byte byte : bytes) ++counts[std::to_integer<std::size_t>(byte)];
@@ -228,7 +228,7 @@ class RansCodec final : public CodecInContext {
     for (std::size_t i = bytes.size(); i-- > 0;) {
       const auto symbol = std::to_integer<std::size_t>(bytes[i]);
       const std::uint32_t frequency = frequencies[symbol];
-      // What is at this limit or above would leave the range.
+      // A state at this limit or above would leave the range.
       const std::uint64_t limit = std::uint64_t{kLowState >> kTotalBits << 8} * frequency;
       for (; state >= limit; state >>= 8) backwards.push_back(static_cast<std::byte>(state));
       state = (state / frequency << kTotalBits) + state % frequency + starts[symbol];

@@ -36,8 +36,8 @@ constexpr float kNvFp4Range = 6.0f * 448;
 
 // ---------------------------------------------------------------- the rows
 
-/// Of which elements a block's scale is.
-enum class Window {
+/// The elements that a block's scale covers.
+enum class ScaleScope {
   own,
   without_first,
   without_last,
@@ -87,8 +87,8 @@ enum class Spikes {
   in_scale,  // they are not replaced by 0, so that the scale is also theirs
   minimum_in_scale,
   maximum_in_scale,
-  mean_instead,  // what they are replaced by
-  last_found,    // of equal ones the last
+  mean_instead,  // replacement value
+  last_found,    // the last among equals
   not_put_back,  // decoded as any other element
   minimum_not_put_back,
   maximum_not_put_back,
@@ -102,16 +102,16 @@ enum class Unencoded { nothing, first_block, last_block, partial_block, first_ch
 
 struct Variation {
   std::string name;
-  Window window = Window::own;
-  float sigmas = 0;          ///< of `clamped`
+  ScaleScope window = ScaleScope::own;
+  float sigmas = 0;          ///< for `clamped`
   float levels = 0;          ///< by how many the range's divisor is larger
-  float top = 0;             ///< of small floating-point elements: another largest one; 0: own
+  float top = 0;             ///< another largest small floating-point element; 0: own
   int exponent = 0;          ///< by how much a shared exponent is larger
   float least = -1;          ///< bound of the magnitude that a scale is of (fp8); negative: own
-  bool epsilon = true;       ///< what qr-* adds to a scale
+  bool epsilon = true;       ///< the term of qr-* in a scale
   bool positive = false;     ///< the scale has no sign where it would (qr-*)
   bool negative = false;     ///< likewise, but for that of its multiple
-  bool tie_is_high = false;  ///< of extremes as large as each other the maximum counts (qr-*)
+  bool tie_is_high = false;  ///< between extremes as large as each other the maximum counts (qr-*)
   bool consecutive = false;  ///< blocks are not interleaved where they would be (qr-*)
   Stored scale = Stored::own;
   Stored zero = Stored::own;
@@ -121,7 +121,7 @@ struct Variation {
   Quotient quotient = Quotient::own;
   Rounded rounded = Rounded::even;
   bool wraps = false;        ///< codes beyond the last one begin again
-  bool log_nearest = false;  ///< of logarithms, not of values
+  bool log_nearest = false;  ///< rounds logarithms, not values
   Spikes spikes = Spikes::own;
   Outside outside = Outside::nowhere;
   Number number = Number::own;
@@ -137,12 +137,12 @@ struct Variation {
   float least_scale = 0;
   bool fused = false;           ///< code times scale plus zero is rounded once
   bool rounds_product = false;  ///< to the payload's dtype, before the zero is added
-  bool last_unwritten = false;  ///< of a block that is not full
+  bool last_unwritten = false;  ///< in a block that is not full
   Unencoded unencoded = Unencoded::nothing;
 };
 
-/// What families have, as far as rows are made of it.
-struct Traits {
+/// Traits of families, as far as rows need them.
+struct FamilyTraits {
   bool has_zero = false;
   bool has_levels = false;  ///< a divisor that counts them
   bool has_float_scale = false;
@@ -153,7 +153,7 @@ struct Traits {
   bool has_integers = false;       ///< which are rounded by round_to_even()
   bool has_floats = false;         ///< as codes
   bool has_small_scale = false;    ///< in e4m3
-  bool has_number = false;         ///< of the message
+  bool has_number = false;         ///< one for the message
   bool has_integer_scale = false;  ///< a step of logarithms
   bool has_signed_zero = false;
   bool is_quickreduce = false;
@@ -163,19 +163,21 @@ struct Traits {
   std::vector<float> leasts = {};
 };
 
-std::vector<Variation> rows_of(const Traits& t) {
+std::vector<Variation> rows_of(const FamilyTraits& t) {
   std::vector<Variation> rows = {
-      {.name = "scales do not know the block's last element", .window = Window::without_last},
-      {.name = "scales do not know the block's first element", .window = Window::without_first},
-      {.name = "scales are of a window that begins one element late", .window = Window::one_on},
-      {.name = "scales are of a window that begins one element early", .window = Window::one_back},
-      {.name = "scales are of the block's first half", .window = Window::first_half},
-      {.name = "scales are of the block's second half", .window = Window::last_half},
-      {.name = "scales are of every second element", .window = Window::every_second},
-      {.name = "scales are of the block behind", .window = Window::next_block},
-      {.name = "all blocks have the scale of the whole message", .window = Window::whole_message},
+      {.name = "scales do not know the block's last element", .window = ScaleScope::without_last},
+      {.name = "scales do not know the block's first element", .window = ScaleScope::without_first},
+      {.name = "scales are of a window that begins one element late", .window = ScaleScope::one_on},
+      {.name = "scales are of a window that begins one element early",
+       .window = ScaleScope::one_back},
+      {.name = "scales are of the block's first half", .window = ScaleScope::first_half},
+      {.name = "scales are of the block's second half", .window = ScaleScope::last_half},
+      {.name = "scales are of every second element", .window = ScaleScope::every_second},
+      {.name = "scales are of the block behind", .window = ScaleScope::next_block},
+      {.name = "all blocks have the scale of the whole message",
+       .window = ScaleScope::whole_message},
       {.name = "a block that is not full has the scale of the block before",
-       .window = Window::before_if_partial},
+       .window = ScaleScope::before_if_partial},
       {.name = "decoded values that overflow are treated another way (clamped, or infinite)",
        .other_overflow = true},
       {.name = "the last element of a block that is not full is not written",
@@ -194,7 +196,7 @@ std::vector<Variation> rows_of(const Traits& t) {
     rows.push_back({.name = fmt::format("scales are of values that were clamped before (to {} "
                                         "standard deviations)",
                                         sigmas),
-                    .window = Window::clamped,
+                    .window = ScaleScope::clamped,
                     .sigmas = sigmas});
   }
   const auto stored = [](Stored how) -> std::string {
@@ -556,14 +558,14 @@ float quotient_of(Quotient how, float x, float scale, float factor) {
 
 // ---------------------------------------------------------------- families
 
-/// What is known of one block beside its codes.
+/// Metadata of one block beside its codes.
 struct Fields {
   float scale = 0;  ///< as the decoder uses it
   float zero = 0;
   float used_scale = 0;  ///< by codes
   float used_zero = 0;
   float factor = 0;  ///< 0: every code is 0
-  float number = 0;  ///< of the message
+  float number = 0;  ///< the message's
   float minimum = 0;
   float maximum = 0;
   std::uint32_t minimum_index = 0;
@@ -574,7 +576,7 @@ struct Fields {
 class Steps {
  public:
   virtual ~Steps() = default;
-  virtual Traits traits() const = 0;
+  virtual FamilyTraits traits() const = 0;
   virtual std::size_t block_of(std::size_t elements) const = 0;
   /// Elements that a block is filled up to with zeros, of which codes are made; 0: none.
   virtual std::size_t filled() const { return 0; }
@@ -584,7 +586,7 @@ class Steps {
   }
   virtual void transform(std::span<float> /*block*/) const {}
   virtual float number_of(const Variation& /*v*/, const Values& /*all*/) const { return 0; }
-  /// Of a block's elements, which may be changed, and of those that its scale is of.
+  /// Returns the metadata for a block's elements, which may be changed, and for those that its scale covers.
   virtual Fields fields_of(const Variation& v, DType dtype, Values& x, const Values& statistics,
                            float number) const = 0;
   virtual std::uint32_t code_of(const Variation& v, DType dtype, float x,
@@ -612,7 +614,7 @@ class AnyBitSteps final : public Steps {
         codes_{format_.bits, format_.symmetric,
                format_.metadata == AnyBitFormat::Metadata::integer_spikes} {}
 
-  Traits traits() const override {
+  FamilyTraits traits() const override {
     const bool is_measured = !format_.given && !codes_.integer_scales;
     return {.has_zero = is_measured && !format_.symmetric,
             .has_levels = is_measured,
@@ -659,7 +661,7 @@ class AnyBitSteps final : public Steps {
         instead = std::accumulate(x.begin(), x.end(), 0.0f) / static_cast<float>(x.size());
       }
       without[f.minimum_index] = without[f.maximum_index] = instead;
-      if (v.window == Window::own) {
+      if (v.window == ScaleScope::own) {
         of = v.spikes == Spikes::in_scale ? x : without;
         if (v.spikes == Spikes::minimum_in_scale) of[f.minimum_index] = f.minimum;
         if (v.spikes == Spikes::maximum_in_scale) of[f.maximum_index] = f.maximum;
@@ -791,12 +793,12 @@ constexpr bool kIsCodebook<Codebook<n>> = true;
 template <class Format>
 class ScaledSteps final : public Steps {
  public:
-  /// Of NVFP4 the number may be the message's.
+  /// NVFP4's number may be the message's.
   explicit ScaledSteps(Format format, bool has_number = false)
       : format_(format), has_number_(has_number) {}
 
-  Traits traits() const override {
-    Traits t;
+  FamilyTraits traits() const override {
+    FamilyTraits t;
     t.has_float_scale = std::same_as<typename Format::Scale, float>;
     t.has_exponent = kHasExponent;
     t.has_signed_zero = !kIsCodebook<Format> && !std::same_as<Format, MxInt8>;
@@ -956,7 +958,8 @@ class ScaledSteps final : public Steps {
     f.factor = used == 0 ? 0 : g / used;
   }
 
-  static constexpr bool kHasExponent = std::same_as<Format, Mx> || std::same_as<Format, MxInt8>;
+  static constexpr bool kHasExponent =
+      std::same_as<typename Format::Scale, std::uint8_t> && !std::same_as<Format, NvFp4Blocks>;
   static constexpr int kE8m0One = 127;
 
   /// Where a shared exponent would stand.
@@ -964,7 +967,7 @@ class ScaledSteps final : public Steps {
     return kHasExponent && v.scale != Stored::own;
   }
   float largest_value() const {
-    if constexpr (std::same_as<Format, Mx>) {
+    if constexpr (MinifloatFormat<Format>) {
       return minifloat_to_float(format_.element(), format_.element().max_finite());
     }
     return 127.0f / 64;
@@ -984,7 +987,7 @@ class LogSteps final : public Steps {
  public:
   explicit LogSteps(LogFmtName name) : codes_{name.bits}, group_(name.group) {}
 
-  Traits traits() const override {
+  FamilyTraits traits() const override {
     return {.has_zero = false,
             .has_levels = codes_.bits > 2,
             .has_float_scale = true,
@@ -1050,10 +1053,10 @@ class LogSteps final : public Steps {
 template <class Code>
 class QuickReduceSteps final : public Steps {
  public:
-  /// Of integers, half as many as there are codes.
+  /// Takes half as many as there are codes, for integers.
   explicit QuickReduceSteps(int integers) : integers_(integers) {}
 
-  Traits traits() const override {
+  FamilyTraits traits() const override {
     return {.has_levels = integers_ != 0,
             .has_float_scale = true,
             .has_quotient = true,
@@ -1243,37 +1246,37 @@ class VariedCodec final : public Codec {
     };
     const auto half = static_cast<std::ptrdiff_t>((own.size() + 1) / 2);
     switch (variation_.window) {
-      case Window::own:
+      case ScaleScope::own:
         break;
-      case Window::without_first:
+      case ScaleScope::without_first:
         if (own.size() > 1) own.erase(own.begin());
         break;
-      case Window::without_last:
+      case ScaleScope::without_last:
         if (own.size() > 1) own.pop_back();
         break;
-      case Window::one_on:
+      case ScaleScope::one_on:
         return window(1);
-      case Window::one_back:
+      case ScaleScope::one_back:
         return window(-1);
-      case Window::next_block:
+      case ScaleScope::next_block:
         return window(static_cast<std::ptrdiff_t>(shape.block));
-      case Window::first_half:
+      case ScaleScope::first_half:
         own.resize(static_cast<std::size_t>(half));
         break;
-      case Window::last_half:
+      case ScaleScope::last_half:
         if (own.size() > 1) own.erase(own.begin(), own.begin() + half);
         break;
-      case Window::every_second: {
+      case ScaleScope::every_second: {
         Values values;
         for (std::size_t i = 0; i < own.size(); i += 2) values.push_back(own[i]);
         return values;
       }
-      case Window::whole_message:
+      case ScaleScope::whole_message:
         return all;
-      case Window::before_if_partial:
+      case ScaleScope::before_if_partial:
         if (own.size() < shape.block) return window(-static_cast<std::ptrdiff_t>(shape.block));
         break;
-      case Window::clamped: {
+      case ScaleScope::clamped: {
         double sum = 0;
         double squares = 0;
         for (const float each : own) {
@@ -1470,7 +1473,7 @@ std::vector<WireLayout> other_layouts(const CodecPtr& codec, DType dtype, std::s
   std::vector<WireLayout> all;
   const std::optional<PlaneLayout> found = layout_of(*codec, dtype, elements);
   if (!found) {
-    // Of other wires the bytes of 16-bit words, and nibbles.
+    // Other wires have bytes of 16-bit words, and nibbles.
     if (!codec->name().starts_with("qr-")) return all;
     constexpr std::size_t kAtom = 2048;
     constexpr std::size_t kScales = 128;
@@ -1783,7 +1786,7 @@ std::vector<WireLayout> other_layouts(const CodecPtr& codec, DType dtype, std::s
 std::vector<std::byte> with_scales_of(const CodecPtr& codec, DType dtype, std::size_t elements,
                                       std::span<const std::byte> wire, DType of) {
   Bytes read(wire.begin(), wire.end());
-  // What the codec's own words are.
+  // The codec's own words.
   DType own = DType::bf16;
   std::vector<std::pair<std::size_t, std::size_t>> words;  // where they begin and end
   if (codec->name().starts_with("qr-")) {

@@ -19,17 +19,18 @@
 #include "reference/words.h"
 
 // The algorithms: one line each. A function `Algorithm NAME_algorithm()` in the file NAME.cc.
-#define ARLAB_ALGORITHMS(X) \
-  X(one_shot)               \
-  X(two_shot)               \
-  X(ring)                   \
-  X(hierarchical)           \
-  X(hierarchical_pipelined) \
-  X(halving_doubling)       \
-  X(tree)                   \
-  X(all_to_all)             \
-  X(reduce_scatter)         \
-  X(all_gather)             \
+#define ARLAB_ALGORITHMS(X)      \
+  X(one_shot)                    \
+  X(two_shot)                    \
+  X(ring)                        \
+  X(hierarchical)                \
+  X(hierarchical_pipelined)      \
+  X(halving_doubling)            \
+  X(tree)                        \
+  X(all_to_all)                  \
+  X(reduce_scatter)              \
+  X(hierarchical_reduce_scatter) \
+  X(all_gather)                  \
   X(broadcast)
 
 namespace arlab {
@@ -63,7 +64,7 @@ Registered& registered() {
   return instance;
 }
 
-/// What a file's algorithm is known by.
+/// A file's algorithm and its identity.
 struct Reading {
   std::string path;
   FileVersion version;
@@ -104,7 +105,7 @@ Algorithm algorithm_of(const std::string& path,
   return algorithm;
 }
 
-/// Of "ag:fp16"; npos, one before the first character, where no place is named: names of codecs may have a colon.
+/// Place of the colon in "ag:fp16"; npos, one before the first character, where no place is named: names of codecs may have a colon.
 std::size_t colon_of_place(std::string_view codec) {
   const std::size_t colon = codec.find(':');
   return is_place_of_messages(codec.substr(0, colon)) ? colon : std::string_view::npos;
@@ -158,10 +159,12 @@ const Field* Algorithm::option(std::string_view named) const {
 }
 
 Field own_option(std::string_view otherwise) {
-  return {.name = "own",
-          .kind = OneOf{{"encoded", "exact"}},
-          .otherwise = std::string(otherwise),
-          .help = "own contribution of a reducing rank, own data where nothing is reduced"};
+  return {
+      .name = "own",
+      .kind = OneOf{{"encoded", "exact"}},
+      .otherwise = std::string(otherwise),
+      .help =
+          "encode a rank's own contribution (its data where nothing is reduced), or keep it exact"};
 }
 
 Field group_size_option() {
@@ -169,18 +172,18 @@ Field group_size_option() {
           .kind = Integer{1, kMaxWorldSize},
           .otherwise_words = "world size / smallest prime factor",
           .help =
-              "ranks per group, of cross-group volume, too; divides the world size; simulate "
-              "takes the topology's groups, if it has any"};
+              "set the ranks per group, also of cross-group volume; a divisor of the world size; "
+              "simulate takes the topology's groups, if it has any"};
 }
 
 Field inner_codec_option() {
-  return {.name = kInnerCodec,
-          .otherwise_words = "the codec",
-          .help =
-              "codec of messages inside a group, of what --combine quantized sends back, or of "
-              "what a --schedule calls inner; with rs:, ag:, step<N>: or below<N>: before it, of "
-              "that half, step or size of "
-              "messages, in any algorithm"};
+  return {
+      .name = kInnerCodec,
+      .otherwise_words = "the codec",
+      .help =
+          "use this codec inside groups, for what --combine quantized sends back, or for what a "
+          "--schedule calls inner; as rs:CODEC, ag:CODEC, step<N>:CODEC or below<N>:CODEC for "
+          "one half, step or size of messages, in any algorithm"};
 }
 
 std::vector<Field> all_options() {

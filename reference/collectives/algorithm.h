@@ -24,7 +24,7 @@ struct AlgorithmOptions : FieldValues {
   /// Name of the codec of messages that stay inside a group, or of what `all_to_all` sends back, or of the messages that
   /// inner_place() says; who runs the schedule looks it up. Not set: the codec of all others, and no op is marked.
   std::optional<std::string> inner_codec() const;
-  /// What stands before the codec's name and a colon, as in "ag:fp16" (place_inner_codec()); any algorithm has such places.
+  /// The text before the codec's name and a colon, as in "ag:fp16" (place_inner_codec()); any algorithm has such places.
   std::optional<std::string> inner_place() const;
 };
 
@@ -44,7 +44,7 @@ struct ScheduleSize {
 struct ScheduleRequest {
   Rank world_size = 1;
   std::uint64_t elements = 1;   ///< per rank
-  std::uint64_t alignment = 1;  ///< what the codecs need; see Schedule::alignment
+  std::uint64_t alignment = 1;  ///< the codecs' need; see Schedule::alignment
   AlgorithmOptions options = {};
   /// Writes only what concerns this rank: its ops and outputs, and the sends to it, whose operands
   /// are kElsewhere. Such a part can be looked at and timed, not checked or run; that of a rank
@@ -53,12 +53,12 @@ struct ScheduleRequest {
   /// Asks how much the schedule would hold: it is set, and the schedule stays empty. What is too
   /// large is refused then, before there is memory for it.
   ScheduleSize* only_size = nullptr;
-  /// What only_size has said, if it was asked for.
+  /// The size that only_size has said, if it was asked for.
   ScheduleSize expected = {};
 };
 
-/// Under which shifts of the ranks a schedule looks the same but for the names of chunks and the
-/// order of sums, so that all ranks need the same time on a fabric that these shifts do not change.
+/// Shifts of the ranks under which a schedule looks the same but for the names of chunks and the
+/// order of sums. All ranks need the same time on a fabric that these shifts do not change.
 struct RankSymmetry {
   enum Kind : std::uint8_t {
     none,
@@ -75,7 +75,7 @@ struct Algorithm {
   std::string summary;
   std::string source;
   Collective collective = Collective::all_reduce;  ///< with default options
-  std::vector<Field> options;  ///< that it reads with integer_of() and text_of()
+  std::vector<Field> options;                      ///< those read with integer_of() and text_of()
   std::function<Schedule(const ScheduleRequest&)> write;
   /// Null: none is known. Throws as `write` does.
   std::function<RankSymmetry(const ScheduleRequest&)> symmetry = {};

@@ -28,7 +28,7 @@ const Field kAllToAllOwn = own_option("encoded");
 const Field kCombine = {.name = "combine",
                         .kind = OneOf{{"none", "quantized"}},
                         .otherwise = "none",
-                        .help = "whether slots are encoded again where they arrive, and sent back"};
+                        .help = "encode slots again where they arrive, and send them back"};
 
 Schedule all_to_all(const ScheduleRequest& request) {
   const bool own_exact = text_of(kAllToAllOwn, request.options) == "exact";

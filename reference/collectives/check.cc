@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <optional>
+#include <set>
+#include <tuple>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -23,6 +27,8 @@ const char* name_of(OpKind kind) {
       return "send";
     case OpKind::reduce:
       return "reduce";
+    case OpKind::tail:
+      return "tail";
   }
   return "unknown kind of op";
 }
@@ -42,6 +48,10 @@ std::optional<std::string> malformed_chunks(const Schedule& s) {
     return fmt::format("{} ops are too many: allowed are {}", s.ops.size(), kMaxOps);
   }
   if (s.alignment < 1) return "the alignment is 0";
+  if (s.row != 0 && s.collective != Collective::all_reduce) {
+    return fmt::format("a tail stands behind an all-reduce, not behind {}",
+                       words_for(s.collective));
+  }
   if (std::ranges::count(kCollectives, s.collective) == 0) return "unknown collective";
   const bool slots = has_slots(s.collective);
   if (slots && s.elements % s.world_size != 0) {
@@ -58,6 +68,9 @@ std::optional<std::string> malformed_chunks(const Schedule& s) {
           "chunk {}: {} does not lie on multiples of the alignment {}{}", i, range_of(chunk),
           s.alignment,
           slots ? fmt::format(" within one slot of {} elements", s.slot_elements()) : "");
+    }
+    if (s.row != 0 && (chunk.begin % s.row != 0 || chunk.end % s.row != 0)) {
+      return fmt::format("chunk {}: {} cuts a row of {} elements", i, range_of(chunk), s.row);
     }
   }
   return std::nullopt;
@@ -87,7 +100,8 @@ std::optional<std::string> malformed_operand(const Schedule& s, std::size_t i, V
     return fmt::format("uses value {} in step {}, in which it is still being sent", operand,
                        op.step);
   }
-  if (op.kind == OpKind::send && s.ops[operand].kind == OpKind::reduce) {
+  const OpKind maker = s.ops[operand].kind;
+  if (op.kind == OpKind::send && (maker == OpKind::reduce || maker == OpKind::tail)) {
     return "sends a raw value; only encoded values travel";
   }
   if (op.kind == OpKind::send && s.ops[operand].codec != op.codec) {
@@ -97,12 +111,36 @@ std::optional<std::string> malformed_operand(const Schedule& s, std::size_t i, V
   return std::nullopt;
 }
 
+/// Returns what is wrong with an op's operands in a schedule with tails: `contents` are those of earlier ops.
+std::optional<std::string> wrong_content(const Schedule& s, const Op& op,
+                                         const std::vector<OutputKind>& contents) {
+  for (const ValueId operand : s.operands(op)) {
+    const OutputKind content = operand == kOwnInput ? OutputKind::sum : contents[operand];
+    const bool is_of_tail = content != OutputKind::sum;
+    if (is_of_tail && (op.kind == OpKind::reduce || op.kind == OpKind::tail)) {
+      return fmt::format("takes value {}, which a tail has made; allowed are sums", operand);
+    }
+    if (op.kind != OpKind::encode) continue;
+    if (is_of_tail && s.ops[operand].kind != OpKind::tail) {
+      return fmt::format("encodes value {} of a tail again", operand);
+    }
+    if (op.codec == CodecRole::output && content != OutputKind::normalized) {
+      return fmt::format("encodes the {} by the output's codec; allowed is what is normalized",
+                         name_of(content));
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> malformed_op(const Schedule& s, std::size_t i) {
   const Op& op = s.ops[i];
-  if (op.kind != OpKind::encode && op.kind != OpKind::send && op.kind != OpKind::reduce) {
-    return "unknown kind of op";
+  if (op.kind > OpKind::tail) return "unknown kind of op";
+  if (op.codec > CodecRole::output) return "unknown codec";
+  const bool is_tail = op.kind == OpKind::tail;
+  if (is_tail && s.row == 0) return "the schedule has no rows";
+  if (is_tail != (op.makes == OutputKind::residual || op.makes == OutputKind::normalized)) {
+    return "a tail, and no other op, makes the residual or what is normalized";
   }
-  if (op.codec != CodecRole::outer && op.codec != CodecRole::inner) return "unknown codec";
   if (op.rank >= s.world_size) return fmt::format("there is no rank {}", op.rank);
   if (op.chunk >= s.chunks.size()) return fmt::format("there is no chunk {}", op.chunk);
   if (i > 0 && op.step < s.ops[i - 1].step) {
@@ -129,7 +167,8 @@ std::optional<std::string> malformed_op(const Schedule& s, std::size_t i) {
   return std::nullopt;
 }
 
-std::optional<std::string> malformed_output(const Schedule& s, const Output& output) {
+std::optional<std::string> malformed_output(const Schedule& s, const Output& output,
+                                            const std::vector<OutputKind>& contents) {
   if (output.rank >= s.world_size) return fmt::format("there is no rank {}", output.rank);
   if (output.chunk >= s.chunks.size()) return fmt::format("there is no chunk {}", output.chunk);
   const Chunk& chunk = s.chunks[output.chunk];
@@ -141,7 +180,13 @@ std::optional<std::string> malformed_output(const Schedule& s, const Output& out
     return fmt::format("{} would start at element {} and end beyond the {} elements",
                        range_of(chunk), output.begin, s.elements);
   }
-  if (output.value == kOwnInput) return std::nullopt;
+  if (s.row != 0 && output.kind == OutputKind::sum) {
+    return "is the sum, which ranks do not end with where there is a tail";
+  }
+  if (output.value == kOwnInput) {
+    if (output.kind == OutputKind::sum) return std::nullopt;
+    return fmt::format("is the rank's input, not the {}", name_of(output.kind));
+  }
   if (output.value >= s.ops.size()) return fmt::format("there is no value {}", output.value);
   if (place_of(s, output.value) != output.rank) {
     return fmt::format("value {} is on rank {}", output.value, place_of(s, output.value));
@@ -150,19 +195,28 @@ std::optional<std::string> malformed_output(const Schedule& s, const Output& out
     return fmt::format("value {} is of chunk {}, not {}", output.value, s.ops[output.value].chunk,
                        output.chunk);
   }
+  if (contents[output.value] != output.kind) {
+    return fmt::format("value {} is the {}, not the {}", output.value,
+                       name_of(contents[output.value]), name_of(output.kind));
+  }
   return std::nullopt;
 }
 
 std::optional<std::string> malformed(const Schedule& s) {
   if (auto problem = malformed_chunks(s)) return problem;
+  std::vector<OutputKind> contents;
+  contents.reserve(s.ops.size());
   for (std::size_t i = 0; i < s.ops.size(); ++i) {
-    if (const auto problem = malformed_op(s, i)) {
+    auto problem = malformed_op(s, i);
+    if (!problem) problem = wrong_content(s, s.ops[i], contents);
+    contents.push_back(content_of(s.ops[i], contents));
+    if (problem) {
       return fmt::format("op {} ({} on rank {}, chunk {}): {}", i, name_of(s.ops[i].kind),
                          s.ops[i].rank, s.ops[i].chunk, *problem);
     }
   }
   for (std::size_t i = 0; i < s.outputs.size(); ++i) {
-    if (const auto problem = malformed_output(s, s.outputs[i])) {
+    if (const auto problem = malformed_output(s, s.outputs[i], contents)) {
       return fmt::format("output {} of rank {}: {}", i, s.outputs[i].rank, *problem);
     }
   }
@@ -182,7 +236,7 @@ using Contributions = std::vector<RankRange>;
 
 /// Adds multisets: sweep over all run boundaries, keeping the current count.
 Contributions sum(const std::vector<const Contributions*>& addends) {
-  std::vector<std::pair<Rank, std::int64_t>> changes;  // of the count, at this rank and after
+  std::vector<std::pair<Rank, std::int64_t>> changes;  // the count's, at this rank and after
   for (const Contributions* addend : addends) {
     for (const RankRange& run : *addend) {
       // Far more than once is wrong however often; a bound keeps repeated doubling from
@@ -231,9 +285,7 @@ class ContributionTable {
     }
   }
 
-  const Contributions& of(const Output& output) const {
-    return table_[entry_of(output.rank, output.value)];
-  }
+  const Contributions& of(Rank rank, ValueId value) const { return table_[entry_of(rank, value)]; }
 
  private:
   std::size_t entry_of(Rank rank, ValueId id) const { return id == kOwnInput ? rank : entry_[id]; }
@@ -242,7 +294,7 @@ class ContributionTable {
   std::vector<std::size_t> entry_;    // by value
 };
 
-/// What is wrong with contributions that should hold every rank once.
+/// Returns what is wrong with contributions that should hold every rank once.
 std::optional<std::string> not_all_once(const Contributions& contributions, Rank world_size) {
   Rank next = 0;
   for (const RankRange& run : contributions) {
@@ -282,7 +334,7 @@ class OriginTable {
   std::vector<Origin> origins_;  // by value
 };
 
-/// What is wrong with a result that should be one range of one rank's input.
+/// Returns what is wrong with a result that should be one range of one rank's input.
 std::optional<std::string> not_moved(const Schedule& s, const Output& output, Origin origin) {
   const std::uint64_t slot = s.slot_elements();
   const Chunk& chunk = s.chunks[output.chunk];
@@ -316,7 +368,11 @@ WrongResult wrong_result_of(const Schedule& s) {
                     ContributionTable(s)](const Output& output) -> std::optional<std::string> {
       const bool is_sum =
           s.collective == Collective::all_reduce || output.begin / s.slot_elements() == output.rank;
-      if (is_sum) return not_all_once(contributions.of(output), s.world_size);
+      if (is_sum) {
+        const auto problem =
+            not_all_once(contributions.of(output.rank, output.value), s.world_size);
+        return problem && s.row != 0 ? "is of a sum that " + *problem : problem;
+      }
       if (output.value == kOwnInput) return std::nullopt;
       return fmt::format("is not the rank's own input, which {} leaves in all slots but slot {}",
                          words_for(s.collective), output.rank);
@@ -327,23 +383,24 @@ WrongResult wrong_result_of(const Schedule& s) {
   };
 }
 
-/// Outputs by rank and element.
+/// Outputs by kind, rank and element.
 std::vector<Output> sorted_outputs(const Schedule& s) {
   std::vector<Output> outputs = s.outputs;
   std::stable_sort(outputs.begin(), outputs.end(), [](const Output& a, const Output& b) {
-    return std::pair(a.rank, a.begin) < std::pair(b.rank, b.begin);
+    return std::tuple(a.kind, a.rank, a.begin) < std::tuple(b.kind, b.rank, b.begin);
   });
   return outputs;
 }
 
-std::optional<std::string> wrong_outputs(const Schedule& s, const std::vector<Output>& outputs) {
-  const WrongResult wrong_result = wrong_result_of(s);
+/// Checks outputs of one kind. `is_whole`: every rank is to end with all elements.
+std::optional<std::string> wrong_outputs(const Schedule& s, std::span<const Output> outputs,
+                                         const WrongResult& wrong_result, bool is_whole) {
   auto output = outputs.begin();
   for (Rank rank = 0; rank < s.world_size; ++rank) {
     std::uint64_t next = 0;
     for (; output != outputs.end() && output->rank == rank; ++output) {
       const Chunk place{output->begin, output->begin + s.chunks[output->chunk].size()};
-      if (place.begin > next) break;
+      if (is_whole && place.begin > next) break;
       if (place.begin < next) {
         return fmt::format("rank {}: element {} is output twice", rank, place.begin);
       }
@@ -352,7 +409,44 @@ std::optional<std::string> wrong_outputs(const Schedule& s, const std::vector<Ou
       }
       next = place.end;
     }
-    if (next < s.elements) return fmt::format("rank {}: element {} is never output", rank, next);
+    if (is_whole && next < s.elements) {
+      return fmt::format("rank {}: element {} is never output", rank, next);
+    }
+  }
+  return std::nullopt;
+}
+
+/// Outputs of a tail beside the final ones end on the ranks that make them, or on all.
+std::optional<std::string> lost_rows(const Schedule& s, std::span<const Output> outputs) {
+  if (outputs.empty()) return std::nullopt;
+  std::map<ChunkId, std::set<Rank>> makers;
+  std::map<ChunkId, std::set<Rank>> owners;
+  for (const Op& op : s.ops) {
+    if (op.makes == OutputKind::normalized) makers[op.chunk].insert(op.rank);
+  }
+  for (const Output& output : outputs) owners[output.chunk].insert(output.rank);
+  for (const auto& [chunk, ranks] : makers) {
+    if (owners[chunk] == ranks || owners[chunk].size() == s.world_size) continue;
+    return fmt::format(
+        "{}: the {} ends on {} of {} ranks; allowed are those with a tail, {}",
+        range_of(s.chunks[chunk]), name_of(outputs.front().kind), owners[chunk].size(),
+        s.world_size,
+        ranks.size() == s.world_size ? "all" : fmt::format("{}, or all", ranks.size()));
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> wrong_outputs(const Schedule& s, const std::vector<Output>& outputs) {
+  const WrongResult wrong_result = wrong_result_of(s);
+  const OutputKind last = final_kind(s);
+  for (const OutputKind kind :
+       {OutputKind::sum, OutputKind::residual, OutputKind::normalized, OutputKind::quantized}) {
+    const auto found = std::ranges::equal_range(outputs, kind, {}, &Output::kind);
+    const std::span<const Output> of_kind(found.begin(), found.end());
+    if (kind != last && of_kind.empty()) continue;
+    if (auto problem = wrong_outputs(s, of_kind, wrong_result, kind == last)) return problem;
+    if (kind == last) continue;
+    if (auto problem = lost_rows(s, of_kind)) return problem;
   }
   return std::nullopt;
 }
@@ -396,7 +490,8 @@ class ExpressionTable {
     std::size_t operator()(ValueId id) const {
       const Op& op = table.s_.ops[id];
       std::uint64_t hash = op.kind == OpKind::encode ? static_cast<std::uint64_t>(op.codec)
-                                                     : 2 + static_cast<std::uint64_t>(op.start);
+                                                     : 3 + static_cast<std::uint64_t>(op.start) +
+                                                           2 * static_cast<std::uint64_t>(op.makes);
       for (const ValueId operand : table.s_.operands(op)) {
         hash = (hash ^ table.number_of(op, operand)) * 0x9E3779B97F4A7C15U;
         hash ^= hash >> 32;
@@ -411,7 +506,7 @@ class ExpressionTable {
       const Op& y = table.s_.ops[b];
       const auto of_x = table.s_.operands(x);
       const auto of_y = table.s_.operands(y);
-      return x.kind == y.kind && x.start == y.start && x.codec == y.codec &&
+      return x.kind == y.kind && x.start == y.start && x.makes == y.makes && x.codec == y.codec &&
              std::equal(of_x.begin(), of_x.end(), of_y.begin(), of_y.end(),
                         [&](ValueId i, ValueId j) {
                           return table.number_of(x, i) == table.number_of(y, j);
@@ -438,20 +533,19 @@ class ExpressionTable {
   std::unordered_set<ValueId, Hash, Equal> first_;  ///< ops, of equal ones the first
 };
 
-/// Outputs cover every rank without holes: each must have its like on rank 0.
+/// Where outputs of two ranks begin at the same element, they must be alike: outputs that cover ranks without holes first differ
+/// where both begin.
 std::optional<std::string> divergent_outputs(const Schedule& s,
                                              const std::vector<Output>& outputs) {
   const ExpressionTable expressions(s);
-  const auto end_of_rank_0 = std::find_if(outputs.begin(), outputs.end(),
-                                          [](const Output& output) { return output.rank != 0; });
-  for (auto mine = end_of_rank_0; mine != outputs.end(); ++mine) {
-    const auto theirs = std::lower_bound(
-        outputs.begin(), end_of_rank_0, mine->begin,
-        [](const Output& output, std::uint64_t begin) { return output.begin < begin; });
-    if (theirs == end_of_rank_0 || theirs->chunk != mine->chunk ||
-        expressions.of(*theirs) != expressions.of(*mine)) {
-      return fmt::format("ranks 0 and {} compute {} differently", mine->rank,
-                         range_of(s.chunks[mine->chunk]));
+  std::unordered_map<std::uint64_t, const Output*> firsts;  // the lowest rank's
+  for (const Output& mine : outputs) {
+    const std::uint64_t place =
+        mine.begin * std::size(kOutputKindNames) + static_cast<std::uint64_t>(mine.kind);
+    const Output& theirs = *firsts.try_emplace(place, &mine).first->second;
+    if (theirs.chunk != mine.chunk || expressions.of(theirs) != expressions.of(mine)) {
+      return fmt::format("ranks {} and {} compute {} differently", theirs.rank, mine.rank,
+                         range_of(s.chunks[mine.chunk]));
     }
   }
   return std::nullopt;
@@ -483,14 +577,25 @@ CheckReport check(const Schedule& schedule) {
 bool sums_are_alike(const Schedule& schedule) {
   if (!adds(schedule.collective)) return true;
   const ExpressionTable expressions(schedule, false);
+  const OutputKind last = final_kind(schedule);
   std::optional<std::uint64_t> first;
   for (const Output& output : schedule.outputs) {
-    if (output.value == kOwnInput && schedule.world_size > 1) continue;  // what a rank keeps
+    if (output.kind != last) continue;
+    if (output.value == kOwnInput && schedule.world_size > 1) continue;  // kept by a rank
     const std::uint64_t number = expressions.of(output);
     if (first.value_or(number) != number) return false;
     first = number;
   }
   return true;
+}
+
+std::vector<bool> complete_sums(const Schedule& schedule) {
+  const ContributionTable contributions(schedule);
+  std::vector<bool> complete;
+  for (ValueId id = 0; id < schedule.ops.size(); ++id) {
+    complete.push_back(!not_all_once(contributions.of(0, id), schedule.world_size));
+  }
+  return complete;
 }
 
 void require_correct(const Schedule& schedule) {

@@ -16,6 +16,8 @@ struct CheckReport {
   ///                     input, exactly
   ///   all_gather        the element of the rank whose slot it is in, and nothing added to it
   ///   broadcast         the element of rank 0, and nothing added to it
+  /// Behind an all-reduce with a tail: every row, whole, of every rank's contribution exactly once; what is made beside it, the
+  /// residual, on the ranks that make it, or on all. Of residuals it is taken that all ranks have the same.
   bool correct = false;
   /// The first violation in words; empty when correct.
   std::string violation;
@@ -28,15 +30,17 @@ struct CheckReport {
   std::string divergence;
 };
 
-/// Checks any schedule, also a malformed one (operands that do not exist yet or are on another
-/// rank, raw values sent, chunks that overlap the end of the tensor or of a slot, outputs with
-/// holes).
+/// Checks any schedule, also a malformed one: operands may not exist yet or be on another rank, raw
+/// values be sent, chunks overlap the end of the tensor or of a slot, and outputs have holes.
 CheckReport check(const Schedule& schedule);
 
 /// Whether the sum of an element is made alike wherever in the tensor it stands: the same contributions in the same order, and
 /// encoded as often. Then its bits depend neither on the tensor's size nor on its place, with codecs whose blocks stay whole. True
 /// where nothing is summed. The schedule is well-formed.
 bool sums_are_alike(const Schedule& schedule);
+
+/// Returns for every op whether its value has every rank's contribution exactly once. The schedule is well-formed and adds.
+std::vector<bool> complete_sums(const Schedule& schedule);
 
 /// Throws InvalidInput with the violation unless check() finds the schedule correct.
 void require_correct(const Schedule& schedule);

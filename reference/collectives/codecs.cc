@@ -15,12 +15,15 @@
 
 namespace arlab {
 
-std::uint64_t Codecs::alignment() const {
-  const std::uint64_t a = outer_->info().alignment;
-  const std::uint64_t b = inner_->info().alignment;
-  if (a == kWholeTensor || b == kWholeTensor) return kWholeTensor;
-  const std::uint64_t factor = a / std::gcd(a, b);
-  return factor > kWholeTensor / b ? kWholeTensor : factor * b;
+std::uint64_t Codecs::alignment(std::uint64_t row) const {
+  std::uint64_t common = std::max<std::uint64_t>(row, 1);
+  for (const CodecRole role : kCodecRoles) {
+    const std::uint64_t own = of(role).info().alignment;
+    if (common == kWholeTensor || own == kWholeTensor) return kWholeTensor;
+    const std::uint64_t factor = common / std::gcd(common, own);
+    common = factor > kWholeTensor / own ? kWholeTensor : factor * own;
+  }
+  return common;
 }
 
 CodecPtr find_inner_codec(const AlgorithmOptions& options, const CodecPtr& outer) {
@@ -82,7 +85,7 @@ std::vector<std::optional<CodecRole>> sums_of_codes(const Schedule& schedule,
 
 namespace {
 
-/// Of every op, whether a sum is made of its value, on the way or in the end.
+/// Returns for every op whether a sum is made of its value, on the way or in the end.
 std::vector<bool> is_added_up(const Schedule& s) {
   std::vector<bool> added(s.ops.size());
   for (ValueId id = static_cast<ValueId>(s.ops.size()); id-- > 0;) {
@@ -171,7 +174,7 @@ std::string split_codecs(const std::string& codecs, AlgorithmOptions& options) {
     begin = end + 1;
   }
   if (options.inner_codec()) {
-    fail("codec {}: an inner codec is named as well: allowed is one of both", quote(codecs));
+    fail("codec {}: an inner codec is named, too: allowed is one of the two", quote(codecs));
   }
   const auto pair = [&](std::string_view outer, std::string_view inner, const std::string& place) {
     const auto of_outer = by_place.find(outer);

@@ -18,22 +18,29 @@ class Codecs {
  public:
   /// One codec for all messages. The conversion is implicit because most calls have one codec.
   Codecs(const Codec& codec) : Codecs(codec, codec) {}
-  Codecs(const Codec& outer, const Codec& inner) : outer_(&outer), inner_(&inner) {}
+  Codecs(const Codec& outer, const Codec& inner) : Codecs(outer, inner, outer) {}
+  Codecs(const Codec& outer, const Codec& inner, const Codec& output)
+      : outer_(&outer), inner_(&inner), output_(&output) {}
 
   const Codec& outer() const { return *outer_; }
   const Codec& inner() const { return *inner_; }
-  const Codec& of(CodecRole role) const { return role == CodecRole::inner ? *inner_ : *outer_; }
+  /// The codec of the tail's output; the outer one where there is none.
+  const Codec& output() const { return *output_; }
+  const Codec& of(CodecRole role) const {
+    return role == CodecRole::inner ? *inner_ : role == CodecRole::output ? *output_ : *outer_;
+  }
 
   /// Whether the roles make a difference.
   bool differ() const { return outer_->name() != inner_->name(); }
 
-  /// Chunk boundaries that are multiples of it cut no block of either. kWholeTensor where one must
+  /// Chunk boundaries that are multiples of it cut no block of any, nor a row of `row` elements. kWholeTensor where one must
   /// not be cut, or there is no smaller number.
-  std::uint64_t alignment() const;
+  std::uint64_t alignment(std::uint64_t row = 1) const;
 
  private:
   const Codec* outer_;
   const Codec* inner_;
+  const Codec* output_;
 };
 
 /// The inner codec that the options name, else the outer one. Throws InvalidInput for an unknown
@@ -61,9 +68,9 @@ void place_codecs(Schedule& schedule, const AlgorithmOptions& options);
 /// agree on. Throws InvalidInput where Schedule::agreement is no all-reduce after which all ranks have the same.
 std::optional<Schedule> agreement_of(const Schedule& schedule, const Codecs& codecs);
 
-/// Of every op, if it is a sum that is made without decoding, of what codec's codes it is: all that is added are wires of one codec
-/// that adds codes, or such sums, or the rank's own input, which is then encoded for it whatever the algorithm's `own` says. What
-/// is made of such a sum is as a wire of the codec; encoding it changes nothing.
+/// Returns for every op that is a sum made without decoding the codec of its codes. Its addends are wires of one codec that adds
+/// codes, or such sums, or the rank's own input; that is then encoded for it whatever the algorithm's `own` says. A value made of
+/// such a sum is as a wire of the codec; encoding it changes nothing.
 std::vector<std::optional<CodecRole>> sums_of_codes(const Schedule& schedule, const Codecs& codecs);
 
 /// Takes codecs apart that a text names by where they are: "rs=bf16,ag=fp8-e4m3-g128", "outer=qr-q4,inner=fp16",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <set>
 #include <vector>
@@ -28,20 +29,22 @@ struct ChunkPlan {
 /// A value as the executor sees it. Sending changes no bit, so a sent value is its source.
 struct ValuePlan {
   ValueId root = 0;         // the encode or reduce op that made the bits
-  std::uint32_t slot = 0;   // of a root: its place among the values of its chunk
-  std::uint32_t uses = 0;   // of a root: how often its bits are read
-  std::uint32_t sends = 0;  // of a root: how often it is sent
+  std::uint32_t slot = 0;   // a root's place among the values of its chunk
+  std::uint32_t uses = 0;   // reads of a root's bits
+  std::uint32_t sends = 0;  // sends of a root
 };
 
 struct ExecutionPlan {
   std::vector<ChunkPlan> chunks;
-  std::vector<ValueId> outputs;   // of each of Schedule::outputs, what is decoded there
+  std::vector<ValueId> outputs;   // values decoded at each of Schedule::outputs
   std::vector<ValuePlan> values;  // by ValueId
   std::vector<std::uint32_t> encodings;
   std::vector<std::optional<CodecRole>> sums_of_codes;
+  std::vector<OutputKind> contents;
+  std::map<ValueId, ValueId> sums_of_rows;  // by tail op: what the rank ends with without it
 };
 
-/// What an output is made of: its value, but where an owner keeps its sum, what it has encoded.
+/// The source of an output: its value, but where an owner keeps its sum, the one that it has encoded.
 ValueId shown_in(const Schedule& s, const ExecutionPlan& plan, const Output& output,
                  const Sum& sum) {
   if (!sum.owner_keeps_sum || output.value == kOwnInput) return output.value;
@@ -56,6 +59,7 @@ ExecutionPlan make_execution_plan(const Schedule& s, const Codecs& codecs, const
   plan.values.resize(s.ops.size());
   plan.encodings = encodings_of(s);
   plan.sums_of_codes = sums_of_codes(s, codecs);
+  plan.contents = contents_of(s);
   for (const Chunk& chunk : s.chunks) plan.chunks.push_back({chunk, {}, {}});
   for (ValueId id = 0; id < s.ops.size(); ++id) {
     const Op& op = s.ops[id];
@@ -69,7 +73,11 @@ ExecutionPlan make_execution_plan(const Schedule& s, const Codecs& codecs, const
     value.root = id;
     value.slot = static_cast<std::uint32_t>(chunk.ops.size());
     chunk.ops.push_back(id);
-    for (const ValueId operand : s.operands(op)) {
+    for (ValueId operand : s.operands(op)) {
+      if (op.kind == OpKind::tail) {
+        operand = shown_in(s, plan, {.rank = op.rank, .value = operand}, sum);
+        plan.sums_of_rows[id] = operand;
+      }
       if (operand != kOwnInput) ++plan.values[plan.values[operand].root].uses;
     }
   }
@@ -117,7 +125,7 @@ void require_effect(const Schedule& s, const ExecutionPlan& plan, const Codecs& 
       std::ranges::count_if(plan.sums_of_codes, [](const auto& role) { return role.has_value(); }));
   if (of_codes != 0 &&
       (!sum.is_of_payload_values() || (sum.add != Accumulate::native && of_codes == sums))) {
-    fail("codec {} adds codes, so its sums are none of numbers: allowed is the sum native, not {}",
+    fail("codec {} adds codes, not numbers: allowed is the sum native, not {}",
          codecs.outer().name(), name_of(sum));
   }
   if (s.ops.empty() || s.world_size < 2) return;
@@ -135,7 +143,9 @@ void require_effect(const Schedule& s, const ExecutionPlan& plan, const Codecs& 
            "order=own");
   }
   if (!sum.owner_keeps_sum) return;
-  if (std::ranges::equal(plan.outputs, s.outputs, {}, {}, &Output::value)) {
+  const auto is_as_it_is = [&](const auto& of) { return s.ops[of.first].source == of.second; };
+  if (std::ranges::equal(plan.outputs, s.outputs, {}, {}, &Output::value) &&
+      std::ranges::all_of(plan.sums_of_rows, is_as_it_is)) {
     refuse(fmt::format("in {} no rank encodes a sum that it ends with", s.algorithm), "result=sum");
   }
   const auto carries = [](const Codec& codec) {
@@ -191,15 +201,18 @@ class TileExecutor {
         inputs_(inputs),
         outputs_(outputs),
         options_(options),
+        final_(final_kind(schedule)),
         produced_(inputs.produce != nullptr ? schedule.world_size : 0) {}
 
   void run(const ChunkPlan& chunk, Chunk tile) {
     tile_ = tile;
     const std::size_t elements = tile.size();
     raw_bytes_ = elements * size_of(dtype_);
-    for (const CodecRole role : {CodecRole::outer, CodecRole::inner}) {
-      wire_bytes_[index_of(role)] = codecs_.of(role).wire_bytes(dtype_, elements);
+    for (const CodecRole role : kCodecRoles) {
+      const DType dtype = role == CodecRole::output ? tail_dtype() : dtype_;
+      wire_bytes_[index_of(role)] = codecs_.of(role).wire_bytes(dtype, elements);
     }
+    rows_of_.reset();
     decoded_.resize(std::max(decoded_.size(), raw_bytes_));
     decoded_value_ = kOwnInput;
     for (std::vector<float>& shared : shared_) shared.clear();
@@ -210,15 +223,18 @@ class TileExecutor {
 
     for (const ValueId id : chunk.ops) {
       if (plan_.values[id].uses == 0) continue;
-      schedule_.ops[id].kind == OpKind::reduce ? reduce(id) : encode(id);
+      const OpKind kind = schedule_.ops[id].kind;
+      kind == OpKind::reduce ? reduce(id) : kind == OpKind::tail ? tail(id) : encode(id);
     }
     for (const std::size_t i : chunk.outputs) {
       const Output& output = schedule_.outputs[i];
       const std::uint64_t begin = output.begin + (tile.begin - chunk.range.begin);
-      const std::span<std::byte> target = outputs_.subspan(
-          (output.rank * schedule_.elements + begin) * size_of(dtype_), raw_bytes_);
       const std::span<const std::byte> raw = raw_of(output.rank, plan_.outputs[i]);
-      std::memcpy(target.data(), raw.data(), raw_bytes_);
+      const std::size_t size = raw.size() / tile.size();
+      const std::span<std::byte> target =
+          tensor_of(output.kind)
+              .subspan((output.rank * schedule_.elements + begin) * size, raw.size());
+      std::memcpy(target.data(), raw.data(), raw.size());
       release(plan_.outputs[i]);
     }
   }
@@ -226,6 +242,19 @@ class TileExecutor {
   const ExecuteCounts& counts() const { return counts_; }
 
  private:
+  DType tail_dtype() const { return options_.tails == nullptr ? dtype_ : options_.tails->dtype; }
+  /// The dtype of a value's elements.
+  DType dtype_of(ValueId id) const {
+    const bool is_of_tail = id != kOwnInput && plan_.contents[id] != OutputKind::sum;
+    return is_of_tail ? tail_dtype() : dtype_;
+  }
+  std::size_t bytes_of(ValueId id) const { return tile_.size() * size_of(dtype_of(id)); }
+
+  std::span<std::byte> tensor_of(OutputKind kind) const {
+    if (kind == OutputKind::residual) return options_.tails->next_residual;
+    return kind == final_ ? outputs_ : options_.tails->normalized;
+  }
+
   /// Where the tile stands that a rank encodes.
   EncodeContext context_at(CodecRole codec, Rank rank, std::uint32_t step, ChunkId chunk) {
     agree(codec);
@@ -240,7 +269,9 @@ class TileExecutor {
   }
   EncodeContext context_of(ValueId id) {
     const Op& op = schedule_.ops[id];
-    EncodeContext context = context_at(op.codec, op.rank, plan_.encodings[id] - 1, op.chunk);
+    // Every rank quantizes the rows of a tail alike.
+    const Rank rank = op.codec == CodecRole::output ? 0 : op.rank;
+    EncodeContext context = context_at(op.codec, rank, plan_.encodings[id] - 1, op.chunk);
     if (options_.state != nullptr && !options_.state->numbers[id].empty()) {
       context.state = std::span(options_.state->numbers[id])
                           .subspan(tile_.begin - schedule_.chunks[op.chunk].begin, tile_.size());
@@ -248,11 +279,12 @@ class TileExecutor {
     return context;
   }
 
-  /// What all ranks agree on before they encode the tile, once.
+  /// Finds the numbers that all ranks agree on before they encode the tile, once.
   void agree(CodecRole role) {
     const Codec& codec = codecs_.of(role);
     std::vector<float>& agreed = shared_[index_of(role)];
-    if (!codec.info().shares_scales || !adds(schedule_.collective) || !agreed.empty()) return;
+    const bool is_of_inputs = role != CodecRole::output && adds(schedule_.collective);
+    if (!codec.info().shares_scales || !is_of_inputs || !agreed.empty()) return;
     agreed.assign(codec.statistics_of(tile_.size()), 0);
     std::vector<float> own(agreed.size());
     for (Rank rank = 0; rank < schedule_.world_size; ++rank) {
@@ -273,7 +305,7 @@ class TileExecutor {
       free_.pop_back();
     }
     // Every buffer can hold any kind of value, so that it can be used again for another.
-    const std::size_t most = std::max({raw_bytes_, wire_bytes_[0], wire_bytes_[1]});
+    const std::size_t most = std::max(raw_bytes_, *std::ranges::max_element(wire_bytes_));
     buffer.resize(std::max({buffer.size(), most, options_.sum.rounds ? 0 : fp32_bytes()}));
     return {buffer.data(), bytes};
   }
@@ -294,6 +326,7 @@ class TileExecutor {
   /// A sum that was not rounded to the payload's dtype; nothing for any other value.
   std::optional<std::span<const float>> fp32_sum_of(ValueId id) const {
     if (options_.sum.rounds || id == kOwnInput || wire_of(id)) return std::nullopt;
+    if (plan_.contents[id] != OutputKind::sum) return std::nullopt;
     const Buffer& slot = slots_[plan_.values[plan_.values[id].root].slot];
     return as_f32(std::span(slot).first(fp32_bytes()));
   }
@@ -307,6 +340,7 @@ class TileExecutor {
     if (id == kOwnInput) return std::nullopt;
     const ValueId root = plan_.values[id].root;
     const Op& op = schedule_.ops[root];
+    if (op.kind == OpKind::tail) return std::nullopt;
     if (op.kind == OpKind::reduce && !plan_.sums_of_codes[root]) return std::nullopt;
     const CodecRole role = plan_.sums_of_codes[root].value_or(op.codec);
     return Wire{codecs_.of(role),
@@ -329,12 +363,12 @@ class TileExecutor {
     }
     const ValueId root = plan_.values[id].root;
     if (const auto wire = wire_of(id)) {
-      // What ends in the outputs of all ranks is decoded once.
+      // A value in the outputs of all ranks is decoded once.
       if (decoded_value_ != root) {
-        wire->codec.decode(dtype_, wire->bytes, {decoded_.data(), raw_bytes_});
+        wire->codec.decode(dtype_of(root), wire->bytes, {decoded_.data(), bytes_of(root)});
         decoded_value_ = root;
       }
-      return {decoded_.data(), raw_bytes_};
+      return {decoded_.data(), bytes_of(root)};
     }
     if (const auto sum = fp32_sum_of(id)) {
       round_sum(dtype_, clamps(schedule_.operands(schedule_.ops[root])), *sum,
@@ -342,7 +376,40 @@ class TileExecutor {
       decoded_value_ = kOwnInput;
       return {decoded_.data(), raw_bytes_};
     }
-    return {slots_[plan_.values[root].slot].data(), raw_bytes_};
+    return {slots_[plan_.values[root].slot].data(), bytes_of(root)};
+  }
+
+  void tail(ValueId id) {
+    const Op& op = schedule_.ops[id];
+    const bool is_residual = op.makes == OutputKind::residual;
+    const ValueId sum = plan_.sums_of_rows.at(id);
+    const TailResult& rows = rows_of(op.rank, sum);
+    std::ranges::copy(is_residual ? rows.residual : rows.normalized,
+                      new_value(id, bytes_of(id)).begin());
+    release(sum);
+  }
+
+  /// All that a tail makes of the tile, once for all ranks with the same sum and residual.
+  const TailResult& rows_of(Rank rank, ValueId sum) {
+    const TailOperands& tensors = *options_.tails;
+    const bool is_own = sum == kOwnInput;
+    const ValueId root = is_own ? kOwnInput : plan_.values[sum].root;
+    const Rank whose = is_own || tensors.residuals.size() > 1 ? rank : 0;
+    if (rows_of_ == std::pair(root, whose)) return rows_;
+    const std::span<const std::byte> elements = raw_of(rank, sum);
+    std::vector<float> sums(tile_.size());
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = load_value(dtype_, elements, i);
+    Tail raw = tensors.tail;
+    raw.output.clear();  // an op of its own
+    std::span<const std::byte> residual;
+    if (raw.adds_residual) {
+      const std::size_t of = tensors.residuals.size() > 1 ? rank : 0;
+      residual = tensors.residuals[of].subspan(tile_.begin * size_of(tensors.dtype),
+                                               tile_.size() * size_of(tensors.dtype));
+    }
+    rows_ = run_tail(raw, tensors.dtype, sums, residual, tensors.weight, 1);
+    rows_of_ = {root, whose};
+    return rows_;
   }
 
   void encode(ValueId id) {
@@ -363,7 +430,7 @@ class TileExecutor {
     if (const auto sum = fp32_sum_of(op.source)) {
       codec.encode_fp32(dtype_, *sum, wire, counted, context);
     } else {
-      codec.encode(dtype_, raw, wire, counted, context);
+      codec.encode(dtype_of(id), raw, wire, counted, context);
     }
     if (options_.encoded) options_.encoded(id, wire);
     counts_.encoded += tile_.size();
@@ -371,8 +438,9 @@ class TileExecutor {
     if (options_.count) {
       counts_.clamped += counts.clamped;
       round_trip_.resize(std::max(round_trip_.size(), raw_bytes_));
-      codec.decode(dtype_, wire, {round_trip_.data(), raw_bytes_});
-      counts_.flushed += count_flushed(dtype_, raw, {round_trip_.data(), raw_bytes_});
+      const std::span<std::byte> decoded(round_trip_.data(), raw.size());
+      codec.decode(dtype_of(id), wire, decoded);
+      counts_.flushed += count_flushed(dtype_of(id), raw, decoded);
     }
     release(op.source);
   }
@@ -466,7 +534,7 @@ class TileExecutor {
     }
   }
 
-  /// Whose contribution an addend is: of a wire, who has encoded it.
+  /// The rank whose contribution an addend is: for a wire, the one that has encoded it.
   Rank contributor_of(ValueId addend, Rank at) const {
     return addend == kOwnInput ? at : schedule_.ops[plan_.values[addend].root].rank;
   }
@@ -484,14 +552,23 @@ class TileExecutor {
     }
     sum_fp32_.assign(tile_.size(), op.start == Start::zero ? 0.0F : -0.0F);  // -0 + x is x
     std::vector<std::byte> rounded(how.add == Accumulate::native ? raw_bytes_ : 0);
+    if (how.add == Accumulate::exact) exact_.begin(tile_.size());
     for (const ValueId addend : addends) {
       add_to_sum(op.rank, addend);
       release(addend);
+      if (how.add == Accumulate::exact) {
+        exact_.add(sum_fp32_);
+        sum_fp32_.assign(tile_.size(), -0.0F);
+      }
       if (how.add != Accumulate::native) continue;
       round_sum(dtype_, clamp, sum_fp32_, rounded);
       for (std::size_t i = 0; i < sum_fp32_.size(); ++i) {
         sum_fp32_[i] = load_value(dtype_, rounded, i);
       }
+    }
+    if (how.add == Accumulate::exact) {
+      // Where it is rounded to a narrower dtype, that is to be the only rounding.
+      exact_.round(sum_fp32_, how.rounds && dtype_ != DType::fp32);
     }
     const std::span<std::byte> sum = new_value(id, how.rounds ? raw_bytes_ : fp32_bytes());
     if (how.rounds) {
@@ -524,20 +601,24 @@ class TileExecutor {
   const Inputs inputs_;
   const std::span<std::byte> outputs_;
   const ExecuteOptions& options_;
-  std::vector<Buffer> produced_;  // of each rank whose elements were asked for: those of the tile
+  const OutputKind final_;
+  std::vector<Buffer> produced_;  // the tile's elements, of each rank that was asked for
 
   Chunk tile_;
   std::size_t raw_bytes_ = 0;
-  std::size_t wire_bytes_[2] = {};  // by codec
-  std::vector<float> shared_[2];    // likewise: what ranks have agreed on
+  std::size_t wire_bytes_[std::size(kCodecRoles)] = {};
+  std::vector<float> shared_[std::size(kCodecRoles)];  // numbers that ranks have agreed on
+  TailResult rows_;
+  std::optional<std::pair<ValueId, Rank>> rows_of_;  // the sum, and the rank of the residual
   Buffer own_wire_;
   std::vector<Buffer> slots_;  // values of the chunk that are still to be read
   std::vector<std::uint32_t> uses_left_;
   std::vector<Buffer> free_;
   Buffer decoded_;
-  ValueId decoded_value_ = kOwnInput;  // whose elements they are; kOwnInput: nobody's
+  ValueId decoded_value_ = kOwnInput;  // the elements' value; kOwnInput: none
   Buffer round_trip_;
   std::vector<float> sum_fp32_;
+  ExactSums exact_;
   std::vector<float> values_;
   ExecuteCounts counts_;
 };
@@ -548,9 +629,44 @@ void require_dtype(const Codecs& codecs, DType dtype) {
   }
 }
 
-void require_sizes(const Schedule& schedule, DType dtype, std::size_t inputs, std::size_t outputs) {
-  const std::size_t expected = schedule.world_size * schedule.elements * size_of(dtype);
-  if (inputs != expected || outputs != expected) {
+/// Refuses tensors that are not those of the schedule's tails.
+void require_tails(const Schedule& s, DType dtype, const TailOperands* given) {
+  if (s.row != (given == nullptr ? 0 : given->tail.hidden)) {
+    fail("schedule '{}' has tails of rows of {} elements (0: none): needed are tensors of such",
+         s.algorithm, s.row);
+  }
+  if (given == nullptr) return;
+  const auto count = [&](OutputKind kind) {
+    return std::ranges::count(s.outputs, kind, &Output::kind);
+  };
+  const Tail& tail = given->tail;
+  const bool adds = count(OutputKind::residual) != 0;
+  const bool quantizes = count(OutputKind::quantized) != 0;
+  if (adds != tail.adds_residual || quantizes == tail.output.empty() ||
+      (tail.rounding.keeps_sum && dtype != DType::fp32)) {
+    fail("schedule '{}' makes {} residual and quantizes {}, of {}: the tail {} does not",
+         s.algorithm, adds ? "a" : "no", quantizes ? "rows" : "nothing", name_of(dtype),
+         quote(name_of(tail)));
+  }
+  const std::size_t of_rank = s.elements * size_of(given->dtype);
+  const std::size_t of_all = s.world_size * of_rank;
+  const bool keeps = quantizes && count(OutputKind::normalized) != 0;
+  const std::size_t residuals = given->residuals.size();
+  if ((residuals != 0) != adds || (residuals > 1 && residuals != s.world_size) ||
+      std::ranges::any_of(given->residuals, [&](auto r) { return r.size() != of_rank; }) ||
+      given->next_residual.size() != (adds ? of_all : 0) ||
+      given->normalized.size() != (keeps ? of_all : 0)) {
+    fail("execute: a tensor of the tail {} has another size than {} ranks x {} {} elements",
+         quote(name_of(tail)), s.world_size, s.elements, name_of(given->dtype));
+  }
+}
+
+void require_sizes(const Schedule& schedule, DType dtype, std::size_t inputs, std::size_t outputs,
+                   const TailOperands* tails) {
+  const std::size_t elements = schedule.world_size * schedule.elements;
+  const std::size_t expected = elements * size_of(dtype);
+  const std::size_t of_outputs = elements * size_of(tails == nullptr ? dtype : tails->dtype);
+  if (inputs != expected || outputs != of_outputs) {
     fail(
         "execute: {} ranks x {} {} elements are {} bytes, but the inputs are {} and the outputs {}",
         schedule.world_size, schedule.elements, name_of(dtype), expected, inputs, outputs);
@@ -558,14 +674,15 @@ void require_sizes(const Schedule& schedule, DType dtype, std::size_t inputs, st
 }
 
 void check_arguments(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
-                     std::span<const std::byte> outputs) {
+                     std::span<const std::byte> outputs, const TailOperands* tails) {
   const DType dtype = inputs.dtype;
   require_dtype(codecs, dtype);
   if (inputs.ranks.size() != schedule.world_size) {
     fail("execute: the schedule is for {} ranks, but the inputs are of {}", schedule.world_size,
          inputs.ranks.size());
   }
-  require_sizes(schedule, dtype, inputs.ranks.size() * inputs.ranks.front().size(), outputs.size());
+  require_sizes(schedule, dtype, inputs.ranks.size() * inputs.ranks.front().size(), outputs.size(),
+                tails);
   require_whole_blocks(schedule, codecs);
 }
 
@@ -575,11 +692,11 @@ struct Tile {
   Chunk range;
 };
 std::vector<Tile> make_tiles(const Schedule& schedule, const Codecs& codecs, std::size_t elements) {
-  const std::uint64_t alignment = codecs.alignment();
-  const auto splits = [](const CodecInfo& info) {
+  const std::uint64_t alignment = codecs.alignment(schedule.row);
+  const bool may_split = std::ranges::all_of(kCodecRoles, [&](CodecRole role) {
+    const CodecInfo& info = codecs.of(role).info();
     return info.splits_at_alignment && !info.has_variable_wire;
-  };
-  const bool may_split = splits(codecs.outer().info()) && splits(codecs.inner().info());
+  });
   std::vector<Tile> tiles;
   for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
     const Chunk& chunk = schedule.chunks[i];
@@ -595,7 +712,7 @@ std::vector<Tile> make_tiles(const Schedule& schedule, const Codecs& codecs, std
   return tiles;
 }
 
-/// Of an agreement, in which numbers travel as fp32.
+/// Bytes of an agreement, in which numbers travel as fp32.
 WideCount sent_bytes_of(const Schedule& agreement) {
   return WideCount{volume_of(agreement, agreement.world_size).total_elements} * sizeof(float);
 }
@@ -637,8 +754,8 @@ std::vector<std::byte> converted(DType from, std::span<const std::byte> payload,
   return result;
 }
 
-/// Of bf16 tensors, as fp16 ones: finite values beyond its range become +-65504, as the hardware's overflow clamp has it that
-/// QuickReduce sets.
+/// Executes bf16 tensors as fp16 ones: finite values beyond its range become +-65504, as the hardware's overflow clamp has it
+/// that QuickReduce sets.
 ExecuteCounts run_as_fp16(const Schedule& schedule, const Codecs& codecs, const Inputs& inputs,
                           std::span<std::byte> outputs, ExecuteOptions options) {
   if (inputs.dtype != DType::bf16) {
@@ -657,6 +774,7 @@ ExecuteCounts run_as_fp16(const Schedule& schedule, const Codecs& codecs, const 
     std::ranges::copy(converted(DType::bf16, made, DType::fp16), elements.begin());
   };
   const Inputs cast{DType::fp16, ranks, inputs.produce == nullptr ? nullptr : &produce};
+  if (options.tails != nullptr) return run_tiles(schedule, codecs, cast, outputs, options);
   std::vector<std::byte> results(outputs.size());
   const ExecuteCounts counts = run_tiles(schedule, codecs, cast, results, options);
   std::ranges::copy(converted(DType::fp16, results, DType::bf16), outputs.begin());
@@ -668,6 +786,7 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
   if (given_options.sum.casts_to_fp16) {
     return run_as_fp16(schedule, codecs, inputs, outputs, given_options);
   }
+  require_tails(schedule, inputs.dtype, given_options.tails);
   ExecuteCounts counts;
   if (const auto agreement = agreement_of(schedule, codecs)) {
     counts.sent_bytes += sent_bytes_of(*agreement);
@@ -684,7 +803,8 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
   const std::vector<Tile> tiles =
       make_tiles(schedule, codecs,
                  std::max({options.tile_elements, codecs.outer().info().least_call_elements,
-                           codecs.inner().info().least_call_elements}));
+                           codecs.inner().info().least_call_elements,
+                           codecs.output().info().least_call_elements}));
   const bool by_codecs = options.sum.is_of_payload_values();
   const auto chosen = [&](const Codec& codec) {
     // A pointer that owns nothing: the accelerated codec does not outlive this call.
@@ -693,11 +813,13 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
   };
   const CodecPtr outer = chosen(codecs.outer());
   const CodecPtr inner = codecs.differ() ? chosen(codecs.inner()) : outer;
+  const CodecPtr output = &codecs.output() == &codecs.outer() ? outer : chosen(codecs.output());
   const unsigned threads = options.threads != 0 ? options.threads : hardware_threads();
   std::vector<TileExecutor> executors;
   executors.reserve(threads);
   for (unsigned worker = 0; worker < threads; ++worker) {
-    executors.emplace_back(schedule, plan, Codecs(*outer, *inner), inputs, outputs, options);
+    executors.emplace_back(schedule, plan, Codecs(*outer, *inner, *output), inputs, outputs,
+                           options);
   }
   parallel_for(tiles.size(), threads, [&](unsigned worker, std::size_t i) {
     executors[worker].run(plan.chunks[tiles[i].chunk], tiles[i].range);
@@ -718,9 +840,11 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
 void require_whole_blocks(const Schedule& schedule, const Codecs& codecs) {
   for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {
     const Chunk& chunk = schedule.chunks[i];
-    const bool fits_outer = is_aligned(schedule, chunk, codecs.outer().info().alignment);
-    if (fits_outer && is_aligned(schedule, chunk, codecs.inner().info().alignment)) continue;
-    const Codec& codec = fits_outer ? codecs.inner() : codecs.outer();
+    const auto cut = std::ranges::find_if(kCodecRoles, [&](CodecRole role) {
+      return !is_aligned(schedule, chunk, codecs.of(role).info().alignment);
+    });
+    if (cut == std::end(kCodecRoles)) continue;
+    const Codec& codec = codecs.of(*cut);
     fail(
         "schedule '{}': chunk {}, elements [{}, {}), cuts a block of codec {}: boundaries must be "
         "multiples of {}{}",
@@ -735,7 +859,7 @@ ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtyp
                       std::span<const std::byte> inputs, std::span<std::byte> outputs,
                       const ExecuteOptions& options) {
   require_dtype(codecs, dtype);
-  require_sizes(schedule, dtype, inputs.size(), outputs.size());
+  require_sizes(schedule, dtype, inputs.size(), outputs.size(), options.tails);
   const std::size_t bytes = inputs.size() / std::max<std::size_t>(1, schedule.world_size);
   std::vector<std::span<const std::byte>> ranks;
   for (Rank rank = 0; rank < schedule.world_size; ++rank) {
@@ -746,7 +870,7 @@ ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtyp
 
 ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, const RankPayloads& inputs,
                       std::span<std::byte> outputs, const ExecuteOptions& options) {
-  check_arguments(schedule, codecs, inputs, outputs);
+  check_arguments(schedule, codecs, inputs, outputs, options.tails);
   return run_tiles(schedule, codecs, {.dtype = inputs.dtype, .ranks = inputs.ranks}, outputs,
                    options);
 }
@@ -755,7 +879,8 @@ ExecuteCounts execute(const Schedule& schedule, const Codecs& codecs, DType dtyp
                       const ProduceInput& produce, std::span<std::byte> outputs,
                       const ExecuteOptions& options) {
   require_dtype(codecs, dtype);
-  require_sizes(schedule, dtype, outputs.size(), outputs.size());
+  const std::size_t bytes = schedule.world_size * schedule.elements * size_of(dtype);
+  require_sizes(schedule, dtype, bytes, outputs.size(), options.tails);
   require_whole_blocks(schedule, codecs);
   return run_tiles(schedule, codecs, {.dtype = dtype, .produce = &produce}, outputs, options);
 }

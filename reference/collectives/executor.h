@@ -11,18 +11,30 @@
 #include "reference/collectives/codecs.h"
 #include "reference/collectives/schedule.h"
 #include "reference/collectives/sum.h"
+#include "reference/tails/tail.h"
 #include "reference/tensors/tensor.h"
 #include "reference/wide_count.h"
 
 namespace arlab {
 
-/// What codecs carry from one call of a collective to the next, of all ranks: a number for every element that a rank encodes
-/// in a step. It belongs to one collective: a schedule of other ranks, elements or messages is refused.
+/// State that codecs carry from one call of a collective to the next, on all ranks: a number for every element that a rank
+/// encodes in a step. It belongs to one collective: a schedule of other ranks, elements or messages is refused.
 struct CodecState {
   std::string of =
       {};  ///< the schedule and the codecs that it belongs to; empty before the first call
   std::vector<std::vector<float>> numbers =
       {};  ///< by op of the schedule; empty for those that encode nothing with a state
+};
+
+/// Operands of a schedule's tails, and places for their results beside the output, which execute()'s `outputs` take in this
+/// dtype. Tensors of all ranks lie one after the other; where a rank does not end with rows, nothing is written.
+struct TailOperands {
+  Tail tail;                  ///< for the schedule's rows
+  DType dtype = DType::bf16;  ///< all tensors': that of the inputs, or what their sum is rounded to
+  std::vector<std::span<const std::byte>> residuals = {};  ///< every rank's, or one for all
+  std::span<const std::byte> weight = {};
+  std::span<std::byte> next_residual = {};
+  std::span<std::byte> normalized = {};  ///< where it ends beside what is quantized
 };
 
 struct ExecuteOptions {
@@ -35,25 +47,26 @@ struct ExecuteOptions {
   std::size_t tile_elements = 16384;
   /// Run scalar codecs instead of their accelerated form; the result never depends on it.
   bool scalar = false;
-  /// Of codecs that use a context: the seed of random numbers, and how many calls were before this one.
+  /// Context of codecs that use one: the seed of random numbers, and how many calls were before this one.
   std::uint64_t seed = 0;
   std::uint32_t call = 0;
-  /// Of codecs that have a state: what they carry; changed if the call succeeds. Without it every call is the first.
+  /// State of codecs that have one: what they carry; changed if the call succeeds. Without it every call is the first.
   CodecState* state = nullptr;
   /// Is told what each encode op has made of a tile, for who writes down what travels. Calls come from several threads.
   std::function<void(ValueId, std::span<const std::byte>)> encoded = {};
+  const TailOperands* tails = nullptr;  ///< for schedules with tails
 };
 
-/// What the codecs did to the values, over all encode ops of all ranks.
+/// Effects of the codecs on the values, over all encode ops of all ranks.
 struct ExecuteCounts {
   std::uint64_t encoded = 0;  ///< elements that went through an encode
-  std::uint64_t clamped = 0;  ///< of these and of sums of codes: outside the code range
+  std::uint64_t clamped = 0;  ///< these and sums of codes outside the code range
   std::uint64_t flushed = 0;  ///< elements of these that were not zero, and are after decoding
-  WideCount sent_bytes = 0;   ///< of all sends, as long as wires have become
+  WideCount sent_bytes = 0;   ///< all sends', as long as wires have become
 };
 
-/// `outputs` holds the tensors of all ranks one after the other, world_size * elements elements of
-/// the inputs' dtype, and may not overlap them. The schedule must be well-formed (see check()), and
+/// `outputs` holds what all ranks end with (final_kind()) one after the other, world_size * elements elements of
+/// the inputs' dtype (TailOperands::dtype), and may not overlap them. The schedule must be well-formed (see check()), and
 /// its chunks must cut no block of a codec. All ranks of an all-reduce end with the same bits, unless the sum's owner keeps it.
 /// Deterministic: the same bits for any thread count.
 /// Throws InvalidInput when sizes, dtype, alignment or schedule do not fit.

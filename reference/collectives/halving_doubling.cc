@@ -38,7 +38,7 @@ Schedule halving_doubling(const ScheduleRequest& request) {
       return s.reduce(std::vector{own_encoded ? s.encode(own) : own, arrived}, Start::first);
     };
 
-    std::vector<Value> partial;  // of this chunk, by rank below p
+    std::vector<Value> partial;  // this chunk's, by rank below p
     for (Rank rank = 0; rank < p; ++rank) {
       partial.push_back(s.input(rank, chunk));
       if (p + rank >= n) continue;

@@ -38,30 +38,38 @@ RankSymmetry hierarchical_symmetry(const ScheduleRequest& request) {
   return {RankSymmetry::grouped, group_size};
 }
 
-void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank group_size,
-                              const AlgorithmOptions& options, std::uint32_t first_step) {
+std::vector<Value> sums_of_groups(ScheduleBuilder& s, ChunkId chunk, Rank owner, Rank group_size,
+                                  const AlgorithmOptions& options, std::uint32_t first_step) {
   const bool own_exact = text_of(hierarchical_options().front(), options) == "exact";
-  const CodecRole inside = inner_role(options);
-  const ChunkId chunk = s.add_chunk(range);
-  const Rank groups = s.world_size() / group_size;
-  const auto sum = [&](Rank rank, const std::vector<Value>& contributions) {
-    if (contributions.empty()) return s.elsewhere(rank, chunk, false);
-    return s.reduce(contributions, Start::zero);
-  };
-
-  std::vector<Value> partials;  // one per group, on the owner in that group
-  for (Rank group = 0; group < groups; ++group) {
+  std::vector<Value> sums;
+  for (Rank group = 0; group < s.world_size() / group_size; ++group) {
     const Rank group_owner = group * group_size + owner;
     s.at_step(first_step);
     std::vector<Value> contributions;
     for (const Rank member : s.partners_of(group_owner, group * group_size, group_size)) {
       const Value input = s.input(group * group_size + member, chunk);
       const bool exact = member == owner && own_exact;
-      contributions.push_back(exact ? input : s.send(s.encode(input, inside), group_owner));
+      contributions.push_back(exact ? input
+                                    : s.send(s.encode(input, inner_role(options)), group_owner));
     }
     s.at_step(first_step + 1);
-    partials.push_back(sum(group_owner, contributions));
+    sums.push_back(sum_of(s, group_owner, chunk, contributions));
   }
+  return sums;
+}
+
+Value sum_of(ScheduleBuilder& s, Rank rank, ChunkId chunk, const std::vector<Value>& addends) {
+  return addends.empty() ? s.elsewhere(rank, chunk, false) : s.reduce(addends, Start::zero);
+}
+
+void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank group_size,
+                              const AlgorithmOptions& options, std::uint32_t first_step) {
+  const bool own_exact = text_of(hierarchical_options().front(), options) == "exact";
+  const CodecRole inside = inner_role(options);
+  const ChunkId chunk = s.add_chunk(range);
+  const Rank groups = s.world_size() / group_size;
+  const std::vector<Value> partials =
+      sums_of_groups(s, chunk, owner, group_size, options, first_step);
 
   if (groups == 1) {  // nothing to exchange: two_shot inside the only group
     s.at_step(first_step + 1);
@@ -82,7 +90,7 @@ void write_hierarchical_chunk(ScheduleBuilder& s, Chunk range, Rank owner, Rank 
       contributions.push_back(exact ? partials[from] : s.send(encoded_partials[from], group_owner));
     }
     s.at_step(first_step + 2);
-    const Value result = s.encode(sum(group_owner, contributions), inside);
+    const Value result = s.encode(sum_of(s, group_owner, chunk, contributions), inside);
     for (const Rank member : s.partners_of(group_owner, group * group_size, group_size)) {
       s.output(s.send(result, group * group_size + member));
     }

@@ -17,7 +17,7 @@ namespace {
 const Field kMicroChunks = {.name = "micro_chunks",
                             .kind = Integer{1, 4096},
                             .otherwise = std::uint64_t{4},
-                            .help = "micro-chunks per chunk",
+                            .help = "cut each chunk into N micro-chunks",
                             .trials = {1, 2, 8, 16}};
 
 Schedule hierarchical_pipelined(const ScheduleRequest& request) {

@@ -106,6 +106,44 @@ NamedParts torchft_fp8(const NamedRequest& request) {
           .has_nvidia_nan = true};
 }
 
+/// flashinfer.comm.cake_fp4_allreduce: rows, of two ranks to each other, of four to their owners in turn, which encode sums again.
+NamedParts flashinfer_fp4(const NamedRequest& request) {
+  const std::uint64_t row = request.block == 0 ? request.row : request.block;
+  if (request.dtype != DType::bf16 || (request.ranks != 2 && request.ranks != 4)) {
+    fail("FlashInfer's fp4 kernels take bf16 tensors of 2 or 4 ranks, not {} of {}",
+         name_of(request.dtype), request.ranks);
+  }
+  if (row % 16 != 0 || request.elements % row != 0) {
+    fail("FlashInfer's fp4 kernels take rows of a multiple of 16 elements: {} are no rows of {}",
+         request.elements, row);
+  }
+  const bool is_one_shot = request.ranks == 2;
+  return {.algorithm = is_one_shot ? "one_shot" : "two_shot",
+          .options = is_one_shot ? AlgorithmOptions{} : AlgorithmOptions{{"stripe", row}},
+          .codec = fmt::format("nvfp4-g{}-flashinfer", row),
+          .sum = parse_sum(is_one_shot ? "add=fma" : "add=fma,round=none"),
+          .has_nvidia_nan = true};
+}
+
+/// The compression hooks of DistributedDataParallel, but for their division by the ranks: NCCL's ring of what was cast. A sum of two
+/// 16-bit numbers that is rounded when it is sent is that of 16-bit arithmetic.
+NamedParts ddp_hook(const NamedRequest& request, std::string_view wire) {
+  if (request.dtype != DType::fp32) {
+    fail("{}_compress_hook casts fp32 gradients, not {}", wire, name_of(request.dtype));
+  }
+  return {.algorithm = "ring",
+          .options = AlgorithmOptions{{"own", std::string("encoded")}},
+          .codec = fmt::format("wire-{}", wire)};
+}
+
+/// NCCL's NVLS: each rank asks the switch for the sum of its part, which all ranks then get from the switch.
+NamedParts nvls(const NamedRequest& request) {
+  return {.algorithm = "two_shot",
+          .codec = std::string(name_of(request.dtype)),
+          .sum = parse_sum("add=exact"),
+          .has_nvidia_nan = true};
+}
+
 template <class T>
 void replace_nan(std::span<T> bits, T infinity, T nan) {
   const T magnitude = nan;
@@ -130,6 +168,14 @@ const std::vector<NamedAllReduce>& named_all_reduces() {
        [](const NamedRequest& request) { return vllm_two_shot(request, "int8"); }},
       {"torchft-fp8", "fp8 all-to-all and all-gather, one scale per row", "torchft 2026.10.26",
        DType::bf16, true, false, false, torchft_fp8},
+      {"flashinfer-fp4", "fp4 records of rows, not compared with a device", "FlashInfer 0.7.4",
+       DType::bf16, true, false, false, flashinfer_fp4},
+      {"ddp-bf16", "ring of what bf16_compress_hook has cast", "PyTorch", DType::fp32, false, false,
+       false, [](const NamedRequest& request) { return ddp_hook(request, "bf16"); }},
+      {"ddp-fp16", "ring of what fp16_compress_hook has cast", "PyTorch", DType::fp32, false, false,
+       false, [](const NamedRequest& request) { return ddp_hook(request, "fp16"); }},
+      {"nvls", "sums in NVLink's switch, rounded once", "NCCL 2.28 NVLS", DType::bf16, false, false,
+       false, nvls},
   };
   return all;
 }

@@ -15,7 +15,7 @@
 
 namespace arlab {
 
-/// What is to be reduced.
+/// A reduction that is asked for by name.
 struct NamedRequest {
   Rank ranks = 1;
   std::uint64_t elements = 0;  ///< per rank
@@ -26,7 +26,7 @@ struct NamedRequest {
   std::uint64_t stripe = 0;  ///< elements of a kernel's block, where it may be chosen; 0: its own
 };
 
-/// What it is in arlab's words.
+/// The reduction in arlab's words.
 struct NamedParts {
   std::string algorithm;
   AlgorithmOptions options = {};
@@ -39,7 +39,7 @@ struct NamedAllReduce {
   std::string name;
   std::string summary;
   std::string source;
-  DType dtype = DType::bf16;  ///< of payloads, where none is named
+  DType dtype = DType::bf16;  ///< payloads', where none is named
   bool has_block = false;     ///< whether NamedRequest::block says something
   bool has_codecs = false;    ///< whether NamedRequest::codec does
   bool has_stripe = false;    ///< whether NamedRequest::stripe does

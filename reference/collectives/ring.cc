@@ -39,13 +39,13 @@ namespace {
 const Field kRings = {.name = "rings",
                       .kind = Integer{1, 1024},
                       .otherwise = std::uint64_t{1},
-                      .help = "so many rings at once, over servers of as many ranks"};
+                      .help = "run N rings at once, over servers of N ranks"};
 const Field kRingOwn = own_option("exact");
 /// Whether the all-gather passes the owner's bytes on, or decodes them and encodes them again.
 const Field kForward = {.name = "forward",
                         .kind = OneOf{{"unchanged", "reencoded"}},
                         .otherwise = "unchanged",
-                        .help = "how the bytes of the all-gather go on"};
+                        .help = "pass on the all-gather's bytes unchanged, or encode them again"};
 
 /// The ranks of a ring in its order.
 std::vector<Rank> order_of(Rank ring, Rank rings, Rank n) {
@@ -74,7 +74,7 @@ Schedule ring(const ScheduleRequest& request) {
     if (ranges[part].size() == 0) continue;
     const ChunkId chunk = s.add_chunk(ranges[part]);
     const std::vector<Rank> rank_at = order_of(part / n, rings, n);
-    const Rank place = part % n;  // of the owner
+    const Rank place = part % n;  // the owner's
     const Rank owner = rank_at[place];
 
     const Rank first = (place + 1) % n;

@@ -17,12 +17,35 @@ std::vector<std::uint32_t> encodings_of(const Schedule& schedule) {
   return encodings;
 }
 
+OutputKind content_of(const Op& op, const std::vector<OutputKind>& known) {
+  if (op.kind == OpKind::tail) return op.makes;
+  if (op.kind == OpKind::encode && op.codec == CodecRole::output) return OutputKind::quantized;
+  return op.kind == OpKind::reduce || op.source >= known.size() ? OutputKind::sum
+                                                                : known[op.source];
+}
+
+std::vector<OutputKind> contents_of(const Schedule& schedule) {
+  std::vector<OutputKind> contents;
+  contents.reserve(schedule.ops.size());
+  for (const Op& op : schedule.ops) contents.push_back(content_of(op, contents));
+  return contents;
+}
+
+OutputKind final_kind(const Schedule& schedule) {
+  if (schedule.row == 0) return OutputKind::sum;
+  const bool encodes =
+      std::ranges::count(schedule.outputs, OutputKind::quantized, &Output::kind) != 0;
+  return encodes ? OutputKind::quantized : OutputKind::normalized;
+}
+
 std::string_view name_of(CodecRole role) {
   switch (role) {
     case CodecRole::outer:
       return "outer";
     case CodecRole::inner:
       return "inner";
+    case CodecRole::output:
+      return "output";
   }
   return "unknown codec";
 }

@@ -37,10 +37,10 @@ inline constexpr ValueId kElsewhere = UINT32_MAX - 1;
 
 inline constexpr Rank kMaxWorldSize = 65536;
 inline constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 40;
-/// What a schedule may hold; 1000 ranks of two_shot make 3 million.
+/// Limits of a schedule; 1000 ranks of two_shot make 3 million.
 inline constexpr std::size_t kMaxOps = std::size_t{1} << 24;
 
-/// What ranks end with. "Slot j of rank i" is the slot that rank i has for rank j.
+/// Final values of ranks. "Slot j of rank i" is the slot that rank i has for rank j.
 enum class Collective : std::uint8_t {
   all_reduce,  ///< every rank: the sum of the tensors of all ranks
   all_to_all,  ///< rank j: as its slot i, slot j of rank i
@@ -61,8 +61,8 @@ inline constexpr Collective kCollectives[] = {
 struct CollectiveFacts {
   std::string_view name;          ///< as it stands in JSON: all_reduce
   std::string_view words;         ///< as it stands in a sentence: an all-reduce
-  std::string_view proved;        ///< what check() proves
-  std::string_view nccl_program;  ///< of nccl-tests
+  std::string_view proved;        ///< the property that check() proves
+  std::string_view nccl_program;  ///< nccl-tests'
   int chakra = 0;                 ///< CollectiveCommType in Chakra traces
   unsigned bus_passes =
       0;  ///< bus bandwidth as nccl-tests: so many times (n - 1) / n of algbw; 0: algbw
@@ -141,21 +141,37 @@ enum class OpKind : std::uint8_t {
   encode,  ///< raw (or encoded: decoded first) value -> encoded value, on one rank
   send,    ///< encoded value -> the same bytes on another rank
   reduce,  ///< sum of several values (encoded ones are decoded) in the given order -> raw value
+  tail,    ///< rows of the complete sum (encoded: decoded first) -> raw rows of what Op::makes says
 };
 
 /// Which of the codecs of a call: its codec, or the other one that it may name for messages which
-/// stay inside a group, or which go back (AlgorithmOptions::inner_codec).
-enum class CodecRole : std::uint8_t { outer, inner };
+/// stay inside a group, or which go back (AlgorithmOptions::inner_codec), or that of the tail's output (Tail::output).
+enum class CodecRole : std::uint8_t { outer, inner, output };
+inline constexpr CodecRole kCodecRoles[] = {CodecRole::outer, CodecRole::inner, CodecRole::output};
 
 /// The role's name as it stands in JSON: outer.
 std::string_view name_of(CodecRole role);
 
-/// What a sum starts from: +0, or its first addend (reference/codecs/SPEC.md, "Accumulation").
+/// Final values of ranks: the sum, or a tail's results behind it (reference/tails/SPEC.md, "In a schedule").
+enum class OutputKind : std::uint8_t {
+  sum,
+  residual,    ///< the next one
+  normalized,  ///< the output, before it is quantized by CodecRole::output
+  quantized,   ///< encoded by it
+};
+inline constexpr std::string_view kOutputKindNames[] = {"sum", "residual", "normalized",
+                                                        "quantized"};
+constexpr std::string_view name_of(OutputKind kind) {
+  return kOutputKindNames[static_cast<std::size_t>(kind)];
+}
+
+/// Start of a sum: +0, or its first addend (reference/codecs/SPEC.md, "Accumulation").
 enum class Start : std::uint8_t { zero, first };
 
 struct Op {
   OpKind kind = OpKind::encode;
-  Start start = Start::zero;  ///< reduce
+  Start start = Start::zero;           ///< reduce
+  OutputKind makes = OutputKind::sum;  ///< tail: residual or normalized
   /// encode: the codec that encodes; send: the one that has encoded what it sends.
   CodecRole codec = CodecRole::outer;
   /// Ops are ordered by step. Sends of one step from one rank to one peer travel as one message,
@@ -170,12 +186,13 @@ struct Op {
   bool operator==(const Op&) const = default;
 };
 
-/// The output tensor of `rank` holds, from element `begin` on, `value` (decoded if it is encoded).
+/// The output tensor of `rank` (one of each OutputKind) holds, from element `begin` on, `value` (decoded if it is encoded).
 struct Output {
   Rank rank = 0;
   ChunkId chunk = 0;
   ValueId value = 0;
   std::uint64_t begin = 0;
+  OutputKind kind = OutputKind::sum;
   bool operator==(const Output&) const = default;
 };
 
@@ -189,6 +206,7 @@ struct Schedule {
   /// The all-reduce by which ranks agree on scales that they share, before step 0: an algorithm's name; empty: one_shot. See
   /// agreement_of().
   std::string agreement = {};
+  std::uint64_t row = 0;  ///< elements of a row (a token); chunks are whole rows; 0: no tails
   std::vector<Chunk> chunks;
   std::vector<Op> ops;
   std::vector<ValueId> addends;
@@ -210,9 +228,17 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// Of every op, how many encodings its value has behind it, its own included: 1 for an encoded input, 2 for an encoded sum of
-/// those.
+/// Returns for every op how many encodings its value has behind it, its own too: 1 for an encoded input, 2 for an encoded sum
+/// of those.
 std::vector<std::uint32_t> encodings_of(const Schedule& schedule);
+
+/// Returns for every op what its value is: the sum or a part of it, or what a tail has made of it. The schedule is well-formed.
+std::vector<OutputKind> contents_of(const Schedule& schedule);
+/// The same of one op, whose operands' results are known.
+OutputKind content_of(const Op& op, const std::vector<OutputKind>& known);
+
+/// Final values of all ranks: the sum, or the tail's output.
+OutputKind final_kind(const Schedule& schedule);
 
 /// True when the chunk lies in one slot and cuts no block of `alignment` elements: both ends are
 /// multiples of it, counted from the start of the slot, or the end of the slot.

@@ -58,7 +58,7 @@ class ScheduleBuilder {
   /// The payload that a rank starts with.
   Value input(Rank rank, ChunkId chunk) const { return {kOwnInput, rank, chunk, false}; }
 
-  /// What a rank has made that is not to be written.
+  /// A value of a rank that is not to be written.
   static Value elsewhere(Rank rank, ChunkId chunk, bool encoded) {
     return {kElsewhere, rank, chunk, encoded};
   }

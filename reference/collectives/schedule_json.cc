@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "reference/collectives/msccl_xml.h"
+#include "reference/collectives/mscclpp_plan.h"
 #include "reference/memory.h"
 #include "reference/tensors/file.h"
 
@@ -24,14 +25,13 @@ using Json = nlohmann::ordered_json;
 
 // ---------------------------------------------------------------- writing
 
-Json value_to_json(ValueId id) { return id == kOwnInput ? Json("input") : Json(id); }
-
 Json head_to_json(const Schedule& schedule, ChunksAs chunks = ChunksAs::elements) {
   Json head = {{"schema", kScheduleSchema},
                {"collective", name_of(schedule.collective)},
                {"algorithm", schedule.algorithm},
                {"world_size", schedule.world_size}};
   if (!schedule.agreement.empty()) head["agreement"] = schedule.agreement;
+  if (schedule.row != 0) head["row"] = schedule.row;
   if (chunks == ChunksAs::fractions) return head;
   head["elements"] = schedule.elements;
   head["alignment"] = schedule.alignment;
@@ -44,68 +44,48 @@ std::string fraction_text(std::uint64_t elements, const Schedule& schedule) {
   return fmt::format("{}/{}", elements / common, schedule.elements / common);
 }
 
-Json op_to_json(const Schedule& schedule, const Op& op) {
-  Json json;
-  switch (op.kind) {
-    case OpKind::encode:
-      json = {{"op", "encode"}, {"step", op.step}, {"rank", op.rank}, {"chunk", op.chunk}};
-      if (op.codec != CodecRole::outer) json["codec"] = name_of(op.codec);
-      json["from"] = value_to_json(op.source);
-      break;
-    case OpKind::send:
-      json = {{"op", "send"},
-              {"step", op.step},
-              {"rank", op.rank},
-              {"to", op.peer},
-              {"chunk", op.chunk}};
-      json["from"] = value_to_json(op.source);
-      break;
-    case OpKind::reduce:
-      json = {{"op", "reduce"}, {"step", op.step}, {"rank", op.rank}, {"chunk", op.chunk}};
-      json["start"] = op.start == Start::zero ? "zero" : "first";
-      json["from"] = Json::array();
-      for (const ValueId addend : schedule.operands(op))
-        json["from"].push_back(value_to_json(addend));
-      break;
-  }
-  return json;
-}
-
 // ---------------------------------------------------------------- reading
 
 using Input = nlohmann::json;  // objects with logarithmic lookup, for files from anywhere
 
-/// Nothing in a schedule nests deeper than an addend: file, ops, op, from.
+/// Nothing in a schedule nests deeper than an addend: file, ops, op, from. In a plan of MSCCL++ a
+/// buffer in a pipeline does: file, gpus, gpu, threadblocks, threadblock, ops, op, ops, op, src_buff.
 constexpr int kMaxDepth = 4;
+constexpr int kMaxDepthOfPlan = 11;
 
-/// What others write as JSON, told by a key of its first level that no schedule has.
+/// Refuses JSON of other programs, told by a key of its first level that no schedule has.
 void refuse_foreign(const std::string& key) {
-  constexpr const char* kAllowed =
-      "allowed are arlab's schedules (arlab schedule prints them) and programs of MSCCL (.xml)";
-  if (key == "gpus") {
-    fail("schedule: it is an execution plan of MSCCL++ (its key 'gpus'), which is not read; {}",
-         kAllowed);
-  }
-  if (key == "nodes") {
+  static constexpr std::pair<const char*, const char*> kForeign[] = {
+      {"nodes", "an execution trace of PyTorch or Chakra"},
+      {"traceEvents", "a timeline of Chrome's or PyTorch's profiler"},
+      {"deviceProperties", "a timeline of PyTorch's profiler"},
+      {"model_type", "a model's config.json"},
+      {"weight_map", "an index of safetensors"}};
+  for (const auto& [known, what] : kForeign) {
+    if (key != known) continue;
     fail(
-        "schedule: it is an execution trace of PyTorch or Chakra (its key 'nodes'), which is not "
-        "read; {}",
-        kAllowed);
+        "schedule: it is {} (its key '{}'), which is not read; allowed are arlab's schedules "
+        "(arlab schedule prints them), MSCCL++'s execution plans and MSCCL's programs (.xml)",
+        what, known);
   }
 }
 
 Input parse(std::string_view text) {
   std::vector<std::set<std::string>> keys;  // seen so far, of each object that is open
+  int most = kMaxDepth;
   const auto check = [&](int depth, Input::parse_event_t event, const Input& parsed) {
     switch (event) {
       case Input::parse_event_t::object_start:
         keys.emplace_back();
         [[fallthrough]];
       case Input::parse_event_t::array_start:
-        if (depth >= kMaxDepth) fail("schedule: it nests deeper than {} levels", kMaxDepth);
+        if (depth >= most) fail("schedule: it nests deeper than {} levels", most);
         break;
       case Input::parse_event_t::key:
-        if (keys.size() == 1) refuse_foreign(parsed.get_ref<const std::string&>());
+        if (keys.size() == 1) {
+          refuse_foreign(parsed.get_ref<const std::string&>());
+          if (parsed == "gpus") most = kMaxDepthOfPlan;
+        }
         if (!keys.back().insert(parsed.get<std::string>()).second) {
           fail("schedule: the key {} stands twice in one object", quote(parsed.get<std::string>()));
         }
@@ -203,6 +183,13 @@ Collective collective_from_json(const Input& file) {
   return *std::ranges::find(kCollectives, name, [](Collective c) { return name_of(c); });
 }
 
+OutputKind output_kind_from_json(const Input& output, const std::string& where) {
+  const std::vector<std::string_view> names(std::begin(kOutputKindNames),
+                                            std::end(kOutputKindNames));
+  const std::string name = one_of(output, where, "tensor", names);
+  return static_cast<OutputKind>(std::ranges::find(names, name) - names.begin());
+}
+
 ValueId value_from_json(const Input& json, const std::string& where) {
   if (json.is_string()) {
     if (json.get_ref<const std::string&>() == "input") return kOwnInput;
@@ -216,7 +203,7 @@ ValueId value_from_json(const Input& json, const std::string& where) {
 
 Op op_from_json(const Input& json, const std::string& where, std::vector<ValueId>& addends) {
   if (!json.is_object()) fail("schedule: {} is {}, not an object", where, shown(json));
-  const std::string kind = one_of(json, where, "op", {"encode", "send", "reduce"});
+  const std::string kind = one_of(json, where, "op", {"encode", "send", "reduce", "tail"});
   Op op;
   op.step = integer<std::uint32_t>(json, where, "step");
   op.rank = integer<Rank>(json, where, "rank");
@@ -234,41 +221,24 @@ Op op_from_json(const Input& json, const std::string& where, std::vector<ValueId
     op.addend_count = static_cast<std::uint32_t>(addends.size() - op.first_addend);
     return op;
   }
-  op.kind = kind == "send" ? OpKind::send : OpKind::encode;
-  if (op.kind == OpKind::send) {
+  op.kind = kind == "send" ? OpKind::send : kind == "tail" ? OpKind::tail : OpKind::encode;
+  if (op.kind == OpKind::tail) {
+    allow(json, where, {"op", "step", "rank", "chunk", "makes", "from"});
+    const bool adds = one_of(json, where, "makes", {"residual", "normalized"}) == "residual";
+    op.makes = adds ? OutputKind::residual : OutputKind::normalized;
+  } else if (op.kind == OpKind::send) {
     allow(json, where, {"op", "step", "rank", "to", "chunk", "from"});
     op.peer = integer<Rank>(json, where, "to");
   } else {
     allow(json, where, {"op", "step", "rank", "chunk", "codec", "from"});
-    if (json.contains("codec") && one_of(json, where, "codec", {"outer", "inner"}) == "inner") {
-      op.codec = CodecRole::inner;
+    if (json.contains("codec")) {
+      const std::string codec = one_of(json, where, "codec", {"outer", "inner", "output"});
+      op.codec = *std::ranges::find(kCodecRoles, codec, [](CodecRole r) { return name_of(r); });
     }
   }
   op.source = value_from_json(member(json, where, "from"), where + ".from");
   return op;
 }
-
-}  // namespace
-
-Json schedule_to_json(const Schedule& schedule) {
-  Json json = head_to_json(schedule);
-  json["chunks"] = Json::array();
-  for (const Chunk& chunk : schedule.chunks) {
-    json["chunks"].push_back({{"begin", chunk.begin}, {"end", chunk.end}});
-  }
-  json["ops"] = Json::array();
-  for (const Op& op : schedule.ops) json["ops"].push_back(op_to_json(schedule, op));
-  json["outputs"] = Json::array();
-  for (const Output& output : schedule.outputs) {
-    json["outputs"].push_back({{"rank", output.rank},
-                               {"chunk", output.chunk},
-                               {"from", value_to_json(output.value)},
-                               {"begin", output.begin}});
-  }
-  return json;
-}
-
-namespace {
 
 /// Text of a list of objects, as nlohmann::json writes it with an indent of one.
 class ListWriter {
@@ -367,7 +337,8 @@ void write_op(ListWriter& list, const Schedule& schedule, const Op& op) {
       if (op.codec == CodecRole::outer) {
         list.object(named("op", "encode"), step, rank, chunk, from);
       } else {
-        list.object(named("op", "encode"), step, rank, chunk, named("codec", "inner"), from);
+        list.object(named("op", "encode"), step, rank, chunk, named("codec", name_of(op.codec)),
+                    from);
       }
       break;
     }
@@ -379,6 +350,10 @@ void write_op(ListWriter& list, const Schedule& schedule, const Op& op) {
       list.object(named("op", "reduce"), step, rank, chunk,
                   named("start", op.start == Start::zero ? "zero" : "first"),
                   named("from", schedule.operands(op)));
+      break;
+    case OpKind::tail:
+      list.object(named("op", "tail"), step, rank, chunk, named("makes", name_of(op.makes)),
+                  named("from", ListWriter::of_value(op.source)));
       break;
   }
 }
@@ -414,10 +389,15 @@ void write_schedule_json(const Schedule& schedule, const Json& more,
     const auto rank = named("rank", output.rank);
     const auto chunk = named("chunk", output.chunk);
     const auto from = named("from", ListWriter::of_value(output.value));
+    const auto write_output = [&](auto begin) {
+      if (output.kind == OutputKind::sum) return list.object(rank, chunk, from, begin);
+      list.object(rank, chunk, from, begin, named("tensor", name_of(output.kind)));
+    };
     if (fractions) {
-      list.object(rank, chunk, from, named("begin", fraction_text(output.begin, schedule)));
+      const std::string begin = fraction_text(output.begin, schedule);
+      write_output(named("begin", std::string_view(begin)));
     } else {
-      list.object(rank, chunk, from, named("begin", output.begin));
+      write_output(named("begin", output.begin));
     }
   }
   list.end();
@@ -427,6 +407,12 @@ void write_schedule_json(const Schedule& schedule, const Json& more,
     write(",");
     write(std::string_view(dumped(more)).substr(1));
   }
+}
+
+Json schedule_to_json(const Schedule& schedule) {
+  std::string text;
+  write_schedule_json(schedule, {}, [&](std::string_view more) { text += more; });
+  return Json::parse(text);
 }
 
 namespace {
@@ -460,9 +446,10 @@ WrittenSchedule::Fraction fraction_from_json(const Input& object, const std::str
 
 WrittenSchedule written_schedule_from_json(std::string_view json_text) {
   const Input json = parse(json_text);
+  if (json.is_object() && json.contains("gpus")) return schedule_from_plan(json);
   allow(json, "",
         {"schema", "collective", "algorithm", "world_size", "elements", "alignment", "agreement",
-         "chunks", "ops", "outputs", "group_size", "volume", "check"});
+         "row", "chunks", "ops", "outputs", "group_size", "volume", "check"});
   one_of(json, "", "schema", {kScheduleSchema});
   WrittenSchedule written;
   Schedule& schedule = written.schedule_;
@@ -470,6 +457,10 @@ WrittenSchedule written_schedule_from_json(std::string_view json_text) {
   schedule.algorithm = text(json, "", "algorithm");
   schedule.world_size = integer<Rank>(json, "", "world_size");
   if (json.contains("agreement")) schedule.agreement = text(json, "", "agreement");
+  if (json.contains("row")) {
+    schedule.row = integer<std::uint32_t>(json, "", "row");
+    if (schedule.row == 0) fail("schedule: row is 0; allowed are 1 and more, or no row");
+  }
   const Input& chunks = array(json, "", "chunks");
   const bool any_size =
       !json.contains("elements") && !json.contains("alignment") && !chunks.empty();
@@ -497,7 +488,7 @@ WrittenSchedule written_schedule_from_json(std::string_view json_text) {
   }
   for (const Input& output : array(json, "", "outputs")) {
     const std::string where = fmt::format("outputs[{}]", schedule.outputs.size());
-    allow(output, where, {"rank", "chunk", "from", "begin"});
+    allow(output, where, {"rank", "chunk", "from", "begin", "tensor"});
     schedule.outputs.push_back({integer<Rank>(output, where, "rank"),
                                 integer<ChunkId>(output, where, "chunk"),
                                 value_from_json(member(output, where, "from"), where + ".from")});
@@ -505,6 +496,9 @@ WrittenSchedule written_schedule_from_json(std::string_view json_text) {
       written.begins_.push_back(fraction_from_json(output, where, "begin"));
     } else {
       schedule.outputs.back().begin = integer<std::uint64_t>(output, where, "begin");
+    }
+    if (output.contains("tensor")) {
+      schedule.outputs.back().kind = output_kind_from_json(output, where);
     }
   }
   return written;
@@ -516,19 +510,38 @@ Schedule schedule_from_json(std::string_view json_text) {
   return written.as_written();
 }
 
-WrittenSchedule read_schedule(const std::string& path) {
-  if (path.ends_with(".et")) {
+namespace {
+
+/// A Chakra trace begins with a message of its metadata, whose first field is its version: "0.0.4".
+bool is_chakra(std::string_view text) {
+  constexpr char kTextOfField1 = 10;
+  if (text.size() < 4 || text[1] != kTextOfField1) return false;
+  const auto length = static_cast<unsigned char>(text[2]);
+  const std::string_view version = text.substr(3, length);
+  return !version.empty() && static_cast<unsigned char>(text[0]) >= length + 2 &&
+         version.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
+WrittenSchedule schedule_from_text(std::string_view text, const std::string& path) {
+  if (is_chakra(text) || path.ends_with(".et")) {
     fail(
-        "{}: it is an execution trace of Chakra (.et), which is not read; allowed are a schedule, "
-        "FILE.json or FILE.xml",
-        path);
+        "it is an execution trace of Chakra (.et), which is not read; allowed are arlab's "
+        "schedules, "
+        "MSCCL++'s execution plans (.json) and MSCCL's programs (.xml)");
   }
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const bool is_xml = first != std::string_view::npos && text[first] == '<';
+  return is_xml ? schedule_from_msccl(text) : written_schedule_from_json(text);
+}
+
+}  // namespace
+
+WrittenSchedule read_schedule(const std::string& path) {
   InputFile input{std::filesystem::path(path)};
-  constexpr std::uint64_t kBytesPerCharacter = 10;  // of JSON that has been read, about
+  constexpr std::uint64_t kBytesPerCharacter = 10;  // JSON that has been read takes about as much
   require_memory(kBytesPerCharacter * input.remaining(), path);
-  const std::string text = input.read_rest();
   try {
-    return path.ends_with(".xml") ? schedule_from_msccl(text) : written_schedule_from_json(text);
+    return schedule_from_text(input.read_rest(), path);
   } catch (const InvalidInput& error) {
     fail("{}: {}", path, error.what());
   }
@@ -559,6 +572,9 @@ Schedule WrittenSchedule::at(std::uint64_t elements, std::uint64_t alignment) co
     fail("{} elements per rank is out of range: allowed is 1 to {}", elements, kMaxElements);
   }
   if (alignment < 1) fail("an alignment is at least 1 element, not {}", alignment);
+  if (schedule_.row != 0 && alignment <= UINT32_MAX) {
+    alignment = std::lcm(alignment, schedule_.row);
+  }
   if (has_slots(schedule_.collective) &&
       (schedule_.world_size == 0 || elements % schedule_.world_size != 0)) {
     fail("{}: {} elements per rank do not make {} equal slots: allowed are multiples of {}",
@@ -571,7 +587,8 @@ Schedule WrittenSchedule::at(std::uint64_t elements, std::uint64_t alignment) co
   result.elements = elements;
   result.alignment = alignment;
   result.agreement = schedule_.agreement;
-  // What names an op that is left out is left out, too, or wrong, as check() will say.
+  result.row = schedule_.row;
+  // References to an op that is left out are left out, too, or wrong, as check() will say.
   constexpr ChunkId kLeftOut = std::numeric_limits<ChunkId>::max();
   std::vector<ChunkId> chunk_id(fractions_.size(), kLeftOut);
   for (std::size_t i = 0; i < fractions_.size(); ++i) {

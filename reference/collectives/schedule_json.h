@@ -59,11 +59,11 @@ class WrittenSchedule {
                          std::uint64_t alignment) const;
 
   Schedule schedule_;
-  std::vector<std::pair<Fraction, Fraction>> fractions_;  // of chunks
-  std::vector<Fraction> begins_;                          // of outputs
+  std::vector<std::pair<Fraction, Fraction>> fractions_;  // chunks'
+  std::vector<Fraction> begins_;                          // outputs'
 };
 
-/// Reads JSON text. Throws InvalidInput that names the place (`ops[3].rank`) and what is allowed
+/// Reads JSON text, also an execution plan of MSCCL++ (mscclpp_plan.h). Throws InvalidInput that names the place (`ops[3].rank`) and what is allowed
 /// there: for text that is not JSON, nests deeper than a schedule does, has a key twice or an
 /// unknown one, lacks one, or has a value of another type. Whether the result is correct is for
 /// check() to say.
@@ -72,8 +72,8 @@ WrittenSchedule written_schedule_from_json(std::string_view text);
 /// The same where only a schedule that has a size is allowed.
 Schedule schedule_from_json(std::string_view text);
 
-/// Reads a file; one that ends with .xml is an algorithm of MSCCL (msccl_xml.h). Throws InvalidInput
-/// with its name, also when it cannot be read.
+/// Reads a file: JSON, or the XML of an algorithm of MSCCL (msccl_xml.h). Throws InvalidInput with
+/// its name, also when it cannot be read.
 WrittenSchedule read_schedule(const std::string& path);
 
 }  // namespace arlab

@@ -8,22 +8,13 @@
 namespace arlab {
 namespace {
 
-Field one_of(std::string name, std::vector<std::string> allowed, std::string help) {
-  std::string otherwise = allowed.front();
-  return {.name = std::move(name),
-          .kind = OneOf{std::move(allowed)},
-          .otherwise = std::move(otherwise),
-          .help = std::move(help)};
-}
+constexpr const char* kAdd[] = {"native", "fp32", "fma", "exact"};  // by Accumulate
 
 /// The entries that a sum has, by the names of the fields; `own` only if it is named.
 FieldValues values_of(const Sum& sum) {
-  const auto of_add = [&] {
-    return sum.add == Accumulate::native ? "native" : sum.add == Accumulate::fp32 ? "fp32" : "fma";
-  };
   FieldValues values;
   values.set("decode", sum.decodes_to_fp32 ? "fp32" : "native");
-  values.set("add", of_add());
+  values.set("add", kAdd[static_cast<std::size_t>(sum.add)]);
   values.set("order", sum.begins_with_own ? "own" : "rank");
   values.set("round", sum.rounds ? "native" : "none");
   if (!sum.own.empty()) values.set("own", sum.own);
@@ -37,9 +28,9 @@ FieldValues values_of(const Sum& sum) {
 const std::vector<Field>& sum_fields() {
   static const std::vector<Field> fields = {
       one_of("decode", {"native", "fp32"}, "decoded values: of the payload's dtype, or fp32"),
-      one_of(
-          "add", {"native", "fp32", "fma"},
-          "partial sums: of the payload's dtype, fp32, or fp32 with code times scale in one step"),
+      one_of("add", {std::begin(kAdd), std::end(kAdd)},
+             "partial sums: of the payload's dtype, fp32, fp32 with code times scale in one step, "
+             "or exact"),
       one_of("order", {"rank", "own"}, "contributions by rank, or beginning with one's own"),
       one_of("round", {"native", "none"}, "the sum before it is encoded again"),
       {.name = "own",
@@ -61,35 +52,20 @@ Sum parse_sum(std::string_view text) {
     sum.add = Accumulate::fp32;
     return sum;
   }
-  FieldValues values;
-  std::string_view rest = text;
-  while (true) {
-    const std::string_view entry = rest.substr(0, rest.find(','));
-    const std::size_t equals = entry.find('=');
-    const std::string_view key = entry.substr(0, equals);
-    const auto field = std::ranges::find(sum_fields(), key, &Field::name);
-    if (equals == std::string_view::npos || field == sum_fields().end()) {
-      std::vector<std::string> keys;
-      for (const Field& each : sum_fields()) keys.push_back(each.name + "=");
-      fail("sum {}: {} is not of a sum: allowed are native, fp32, or {}, with commas between",
-           quote(text), quote(entry), fmt::join(keys, ", "));
-    }
-    if (values.has(key)) fail("sum {}: {} stands twice", quote(text), key);
-    values.set(key, parsed(*field, std::string(entry.substr(equals + 1)),
-                           fmt::format("sum {}: {}", quote(text), key)));
-    if (entry.size() == rest.size()) break;
-    rest.remove_prefix(entry.size() + 1);
-  }
+  const FieldValues values = parsed_entries(sum_fields(), text, fmt::format("sum {}", quote(text)),
+                                            "is not of a sum: allowed are native, fp32, or");
   sum.decodes_to_fp32 = values.is("decode", "fp32");
-  if (values.is("add", "fp32")) sum.add = Accumulate::fp32;
-  if (values.is("add", "fma")) sum.add = Accumulate::fma;
+  for (std::size_t i = 0; i < std::size(kAdd); ++i) {
+    if (values.is("add", kAdd[i])) sum.add = static_cast<Accumulate>(i);
+  }
   sum.begins_with_own = values.is("order", "own");
   sum.rounds = !values.is("round", "none");
   if (values.has("own")) sum.own = words_of(values.get("own"));
   sum.owner_keeps_sum = values.is("result", "sum");
   sum.casts_to_fp16 = values.is("cast", "fp16");
   if (!sum.rounds && sum.add == Accumulate::native) {
-    fail("sum {}: round=none needs fp32 sums: allowed with it are add=fp32, add=fma", quote(text));
+    fail("sum {}: round=none needs fp32 sums: allowed with it are add=fp32, add=fma, add=exact",
+         quote(text));
   }
   return sum;
 }

@@ -10,9 +10,9 @@
 
 namespace arlab {
 
-/// What partial sums are: rounded to the payload's dtype after every addition, or fp32 numbers; with `fma` a code times its scale
-/// is added without a rounding between.
-enum class Accumulate { native, fp32, fma };
+/// Form of partial sums: rounded to the payload's dtype after every addition, or fp32 numbers; with `fma` a code times its scale
+/// is added without a rounding between. `exact` sums have all their bits until they are rounded, once.
+enum class Accumulate { native, fp32, fma, exact };
 
 struct Sum {
   Accumulate add = Accumulate::native;
@@ -25,7 +25,7 @@ struct Sum {
 
   /// Whether sums are made by codecs' own addition, or of decoded values in fp32 that are rounded once.
   bool is_of_payload_values() const {
-    return add != Accumulate::fma && !decodes_to_fp32 && !begins_with_own && rounds &&
+    return add < Accumulate::fma && !decodes_to_fp32 && !begins_with_own && rounds &&
            !owner_keeps_sum;
   }
   bool operator==(const Sum&) const = default;

@@ -22,7 +22,7 @@ const Field kTreeOwn = own_option("exact");
 const Field kTreeMicroChunks = {.name = "micro_chunks",
                                 .kind = Integer{1, 4096},
                                 .otherwise = std::uint64_t{4},
-                                .help = "micro-chunks per chunk",
+                                .help = "cut each chunk into N micro-chunks",
                                 .trials = {1, 2, 8, 16}};
 
 std::uint32_t depth_of(Rank position) {

@@ -18,14 +18,15 @@ namespace arlab {
 namespace {
 
 const Field kTwoShotOwn = own_option("encoded");
-const Field kStripe = {
-    .name = "stripe",
-    .kind = Integer{0, kMaxElements},
-    .otherwise = std::uint64_t{0},
-    .unit = "elements",
-    .help = "stripes that ranks own in turn, rounded up to whole blocks; 0: a rank owns one range"};
+const Field kStripe = {.name = "stripe",
+                       .kind = Integer{0, kMaxElements},
+                       .otherwise = std::uint64_t{0},
+                       .unit = "elements",
+                       .help =
+                           "let ranks own stripes of N elements in turn, rounded up to whole "
+                           "blocks; 0: each owns one range"};
 
-/// What ranks own, in turn.
+/// Ranges that ranks own, in turn.
 std::vector<Chunk> owned_ranges(const ScheduleBuilder& s, const ScheduleRequest& request) {
   const std::uint64_t wanted = integer_of(kStripe, request.options);
   if (wanted == 0) return s.split(s.world_size());

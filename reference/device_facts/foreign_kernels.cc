@@ -21,13 +21,13 @@ namespace {
 
 constexpr std::size_t kMostElements = std::size_t{1} << 24;
 
-/// Whose kernels they are, and what is theirs.
+/// The maker of kernels, and its peculiarities.
 struct Maker {
   std::string_view suffix;
   std::string_view name;
   std::string_view source;
   bool integers = false;  ///< codes are integers, truncated; else e4m3
-  bool divides = false;   ///< what travels is the factor, and values are divided by it
+  bool divides = false;   ///< the factor travels, and values are divided by it
   bool rows = false;      ///< a block's scale is before its codes; else all scales are behind
   float least = 1e-12F;   ///< magnitudes count as at least that
   bool limits = true;     ///< values are limited before they are converted, NaN with them
@@ -49,14 +49,14 @@ class ForeignCodec final : public Codec {
                .dtypes = {DType::fp16, DType::bf16, DType::fp32},
                .block = group,
                .alignment = group,
-               .is_same_in_fp32 = true,
+               .is_dtype_independent = true,
                .fp32_values = Fp32Values::unrounded,
                .cost = {.encode_ops_per_element = 7, .decode_ops_per_element = 5}}),
         group_(group),
         maker_(maker) {}
 
  private:
-  // Of a row its scale, then codes, filled up to four bytes; a last row that is shorter is as long as the others.
+  // A row has its scale, then codes, filled up to four bytes; a last row that is shorter is as long as the others.
   std::size_t row_bytes() const { return 4 + (group_ + 3) / 4 * 4; }
   std::size_t do_wire_bytes(DType, std::size_t elements) const override {
     const std::size_t groups = blocks_of(elements, group_);
@@ -144,8 +144,8 @@ class ForeignCodec final : public Codec {
         sum[i] = std::fma(value, scale, sum[i]);
         return;
       }
-      // GPUs scale both sides of a division, so that the reciprocal of a large number is no subnormal one. A row of a scale of 0
-      // is one that nobody has filled.
+      // GPUs scale both sides of a division, so that the reciprocal of a large number is no subnormal one. A row with scale 0
+      // was never filled.
       const float shift = scale > 0x1p126F ? 0.25F : 1.0F;
       const float divisor = maker_.rows && scale == 0 ? 1.0F : scale * shift;
       const auto reciprocal = static_cast<float>(gpu_reciprocal(divisor));

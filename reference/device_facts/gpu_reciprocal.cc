@@ -3,10 +3,12 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/formats/gpu_square.h"
+
 namespace arlab {
 namespace {
 
-/// Of mantissas that begin with the same seven bits, in units of 2^-39: value, slope per unit of the 16 bits that follow, and
+/// Mantissas that begin with the same seven bits, in units of 2^-39: value, slope per unit of the 16 bits that follow, and
 /// curvature per 2^16 units of the square, each times 2^15.
 struct Interval {
   std::int64_t value;
@@ -62,19 +64,6 @@ constexpr Interval kIntervals[128] = {
 };
 // clang-format on
 
-/// The square of 16 bits in units of 2^17, of its partial products those of weight 2^17 and more.
-std::int64_t truncated_square(std::uint32_t x) {
-  std::int64_t square = 0;
-  for (unsigned i = 0; i < 16; ++i) {
-    if ((x >> i & 1) == 0) continue;
-    if (2 * i > 16) square += std::int64_t{1} << (2 * i);
-    // Bits above i meet it twice; of these, those count whose products are heavy enough.
-    const unsigned from = i >= 16 - i ? i + 1 : 16 - i;
-    square += static_cast<std::int64_t>(x >> from) << (from + i + 1);
-  }
-  return square >> 17;
-}
-
 }  // namespace
 
 double gpu_reciprocal(float value) {
@@ -87,8 +76,8 @@ double gpu_reciprocal(float value) {
   const Interval& interval = kIntervals[mantissa >> 16];
   const std::uint32_t x = mantissa & 0xFFFF;
   const std::int64_t sum =
-      interval.value + std::int64_t{interval.slope} * x + interval.curvature * truncated_square(x);
-  // Of a mantissa in [1, 2), in units of 2^-24.
+      interval.value + std::int64_t{interval.slope} * x + interval.curvature * gpu_square(2 * x);
+  // The result for a mantissa in [1, 2), in units of 2^-24.
   const double result = std::ldexp(static_cast<double>(sum >> 15), -24 - (exponent - 1));
   return std::copysign(result, value);
 }

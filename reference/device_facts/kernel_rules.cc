@@ -6,6 +6,7 @@
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/formats/formats.h"
 #include "reference/codecs/formats/logfmt.h"
+#include "reference/codecs/formats/narrow.h"
 #include "reference/codecs/header_codec.h"
 #include "reference/codecs/nvfp4.h"
 #include "reference/codecs/registry.h"
@@ -32,7 +33,7 @@ bool is_block_format_in_kernels(std::string_view codec) {
   return is_tuned;
 }
 
-/// What kernels have a scale of the message for: int<b>-gtensor and nvfp4.
+/// Returns whether kernels have a scale of the message: for int<b>-gtensor and nvfp4.
 bool is_scaled_by_message(std::string_view codec) {
   const auto integers = parse_anybit(codec);
   if (integers) {
@@ -99,7 +100,10 @@ constexpr std::array<KernelRule, 8> kRules = {{
 
 CodecInKernels codec_in_kernels(std::string_view codec, DType dtype) {
   const bool is_plain = codec == name_of(dtype);
-  if (size_of(dtype) != 2) return {.is_tuned = is_plain, .pads_tiles = is_plain};
+  if (size_of(dtype) != 2) {
+    const bool is_narrow = parse_narrow(codec).has_value();
+    return {.is_tuned = is_plain || is_narrow, .pads_tiles = is_plain || is_narrow};
+  }
   const bool is_abstract = codec.find('=') != std::string_view::npos;
   CodecInKernels known;
   known.pads_tiles = is_plain || is_abstract || codec.starts_with("qr-");
@@ -111,7 +115,7 @@ CodecInKernels codec_in_kernels(std::string_view codec, DType dtype) {
   known.one_shot_sentinel = known.is_tuned && !known.has_message_scale;
   known.two_shot_sentinel =
       known.is_tuned && kernel_tile_bytes(codec, dtype) <= kTwoShotSentinelBytes;
-  // Of a header's codecs, kernels always know the tile's bytes.
+  // Kernels always know the tile's bytes of a header's codecs.
   const bool knows_tiles = known.pads_tiles || codec_header_of(codec);
   known.most_sentinel_tile_bytes = knows_tiles ? SIZE_MAX : kTwoShotSentinelBytes;
   return known;

@@ -1,5 +1,5 @@
-// Which kernel a call takes on GPUs, as plain data without device code: the kernels add their launch functions to the names here
-// (kernels/runtime/select.cc), and the simulator asks the same rules for the machines that it knows.
+// Rules that choose a call's kernel on GPUs, as plain data without device code: the kernels add their launch functions to the
+// names here (kernels/runtime/select.cc), and the simulator asks the same rules for the machines that it knows.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ inline constexpr std::size_t kTwoShotSentinelBytes = 2176;
 /// Most ranks of two_shot that have sentinel slots; of one_shot it is two ranks.
 inline constexpr unsigned kTwoShotSentinelRanks = 4;
 
-/// What kernels can do with a codec and a dtype.
+/// Abilities of kernels with a codec and a dtype.
 struct CodecInKernels {
   bool is_tuned = false;           ///< takes part in kernels that work on several tiles at once
   bool pads_tiles = false;         ///< the wire of a tile that ends early is that of a whole one
@@ -38,11 +38,10 @@ struct CodecInKernels {
   bool two_shot_sentinel = false;  ///< likewise two_shot
   /// On a multiprocessor, of kernels with Lamport slots, on NVIDIA; other kernels have kKernelBlocks there.
   int lamport_blocks = 0;
-  std::size_t most_sentinel_tile_bytes = 0;  ///< what these have room for
+  std::size_t most_sentinel_tile_bytes = 0;  ///< room in their slots
 };
 
-/// What kernels can do with the codec of this name; an abstract one is taken as one that kernels
-/// were made for.
+/// Returns the abilities of kernels with the codec of this name; an abstract one is taken as one that kernels were made for.
 CodecInKernels codec_in_kernels(std::string_view codec, DType dtype);
 
 /// Wire bytes of a tile, a multiple of 16.
@@ -67,7 +66,7 @@ struct KernelRule {
   std::string_view kernel;
   int tiles_of_each;  ///< wires of a chunk's tile that travel in one exchange, in a slot
   bool (*is_for)(const KernelCall&);
-  std::string_view when;         ///< what is_for() says, in words
+  std::string_view when;         ///< condition of is_for() in words
   std::string_view measured_in;  ///< a file of experiments/measured
   bool takes_message_scales =
       false;  ///< the kernel finds scales of messages, where a codec has them

@@ -1,4 +1,4 @@
-// Which scales a GPU's kernel finds within a tile, and which take a pass of their own.
+// Scales that a GPU's kernel finds within a tile, and those that take a pass of their own.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ constexpr bool is_group_of_lanes(std::size_t group) {
   return group <= 256 && is_group_of_a_tile(group);
 }
 
-/// Whether a pass over all that is encoded must measure it before any of it is (kernels/PROTOCOL.md, "Two-pass codecs").
+/// Whether a pass over all that is encoded must measure it before any of it is (kernels/PROGRAMS.md, "Two-pass codecs").
 constexpr bool measures_first(const CodecCost& cost) {
   return (cost.scale_elements != 0 && !is_group_of_a_tile(cost.scale_elements)) ||
          (cost.exchange_elements != 0 && !is_group_of_lanes(cost.exchange_elements));

@@ -3,7 +3,7 @@
 // e4m3fn and e5m2: "OCP 8-bit Floating Point Specification (OFP8)", revision 1.0, where e4m3fn is
 // called E4M3. e4m3fnuz: Noune et al., "8-bit Numerical Formats for Deep Neural Networks"
 // (Graphcore and AMD, arXiv:2206.02915); the fp8 of AMD CDNA 3. NaN and names as in ml_dtypes.
-// Saturation is the default, because that is what every codec here asks for.
+// Saturation is the default, because every codec here asks for it.
 #pragma once
 
 #include <cstdint>

@@ -47,7 +47,7 @@ constexpr std::uint16_t half_from_float(float value, Overflow overflow = Overflo
   const bool round_up = std::bit_cast<std::int32_t>(rest) + (whole & 1) > 0x3F000000;
   const std::int32_t small = whole + static_cast<std::int32_t>(round_up);
 
-  // What is too large becomes 65504, or 65536, which gets the code of infinity.
+  // Larger magnitudes become 65504, or 65536, which gets the code of infinity.
   const bool saturate = overflow == Overflow::saturate;
   const std::int32_t limited = std::min(magnitude, saturate ? 0x477FE000 : 0x47800000);
   const std::int32_t is_odd = (limited >> 13) & 1;

@@ -6,14 +6,13 @@
 
 namespace arlab {
 
-/// What a magnitude becomes that rounds beyond the largest finite one. In every format:
-/// `ieee` gives infinity, or NaN where there is no infinity; `saturate` gives the largest finite
-/// value of the same sign, also for an infinite input, while a NaN stays a NaN. These are the
-/// non-saturating and saturating modes of OCP OFP8. A format with neither infinity nor NaN
-/// (fp6, fp4) has only the second.
+/// The result for a magnitude that rounds beyond the largest finite one. In every format: `ieee` gives infinity, or NaN where
+/// there is no infinity; `saturate` gives the largest finite value of the same sign, also for an infinite input, while a NaN
+/// stays a NaN. These are the non-saturating and saturating modes of OCP OFP8. A format with neither infinity nor NaN (fp6,
+/// fp4) has only the second.
 enum class Overflow { ieee, saturate };
 
-/// Which codes of a format are not plain numbers.
+/// Codes of a format that are not plain numbers.
 enum class SpecialCodes {
   infinity_and_nan,   // IEEE 754: the largest exponent
   largest_is_nan,     // "fn" with NaN: only the all-ones magnitude, no infinity

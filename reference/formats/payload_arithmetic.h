@@ -4,9 +4,8 @@
 // fp32 has enough bits (24 >= 2 * 11 + 2) that rounding the fp32 sum, product or quotient of two
 // fp16 values to fp16 equals one correct rounding. For bf16 the two roundings are the definition.
 //
-// A NaN that an operation produces is always the canonical quiet one, because processors disagree
-// (x86 makes the NaN of inf - inf negative, NVIDIA sets all its bits, AMD keeps an operand's
-// payload).
+// A NaN that an operation produces is always the canonical quiet one, because processors disagree: x86 makes the NaN of inf -
+// inf negative, NVIDIA sets all its bits, AMD keeps an operand's payload.
 #pragma once
 
 #include <bit>

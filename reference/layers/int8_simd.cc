@@ -27,11 +27,11 @@ struct Int8Tile {
   std::size_t first;  ///< row
   std::size_t last;
   const std::int8_t* panel;     ///< its codes
-  const std::int32_t* zeros;    ///< of its outputs
-  const std::int32_t* sums;     ///< of its outputs' codes
-  const float* scales;          ///< of its outputs
+  const std::int32_t* zeros;    ///< by output
+  const std::int32_t* sums;     ///< sums of codes, by output
+  const float* scales;          ///< by output
   const std::int16_t* x_codes;  ///< [last - first, even number of inputs]
-  std::size_t outputs;          ///< of the panel that there are
+  std::size_t outputs;          ///< existing ones in the panel
   float* y;
   std::size_t y_stride;
 };

@@ -82,7 +82,7 @@ class Int8Panels {
   std::size_t outputs_;
   std::size_t inputs_;
   std::vector<std::int8_t> codes_;   // [panel][pair of inputs][kPanel][2]
-  std::vector<std::int32_t> zeros_;  // of all panels' outputs
+  std::vector<std::int32_t> zeros_;  // by output, of all panels
   std::vector<std::int32_t> sums_;
   std::vector<float> scales_;
 };
@@ -104,8 +104,8 @@ struct FloatOperand {
 FloatOperand quantize_fp8(const FloatRows& values, const OperandFormat& format,
                           std::optional<float> given = std::nullopt);
 
-/// What the format makes of these numbers, in fp32, without scales. `given`: where the format says
-/// so; fp8 takes its scale.
+/// Returns the format's values for these numbers, in fp32, without scales. `given`: where the format says so; fp8 takes its
+/// scale.
 FloatOperand decoded(const FloatRows& values, const OperandFormat& format,
                      std::optional<Int8Scale> given = std::nullopt);
 
@@ -123,7 +123,7 @@ std::vector<float> linear_scalar(const FloatRows& x, const OperandFormat& x_form
                                  const FloatRows& w, const OperandFormat& w_format,
                                  std::optional<Int8Scale> given = std::nullopt);
 
-/// What an element of the result is in fp32.
+/// Returns an element of the result in fp32.
 constexpr float scaled_output(float sum, float x_scale, float w_scale) {
   return sum * w_scale * x_scale;
 }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kNames[] = {"none", "fp16", "bf16", "int8", "fp8", "int4"};
 
-/// What the name says, whether or not that operand may have it.
+/// Reads the format of a name, whether or not that operand may have it.
 bool read(std::string_view name, OperandFormat& format) {
   const std::string_view kind = name.substr(0, name.find('-'));
   std::size_t at = 0;

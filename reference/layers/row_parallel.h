@@ -8,7 +8,7 @@
 
 namespace arlab {
 
-/// What a rank has of a layer: a part of the inputs.
+/// A rank's share of a layer: a part of the inputs.
 struct RowParallelPart {
   Int8Matrix x;
   Int8Matrix w;

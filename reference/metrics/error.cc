@@ -81,8 +81,8 @@ struct PartSums {
   std::uint64_t lost = 0;
   double max_abs_error = 0;
   double error2 = 0;
-  double target2 = 0;         // of all compared elements
-  double finite_target2 = 0;  // of those with a finite result
+  double target2 = 0;         // over all compared elements
+  double finite_target2 = 0;  // over those with a finite result
   double result2 = 0;
   double dot = 0;
 };
@@ -198,7 +198,7 @@ ErrorMetrics compare(std::span<const double> target, DType dtype, std::span<cons
 
 namespace {
 
-/// What the SQNR of a row or a column is made of.
+/// Sums for the SQNR of a row or a column.
 struct SliceSums {
   double target2 = 0;
   double error2 = 0;

@@ -74,7 +74,7 @@ class Bits {
 struct Element {
   const Layout& layout;
   std::uint64_t block;   // the same for all elements of the block
-  std::uint64_t own;     // of this element
+  std::uint64_t own;     // this element's own
   std::size_t position;  // in the block
 };
 

@@ -29,7 +29,7 @@ class SyntheticParameters {
   std::map<std::string_view, double> values_;
 };
 
-/// What is filled: the dtype and the elements of one rank.
+/// The buffer to fill: the dtype and the elements of one rank.
 struct Payload {
   DType dtype;
   std::size_t elements;

@@ -115,7 +115,7 @@ InputFile::InputFile(fs::path path) : path_(std::move(path)) {
   struct ::stat status = {};
   if (::stat(path_.c_str(), &status) != 0) fail("cannot read {}: {}", name(), reason(errno));
   if (!S_ISREG(status.st_mode)) fail("cannot read {}: not a regular file", name());
-  // And looked at once more: a pipe may have taken the name, whose other end nobody opens.
+  // The name is checked once more: a pipe with no writer may have taken it.
   const int descriptor = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (descriptor < 0) fail("cannot read {}: {}", name(), reason(errno));
   file_.reset(::fdopen(descriptor, "rb"));
@@ -220,7 +220,7 @@ void remove_left_behind(const fs::path& folder, std::string_view names) {
                       ours.st_ino == there.st_ino && ours.st_dev == there.st_dev &&
                       ours.st_uid == ::geteuid() &&
                       (S_ISREG(ours.st_mode) || S_ISDIR(ours.st_mode));
-    std::error_code ignored;  // what cannot be removed stays
+    std::error_code ignored;  // files that cannot be removed stay
     if (left) fs::remove_all(path, ignored);
     ::close(descriptor);
   }

@@ -75,14 +75,13 @@ inline void write_file(const std::filesystem::path& path, std::string_view text,
 /// killed. False where another process has just taken it for one that was left behind.
 bool lock_temporary(int descriptor);
 
-/// What is in a folder, by name; nothing, and the reason, where it cannot be read. In place of
+/// Returns the paths in a folder, by name; nothing, and the reason, where it cannot be read. In place of
 /// std::filesystem::directory_iterator, which ends the program where it gets no memory.
 std::vector<std::filesystem::path> paths_in(const std::filesystem::path& folder,
                                             std::error_code& error);
 
-/// Removes what killed processes of this user have left in a folder: files and folders with such
-/// names that nobody has locked. In the names, `X` stands for a letter or digit each, `#` for a
-/// number.
+/// Removes what killed processes of this user have left in a folder: files and folders with such names that are not locked. In
+/// the names, `X` stands for a letter or digit each, `#` for a number.
 void remove_left_behind(const std::filesystem::path& folder, std::string_view names);
 
 /// Throws InvalidInput when something that is not a regular file has the name that is to be

@@ -16,8 +16,8 @@ constexpr std::size_t kBlock =
 /// centred_interval(word), by operations that processors have for vectors: none but the newest
 /// convert a 64-bit integer. Its halves become the low bits of 2^84 and of 2^52, exactly.
 double centred(std::uint64_t word) {
-  constexpr std::uint64_t kHighExponent = 0x4530000000000000;  // of 2^84, whose unit is 2^32
-  constexpr std::uint64_t kLowExponent = 0x4330000000000000;   // of 2^52, whose unit is 1
+  constexpr std::uint64_t kHighExponent = 0x4530000000000000;  // for 2^84, whose unit is 2^32
+  constexpr std::uint64_t kLowExponent = 0x4330000000000000;   // for 2^52, whose unit is 1
   const std::uint64_t above = (word >> 11) ^ (std::uint64_t{1} << 52);  // by 2^52 too large
   const double high = std::bit_cast<double>((above >> 32) | kHighExponent);
   const double low = std::bit_cast<double>((above & 0xffffffff) | kLowExponent);

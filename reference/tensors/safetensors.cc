@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "reference/memory.h"
 #include "reference/tensors/file.h"
 
 namespace arlab {
@@ -75,8 +76,8 @@ SafetensorsEntry entry_of(const std::string& name, const json& tensor, const std
   return {name, dtype->get<std::string>(), *std::move(shape), (*offsets)[0], (*offsets)[1]};
 }
 
-/// Checks that the byte ranges, in order, cover the data_bytes after the header exactly once, and
-/// that they are as long as shape and dtype say where the dtype is one that we read.
+/// Checks that the byte ranges, in order, cover the data_bytes after the header exactly once. Their lengths must match shape
+/// and dtype where the dtype is one that we read.
 void check_ranges(const std::vector<SafetensorsEntry>& entries, std::uint64_t data_bytes,
                   const std::string& file) {
   std::uint64_t covered = 0;
@@ -170,6 +171,17 @@ Tensor read_safetensors(const std::filesystem::path& path, std::string_view name
   file.skip(entry.begin);
   file.read(tensor.bytes());
   return tensor;
+}
+
+std::vector<std::byte> read_safetensors_bytes(const std::filesystem::path& path,
+                                              const SafetensorsEntry& entry) {
+  InputFile file(path);
+  read_header(file);
+  file.skip(entry.begin);
+  require_memory(entry.end - entry.begin, file.name());
+  std::vector<std::byte> bytes(entry.end - entry.begin);
+  file.read(bytes);
+  return bytes;
 }
 
 void write_safetensors(const std::filesystem::path& path,

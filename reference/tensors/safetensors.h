@@ -21,15 +21,20 @@ struct SafetensorsEntry {
   std::uint64_t end = 0;           // one past the last byte
 };
 
-/// The tensors of a file in the order of their bytes. Throws InvalidInput (one line, with the
-/// file's name) for a malformed header, for byte ranges that do not cover the file exactly once,
-/// and for F16, BF16 and F32 tensors whose byte range is not what their shape needs.
+/// Returns the tensors of a file in the order of their bytes. Throws InvalidInput (one line, with the file's name): for a
+/// malformed header; for byte ranges that do not cover the file exactly once; for F16, BF16 and F32 tensors with a byte range
+/// unlike their shape's.
 std::vector<SafetensorsEntry> list_safetensors(const std::filesystem::path& path);
 
 /// Reads one tensor (F16, BF16 or F32; dtype and shape come from the file). An empty name means the
 /// only tensor of the file. Throws InvalidInput as list_safetensors does, for a name that is not
 /// there or not given (the message lists the names), and for any other dtype.
 Tensor read_safetensors(const std::filesystem::path& path, std::string_view name);
+
+/// The bytes of an entry that list_safetensors() has found in this file, whatever its dtype. Throws
+/// InvalidInput where they are not there any more.
+std::vector<std::byte> read_safetensors_bytes(const std::filesystem::path& path,
+                                              const SafetensorsEntry& entry);
 
 /// Writes tensors by name, and what is said about them. The file appears whole or not at all. Throws
 /// InvalidInput when it cannot be written.

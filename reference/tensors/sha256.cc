@@ -1,6 +1,6 @@
-// OpenSSL's libcrypto is not used: a wheel that carries a libcrypto.so.3 breaks `import ssl` where the system's
-// libssl.so.3 is newer, one that does not fails where there is none (a slim image), and libarlab_nccl.so would load
-// it into every program that is run with it.
+// OpenSSL's libcrypto is not used. A wheel that carries a libcrypto.so.3 breaks `import ssl` where the system's libssl.so.3 is
+// newer; one that does not fails where there is none (a slim image). libarlab_nccl.so would also load it into every program
+// that is run with it.
 #include "reference/tensors/sha256.h"
 
 #include <algorithm>

@@ -10,7 +10,7 @@ namespace arlab {
 
 std::string sha256(std::span<const std::byte> bytes);
 
-/// Of a whole file. Throws InvalidInput for what cannot be read.
+/// Returns the SHA-256 of a whole file. Throws InvalidInput for what cannot be read.
 std::string sha256_of_file(const std::filesystem::path& path);
 
 }  // namespace arlab

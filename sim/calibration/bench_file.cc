@@ -22,8 +22,7 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kColumns = {"platform", "machine", "ranks",   "algorithm", "codec",
                                            "dtype",    "bytes",   "time_us", "library"};
-/// That a file may have beside them: wire bits follow from the codec, and rows with a budget of
-/// multiprocessors are left out.
+/// Optional columns: wire bits follow from the codec; rows limited to some multiprocessors are skipped.
 constexpr const char* kWireBits = "wire_bits";
 constexpr const char* kBudget = "sms";
 /// Libraries of others, of which there is no model.
@@ -103,7 +102,7 @@ class BenchReader {
     return static_cast<std::uint64_t>(value);
   }
 
-  /// What find() throws, with the line.
+  /// Rethrows what find() throws, with the line.
   template <class Find>
   auto named(Find find) const {
     try {
@@ -119,7 +118,7 @@ class BenchReader {
       fail_here("platform '{}' is unknown; allowed are cuda, rocm, host", printable(platform));
     }
     std::string library = text("library");
-    library = library.substr(0, library.find(' '));  // what follows is its version
+    library = library.substr(0, library.find(' '));  // its version follows
     const bool vendors = library == "nccl" || library == "rccl";
     const bool is_others = std::ranges::count(kNotSimulated, library) > 0;
     if (library != "arlab" && !vendors && !is_others) {
@@ -142,7 +141,7 @@ class BenchReader {
     const auto budget = places_.find(kBudget);
     const bool has_budget = budget != places_.end() && !(*row_)[budget->second].empty();
     if (is_others || platform == "host" || has_budget) {
-      ++result_.left_out;  // what the simulator has no model of; a CPU's time
+      ++result_.left_out;  // the simulator has no model of it; a CPU's time
       return;
     }
     std::string& topology = topologies_[{text("machine"), ranks}];
@@ -174,7 +173,7 @@ class BenchReader {
     result_.measurements.cells.push_back(std::move(cell));
   }
 
-  /// Of this file.
+  /// Returns the index of this file's table for a topology.
   std::size_t table_of(const std::string& topology) {
     std::vector<MeasurementTable>& tables = result_.measurements.tables;
     const auto [place, is_new] = tables_.try_emplace(topology, tables.size());
@@ -191,7 +190,7 @@ class BenchReader {
   const fs::path& path_;
   BenchFiles& result_;
   std::map<std::pair<std::string, Rank>, std::string> topologies_;  ///< by machine
-  std::map<std::string, std::string> header_;                       ///< of comments
+  std::map<std::string, std::string> header_;                       ///< from comments
   std::map<std::string, std::size_t> places_;                       ///< by column
   std::map<std::string, std::size_t> tables_;                       ///< by topology
   std::set<std::tuple<std::size_t, std::string, std::uint64_t>> seen_;
@@ -215,10 +214,10 @@ void number_rows(Measurements& measurements) {
 }
 
 /// The constants that latencies of kernels and of NCCL can tell; a fit leaves out those that its
-/// cells do not depend on. One value whatever the number of ranks: it is one machine. What no such
-/// measurement tells apart stays as it is: the latency of a link; the bandwidth of one, where there are
-/// `programs`, whose wires and codecs overlap by a constant of their own; what one flag more costs; the
-/// launch of a small kernel, which the one before hides; and what is said to be 0.
+/// cells do not depend on. One value whatever the number of ranks: it is one machine. Constants that no such measurement tells
+/// apart stay as they are: the latency of a link; the bandwidth of one, where there are `programs`, whose wires and codecs
+/// overlap by a constant of their own; what one flag more costs; the launch of a small kernel, which the one before hides; and
+/// what is said to be 0.
 std::vector<std::string> constants_of(const Device& device, bool programs) {
   std::vector<std::string> keys = {"device.codec_overlap"};
   const auto add = [&keys](std::initializer_list<const char*> more) {
@@ -227,7 +226,7 @@ std::vector<std::string> constants_of(const Device& device, bool programs) {
   const auto add_unless_0 = [&keys](const char* key, const Quantity& quantity) {
     if (quantity.value > 0) keys.emplace_back(key);
   };
-  // What instructions take is told by codec.
+  // Instruction costs come from the codec's row.
   if (device.codecs.empty()) {
     add({"device.codec_gops_per_s"});
     if (device.blocks) add({"device.decode_cost"});
@@ -331,7 +330,7 @@ FitDefinition fit_of(const std::string& family, const Measurements& measurements
   if (!predicted_from.empty()) {
     fit.hold_outs.push_back({.name = fmt::format("all, predicted from {}", predicted_from)});
   }
-  // Of one number of steps, nothing tells what they take from a launch.
+  // With a single number of steps, step and launch times cannot be told apart.
   if (algorithms_of_large.size() < 2) std::erase(fit.shared, "sentinels.launch_us");
   for (const CodecTimes& each : known_codecs) {
     std::string_view codec = each.codec;
@@ -391,6 +390,10 @@ std::map<std::string, std::string> header_of(const fs::path& file) {
   return header;
 }
 
+bool is_variant(std::string_view machine) {
+  return machine.find("-symmetric-") != std::string_view::npos;
+}
+
 std::string machine_named(const std::string& machine, Rank ranks) {
   // Read once: a file of times has many lines, and asks for each.
   static const std::vector<ListedMachine> listed = listed_machines();
@@ -403,7 +406,8 @@ std::string machine_named(const std::string& machine, Rank ranks) {
   }
   for (const ListedMachine& each : listed) {
     if (each.ranks != ranks) continue;
-    if (family_of(each.name) == wanted || begins_with_words(each.device, wanted)) {
+    const bool is_so_called = family_of(each.name) == wanted;
+    if (is_so_called || (!is_variant(each.name) && begins_with_words(each.device, wanted))) {
       found.push_back(each.name);
     }
   }
@@ -417,7 +421,9 @@ std::string machine_named(const std::string& machine, Rank ranks) {
 std::vector<std::string> machines_like(const std::string& topology) {
   std::vector<std::string> names;
   for (const std::string& name : listed_topologies()) {
-    if (family_of(name) == family_of(topology)) names.push_back(name);
+    // Several servers (h200-2x8) have the constants of their base.
+    const bool is_one_server = name.find('x', name.rfind('-')) == std::string::npos;
+    if (is_one_server && family_of(name) == family_of(topology)) names.push_back(name);
   }
   return names;
 }

@@ -10,6 +10,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "sim/calibration/measurements.h"
 
@@ -26,8 +27,11 @@ struct BenchFiles {
 /// Throws InvalidInput with file and line, and what is allowed.
 BenchFiles read_bench_files(std::span<const std::filesystem::path> files);
 
-/// Of the comments that a file begins with, those that name something: `# kernels: af80cff`.
+/// Returns the named values among the comments at the head of a file: `# kernels: af80cff`.
 std::map<std::string, std::string> header_of(const std::filesystem::path& file);
+
+/// Whether a listed machine is another one with other kernels of the library, so that a device alone does not mean it.
+bool is_variant(std::string_view machine);
 
 /// The machine that ships by what a bench calls it: h200, h200-8 or the device's name (NVIDIA
 /// H200); the one with so many ranks. Throws InvalidInput with those that there are.

@@ -2,8 +2,10 @@
 
 #include <ceres/ceres.h>
 #include <ceres/normal_prior.h>
+#include <fmt/ranges.h>
 
 #include <Eigen/Core>
+#include <Eigen/QR>
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -25,8 +27,9 @@ namespace arlab {
 
 // ---------------------------------------------------------------- cells
 
-CellSimulator::CellSimulator(const Measurements& measurements, std::span<const Measurement> cells)
-    : cells_(cells.begin(), cells.end()) {
+CellSimulator::CellSimulator(const Measurements& measurements, std::span<const Measurement> cells,
+                             Machines machines)
+    : cells_(cells.begin(), cells.end()), machines_(std::move(machines)) {
   for (const Measurement& cell : cells_) {
     if (!machines_.contains(cell.topology)) machines_[cell.topology] = find_topology(cell.topology);
     const Topology& machine = machines_.at(cell.topology);
@@ -39,7 +42,7 @@ CellSimulator::CellSimulator(const Measurements& measurements, std::span<const M
       continue;
     }
     const CodecPtr codec = find_codec(cell.codec);
-    const ScheduleRequest request{.world_size = machine.ranks.value,
+    const ScheduleRequest request{.world_size = cell.ranks > 0 ? cell.ranks : machine.ranks.value,
                                   .elements = cell.bytes / size_of(cell.dtype),
                                   .alignment = codec->info().alignment};
     const Algorithm& algorithm = cell.library && cell.algorithm == kOwnChoice
@@ -240,7 +243,7 @@ class AdjustableMachines {
   AdjustableMachines& operator=(const AdjustableMachines&) = delete;
 
   void set(const double* parameters) { set(0, free_.size(), parameters); }
-  /// Of `count` constants from the one at `first` on.
+  /// Sets `count` constants from the one at `first` on.
   void set(std::size_t first, std::size_t count, const double* parameters) {
     for (std::size_t i = first; i < first + count; ++i) {
       const double value = free_[i].start * std::exp(parameters[i - first] - kCentre);
@@ -287,8 +290,7 @@ std::size_t idle_last(std::vector<Free>& free, const Machines& machines,
 
 // ---- what is taken for a constant that the cells do not determine
 
-/// What one would say of it who had measured nothing: what NCCL itself expects, a microsecond, a factor of 1, no round number
-/// of bytes.
+/// Returns an estimate without measurements: NCCL's own assumption, a microsecond, a factor of 1, no round number of bytes.
 std::optional<double> unmeasured_guess(const std::string& key) {
   static const Library nccl;
   if (key == "library.ll128.fixed_us") return nccl.expected_ll128_us.value;
@@ -371,7 +373,7 @@ class CellResidual {
 };
 
 constexpr double kLossScale = 0.05;
-/// What a codec's instructions take lies within a factor of e of that of others, as if a cell had said so.
+/// Prior: a codec's instruction costs lie within a factor of e of other codecs', counted like a cell.
 constexpr double kPriorWeight = 0.03;
 
 /// A problem of its own for every start, since Ceres owns what it is given.
@@ -424,10 +426,10 @@ std::unique_ptr<ceres::Problem> make_problem(const CellSimulator& simulator,
   return problem;
 }
 
-/// What the curvature at the end says of the parameters.
+/// Spread of the parameters by the curvature at the optimum.
 struct Spread {
   Eigen::MatrixXd covariance;  ///< NaN where the cells do not determine them
-  double scatter = 0;          ///< of residuals: one standard deviation
+  double scatter = 0;          ///< standard deviation of the residuals
 };
 
 Spread spread_of(ceres::Problem& problem, const std::vector<Group>& groups,
@@ -508,9 +510,8 @@ void set_threshold(Machines& machines, double bytes) {
   for (auto& [name, machine] : machines) *find_quantity(machine, kThreshold) = bytes;
 }
 
-/// Of the payloads per rank that were measured with the library, the one up to which LL explains
-/// the library's times best, or where the machines stand when none explains them better; the
-/// constants of the library and the links are fitted anew for each.
+/// Returns the measured payload per rank up to which LL explains the library's times best, or the machines' own threshold when
+/// none explains them better; the constants of the library and the links are fitted anew for each.
 double fitted_threshold(const std::vector<Free>& free, Machines machines,
                         const CellSimulator& simulator, std::span<const std::size_t> cells) {
   std::vector<std::size_t> of_library;
@@ -573,7 +574,7 @@ std::vector<std::size_t> undetermined(const std::vector<Free>& free, const Sprea
   return constants;
 }
 
-/// Of the constants of one machine.
+/// Returns the uncertainty of one machine's constants.
 std::optional<Uncertainty> uncertainty_of(const std::vector<Free>& free,
                                           const std::vector<std::size_t>& determined,
                                           const Spread& spread, const std::string& machine) {
@@ -622,7 +623,7 @@ std::vector<std::string> fitted_machines(const CellSimulator& simulator,
   return {names.begin(), names.end()};
 }
 
-/// Of the cells of machines with this device.
+/// Returns the range of the cells of machines with this device.
 std::optional<FittedTo> fitted_to(const CellSimulator& simulator,
                                   std::span<const std::size_t> cells, const std::string& device,
                                   bool library) {
@@ -655,6 +656,62 @@ std::optional<FittedTo> fitted_to(const CellSimulator& simulator,
 }
 
 }  // namespace
+
+Uncertainty updated(Uncertainty known, const Uncertainty& of_some, bool of_all) {
+  // A fit of a few constants says nothing of what the others were fitted to.
+  if (of_some.kernels && (of_all || !known.kernels)) known.kernels = of_some.kernels;
+  if (of_some.library && (of_all || !known.library)) known.library = of_some.library;
+  std::vector<std::size_t> places;
+  for (const std::string& key : of_some.constants) {
+    const auto place = std::ranges::find(known.constants, key);
+    const std::size_t at = places.emplace_back(place - known.constants.begin());
+    if (place != known.constants.end()) continue;
+    known.constants.push_back(key);
+    known.sigma_percent.push_back(0);
+    known.correlation.emplace_back(at, 0.0);
+  }
+  // How these go with those that were held nothing says.
+  for (std::size_t row = 0; row < known.correlation.size(); ++row) {
+    for (std::size_t column = 0; column < row; ++column) {
+      if (std::ranges::count(places, row) + std::ranges::count(places, column) > 0)
+        known.correlation[row][column] = 0;
+    }
+  }
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    known.sigma_percent[places[i]] = of_some.sigma_percent[i];
+    for (std::size_t j = 0; j < i; ++j) {
+      const auto [less, more] = std::minmax(places[i], places[j]);
+      known.correlation[more][less] = of_some.correlation[i][j];
+    }
+  }
+  const std::string addition =
+      fmt::format("; {}: {}", fmt::join(of_some.constants, ", "), of_some.note);
+  if (!known.note.ends_with(addition)) known.note += addition;
+  return known;
+}
+
+std::vector<std::string> telling_constants(const CellSimulator& simulator,
+                                           const std::vector<std::string>& keys, std::size_t most) {
+  constexpr double kStep = 1.1;
+  const auto rows = static_cast<Eigen::Index>(simulator.size());
+  Eigen::MatrixXd elasticities =
+      Eigen::MatrixXd::Zero(rows, static_cast<Eigen::Index>(keys.size()));
+  for (Eigen::Index i = 0; i < elasticities.size(); ++i) {
+    const auto cell = static_cast<std::size_t>(i % rows);
+    Topology machine = simulator.machines().at(simulator.cell(cell).topology);
+    const double before = simulator.latency_us(cell, machine);
+    *find_quantity(machine, keys[static_cast<std::size_t>(i / rows)]) /= kStep;
+    elasticities(i) = std::log(before / simulator.latency_us(cell, machine)) / std::log(kStep);
+  }
+  const Eigen::ColPivHouseholderQR<Eigen::MatrixXd> qr(elasticities);
+  std::vector<std::string> telling;
+  for (Eigen::Index i = 0; i < std::min(rows, elasticities.cols()); ++i) {
+    constexpr double kNothing = 1e-3;
+    if (telling.size() == most || std::abs(qr.matrixQR()(i, i)) < kNothing) break;
+    telling.push_back(keys[static_cast<std::size_t>(qr.colsPermutation().indices()[i])]);
+  }
+  return telling;
+}
 
 FitResult fit_constants(const FitDefinition& definition, const CellSimulator& simulator,
                         std::span<const std::size_t> cells, bool neutral, unsigned starts) {

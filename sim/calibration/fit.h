@@ -32,8 +32,9 @@ struct SimulatedCell {
 /// planned once.
 class CellSimulator {
  public:
-  /// Loads the machines that the cells name (find_topology).
-  CellSimulator(const Measurements& measurements, std::span<const Measurement> cells);
+  /// Loads the machines that the cells name (find_topology), but for those that are given.
+  CellSimulator(const Measurements& measurements, std::span<const Measurement> cells,
+                Machines machines = {});
 
   const Machines& machines() const { return machines_; }
   std::size_t size() const { return cells_.size(); }
@@ -52,7 +53,7 @@ class CellSimulator {
   std::vector<Measurement> cells_;
   std::vector<TableQuantity> quantities_;  ///< by cell
   std::vector<std::string> commits_;
-  std::vector<std::vector<Flow>> flows_;  ///< of cells that are flows
+  std::vector<std::vector<Flow>> flows_;  ///< flows of cells that measure these
   std::vector<std::shared_ptr<const Plan>> plans_;
   Machines machines_;
 };
@@ -92,16 +93,23 @@ struct FitResult {
   bool converged = false;
 };
 
+/// Returns a machine file's uncertainty, updated by a fit of only some constants; `of_all`: kernels and library were fitted,
+/// too.
+Uncertainty updated(Uncertainty known, const Uncertainty& of_some, bool of_all);
+
+/// Returns the constants that the cells determine best, at most `most`, clearest first: a few cells cannot tell many apart. All
+/// cells are of one machine.
+std::vector<std::string> telling_constants(const CellSimulator& simulator,
+                                           const std::vector<std::string>& keys, std::size_t most);
+
 /// Known to no better than this, a constant is frozen: the cells do not determine it.
 inline constexpr double kMostSigmaPercent = 50;
 
-/// Least squares of the logarithm of the latency, with a loss that is linear far out (beyond 5 %),
-/// from where the machines stand and from a few points around; deterministic. `cells` are those to
-/// fit to, of `simulator`. Constants that they do not determine are frozen: those that none depends on
-/// before the fit, those that end at a bound or with a sigma above kMostSigmaPercent where the fit has
-/// left them, one after the other, the least known first, and the others fitted again. With `neutral`
-/// both begin at a value that does not come from cells that are held out; else where the machines stand.
-/// Throws InvalidInput when a key names no quantity.
+/// Least squares of the logarithm of the latency, with a loss that is linear far out (beyond 5 %); deterministic. Starts are
+/// the machines' own values and a few points around. `cells` selects cells of `simulator` to fit to. Constants that they do not
+/// determine are frozen, the least known first, and the others fitted again. Those that no cell depends on are frozen before
+/// the fit, those at a bound or with a sigma above kMostSigmaPercent where the fit has left them. With `neutral` both begin at
+/// a value from cells that are not held out; else at the machines' values. Throws InvalidInput when a key names no quantity.
 FitResult fit_constants(const FitDefinition& definition, const CellSimulator& simulator,
                         std::span<const std::size_t> cells, bool neutral = false,
                         unsigned starts = 3);

@@ -23,7 +23,7 @@ std::string_view name_of(TableQuantity quantity) {
 
 namespace {
 
-/// What a row or a column says of its cells; what is empty is left to the other.
+/// A row's or a column's statement about its cells; an empty field is left to the other.
 struct Meaning {
   std::string topology;
   std::string algorithm;
@@ -178,8 +178,8 @@ class TableReader {
     if (row_number == 0) listed.fail_empty();
   }
 
-  /// A file with a cell per row: some of its columns say which cell that is. Of a cell that was
-  /// measured several times the median counts.
+  /// A file with a cell per row: some of its columns say which cell that is. The median counts for a cell that was measured
+  /// several times.
   void read_list(Section& section, const MeasurementTable& table, const Meaning& common) {
     const std::string column_key = section.text("column");
     const std::string value_key = section.text("value");

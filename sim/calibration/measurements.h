@@ -14,8 +14,8 @@
 
 namespace arlab {
 
-/// What a table gives: the time of a collective, or payload bytes / time, or what flows between ranks
-/// get together by copy engines (flows.h).
+/// Quantity of a table: the time of a collective, or payload bytes / time, or the joint rate of flows between ranks by copy
+/// engines (flows.h).
 enum class TableQuantity : std::uint8_t { latency_us, algbw_gb_per_s, copies_gb_per_s };
 inline constexpr TableQuantity kTableQuantities[] = {
     TableQuantity::latency_us, TableQuantity::algbw_gb_per_s, TableQuantity::copies_gb_per_s};
@@ -37,6 +37,7 @@ struct Measurement {
   DType dtype = DType::fp16;
   std::uint64_t bytes = 0;  ///< payload of one rank
   double value = 0;         ///< in the quantity of the table
+  Rank ranks = 0;           ///< uses the topology's first so many; 0: all
 };
 
 struct MeasurementTable {
@@ -44,7 +45,7 @@ struct MeasurementTable {
   std::string file;
   Source source = Source::published;
   TableQuantity quantity = TableQuantity::latency_us;
-  std::string commit = {};  ///< whose kernels were measured, where the file says that
+  std::string commit = {};  ///< the measured kernels' commit, where the file says it
 };
 
 /// Rows of a table: all, every second (1, 3, ... or 0, 2, ...), or the last or first third, which are
@@ -60,8 +61,8 @@ struct HoldOut {
   HeldRows rows = HeldRows::all;
 };
 
-/// What is taken for a constant of which a hold-out's cells say nothing, since the machine's own value
-/// was fitted to the cells that are held out.
+/// Value for a constant on which a hold-out's cells say nothing, since the machine's own value was fitted to the cells that are
+/// held out.
 struct Neutral {
   std::map<std::string, double> values = {};  ///< by key
   std::vector<std::string> machines = {};     ///< else of the first that has it

@@ -1,11 +1,10 @@
 #include "sim/device/across_kernel.h"
 
-#include <algorithm>
-
-#include "sim/device/times.h"
-
 namespace arlab {
 namespace {
+
+/// Chunks of a channel that are under way at once (NCCL_STEPS).
+constexpr double kStepsOfChannel = 8;
 
 struct ProtocolTimes {
   double fixed_us = 0;
@@ -43,19 +42,25 @@ double efficiency_across(const Device& device, const LibraryChoice& choice) {
   return device.library->low_latency_efficiency.value;
 }
 
+double hop_us_across(const LibraryNetwork& network, LibraryProtocol protocol, Rank per_server,
+                     double bytes) {
+  const Quantity& of_protocol =
+      protocol == LibraryProtocol::simple ? network.simple_hop_us : network.low_latency_hop_us;
+  const double floor_us = is_given(of_protocol) ? of_protocol.value : hop_floor_of(network).value;
+  const double asking_us = is_given(network.rendezvous_us)
+                               ? network.rendezvous_us.value
+                               : network.rendezvous_hops.value * floor_us;
+  const double filling_us = network.fill_hops.value * floor_us;
+  const double pipeline = kStepsOfChannel * per_server * network.chunk_bytes.value;
+  return floor_us + asking_us * bytes / (bytes + network.eager_bytes.value) +
+         filling_us * bytes / (bytes + pipeline);
+}
+
 double fixed_us_across(const Device& device, const LibraryChoice& choice, const LongestWay& way,
                        double bytes) {
-  const LibraryNetwork& network = device.library->network;
-  const bool simple = choice.protocol == LibraryProtocol::simple;
   const ProtocolTimes times = times_of(device, choice);
-  double hop_us = (simple ? network.simple_hop_us : network.low_latency_hop_us).value;
-  if (bytes > network.eager_bytes.value) hop_us += network.rendezvous_us.value;
-  const bool in_chunks = simple && (choice.algorithm == LibraryAlgorithm::tree ||
-                                    choice.algorithm == LibraryAlgorithm::nvls);
-  if (in_chunks) {
-    const double channels = device.library->channels.value;
-    hop_us += time_us(std::min(bytes, channels * network.chunk_bytes.value), way.network_gb_per_s);
-  }
+  const double hop_us =
+      hop_us_across(device.library->network, choice.protocol, way.ranks_per_server, bytes);
   return times.fixed_us + way.latency_us + way.hops_inside * times.hop_us +
          way.hops_between * hop_us;
 }

@@ -12,6 +12,10 @@ bool runs_across(const Device& device, LibraryProtocol protocol);
 /// The share of the links' bandwidth that is payload.
 double efficiency_across(const Device& device, const LibraryChoice& choice);
 
+/// A message over the network, of a collective of `bytes`, beyond the latency of its links.
+double hop_us_across(const LibraryNetwork& network, LibraryProtocol protocol, Rank per_server,
+                     double bytes);
+
 /// All that a collective of `bytes` takes beside its bytes on the wire.
 double fixed_us_across(const Device& device, const LibraryChoice& choice, const LongestWay& way,
                        double bytes);

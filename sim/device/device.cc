@@ -33,6 +33,29 @@ Device with_multiprocessors(Device device, std::uint32_t count) {
   return device;
 }
 
+std::string_view name_of(NetFabric fabric) {
+  constexpr std::string_view kNames[] = {"roce", "infiniband", "efa", "tcp"};
+  return kNames[static_cast<std::size_t>(fabric)];
+}
+
+Quantity hop_floor_of(const LibraryNetwork& network) {
+  if (is_given(network.hop_floor_us)) return network.hop_floor_us;
+  const auto assumed = [](double us, double low, double high, const char* note) {
+    return Quantity{us, Source::assumed, note, low, high};
+  };
+  switch (network.fabric.value_or(NetFabric::roce)) {
+    case NetFabric::efa:
+      return assumed(28.1, 14, 72, "as p5-2x8; p4de-2x8 takes 71.9, two p6-b200 about 15");
+    case NetFabric::infiniband:
+      return assumed(14.4, 7, 30, "as RoCE; no times of it were found");
+    case NetFabric::tcp:
+      return assumed(45, 20, 100, "of the order of sockets; no times of it were found");
+    case NetFabric::roce:
+      break;
+  }
+  return assumed(14.4, 10, 21, "as h200-2x8");
+}
+
 Device generic_device() {
   const auto assumed = [](double value) {
     return Quantity{value, Source::assumed, "round number of a generated topology"};
@@ -46,6 +69,7 @@ Device generic_device() {
           .codec_gops_per_s = assumed(5000),
           .decode_cost = assumed(1),
           .bf16_cost = unless_given(1),
+          .bf16_tile_cost = unless_given(0),
           .codec_tile_us_per_op = assumed(0.2),
           .codec_tile_fixed_ops = assumed(10),
           .latency_overlap = assumed(1),
@@ -58,7 +82,8 @@ Device generic_device() {
           .small = {},
           .sentinels = {},
           .library = {},
-          .compute = {}};
+          .compute = {},
+          .tails = {}};
 }
 
 }  // namespace arlab

@@ -1,6 +1,5 @@
-// What a device and its software need for their part of a collective: the constants of the kernel
-// model (kernel_model.h says what it makes of them). A struct is a section of machine files, a
-// member a key of it; the reference of keys is made of the comments beside the members.
+// Constants of a device and its software for their part of a collective; kernel_model.h uses them. A struct is a section of
+// machine files, a member a key of it; the reference of keys is made of the comments beside the members.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@
 
 namespace arlab {
 
-/// What a quantity is that a file need not have.
+/// Default of a quantity that a file may leave out.
 inline Quantity unless_given(double value) { return {value, Source::assumed, "not given"}; }
 inline bool is_given(const Quantity& quantity) { return quantity.note != "not given"; }
 
@@ -53,7 +52,7 @@ struct Blocks {
   /// multiprocessors of the device, which blocks fill; 0: not known, and kernels cannot be simulated
   /// on a part of them
   Quantity multiprocessors = unless_given(0);
-  /// what the blocks of one multiprocessor read and write, at most; 0: a share of the device's
+  /// most that the blocks of one multiprocessor read and write; 0: a share of the device's
   Quantity multiprocessor_gb_per_s = unless_given(0);
   /// algorithms that were timed on this class of machine, with the codecs of [codecs]; arlab select
   /// ranks these, others only with --unmeasured
@@ -61,9 +60,8 @@ struct Blocks {
   bool operator==(const Blocks&) const = default;
 };
 
-/// What a codec takes in kernels with Blocks: a row of [codecs]. An operation is then an
-/// instruction of a thread, per element, and device.codec_gops_per_s how many a device begins per
-/// second.
+/// Cost of a codec in kernels with Blocks: a row of [codecs]. An operation is then an instruction of a thread, per element, and
+/// device.codec_gops_per_s how many a device begins per second.
 struct CodecTimes {
   /// Instructions of a thread for its eight elements of one more tile.
   struct Instructions {
@@ -124,28 +122,44 @@ struct LibraryLl128 {
 /// NVLS, NCCL's all-reduce that a switch adds up and spreads. Optional; needs both abilities of
 /// [switch].
 struct LibraryNvls {
-  Quantity port_gb_per_s;        ///< what NCCL takes a rank's port for when it chooses, at most
+  Quantity port_gb_per_s;        ///< upper limit of a rank's port in NCCL's choice
   Quantity expected_efficiency;  ///< share of it that NCCL expects of the switch, at most 1
   Quantity fixed_us;             ///< fixed
   Quantity chunk_bytes;          ///< bytes of a rank's share that are added before they are spread
-  Quantity expected_us = unless_given(25);  ///< what NCCL takes the fixed time for when it chooses
+  Quantity expected_us = unless_given(25);  ///< fixed time that NCCL assumes when it chooses
   bool operator==(const LibraryNvls&) const = default;
 };
 
-/// The library between servers (sim/library/servers.h); has an effect where kind is fat_tree. Without
-/// the section networks are as NCCL expects them to be (tuning.cc: hwLat).
+/// Network between servers, by what its cards speak.
+enum class NetFabric : std::uint8_t { roce, infiniband, efa, tcp };
+inline constexpr NetFabric kNetFabrics[] = {NetFabric::roce, NetFabric::infiniband, NetFabric::efa,
+                                            NetFabric::tcp};
+std::string_view name_of(NetFabric fabric);
+
+/// The library between servers (sim/library/servers.h); has an effect where kind is fat_tree. Defaults but that of
+/// hop_floor_us are fitted to all-reduces of three pairs of servers: arlab calibrate --fit nccl_servers.
 struct LibraryNetwork {
-  /// LL and LL128: per message on the longest way, beyond the latency of its links
-  Quantity low_latency_hop_us = unless_given(5);
-  Quantity simple_hop_us = unless_given(14);  ///< the same by Simple
-  /// Simple, trees: bytes of a channel that are passed on at once
+  /// protocol of the cards: roce, infiniband, efa or tcp; without it roce is assumed, and said to be
+  std::optional<NetFabric> fabric = std::nullopt;
+  /// time of a message of few bytes on the longest way, beyond the latency of its links. Without it the fabric's
+  Quantity hop_floor_us = unless_given(0);
+  Quantity low_latency_hop_us = unless_given(0);  ///< LL and LL128: in place of hop_floor_us
+  Quantity simple_hop_us = unless_given(0);       ///< Simple: in place of hop_floor_us
+  /// payload of a rank at which half of the messages ask the receiver first
+  Quantity eager_bytes = unless_given(23292);
+  /// cost of asking the receiver, in floors of a hop
+  Quantity rendezvous_hops = unless_given(0.633);
+  Quantity rendezvous_us = unless_given(0);  ///< the same in us, in place of rendezvous_hops
+  /// cost of filling the pipeline of chunks, in floors of a hop
+  Quantity fill_hops = unless_given(6.5);
+  /// bytes of a channel that are passed on at once; eight of them for every rank of a server half fill the pipeline
   Quantity chunk_bytes = unless_given(524288);
-  /// payload of a rank beyond which every message waits for rendezvous_us more
-  Quantity eager_bytes = unless_given(1e9);
-  Quantity rendezvous_us = unless_given(0);  ///< to agree with the receiver; may be 0
   bool ll128 = true;  ///< whether the network keeps 128 bytes together, as LL128 needs it
   bool operator==(const LibraryNetwork&) const = default;
 };
+
+/// The floor of a hop, beyond the latency of its links: the file's, else the fabric's, with an interval.
+Quantity hop_floor_of(const LibraryNetwork& network);
 
 /// The vendor's collective library (NCCL, RCCL) on this machine: values travel as they are. How it
 /// chooses and how long it takes: library_choice.h, library_kernel.h.
@@ -153,14 +167,21 @@ struct Library {
   /// the all-reduces (of arlab list algorithms) that it has inside a server, beside NVLS. Others than
   /// ring are programs that it runs as they are written (MSCCL's, of RCCL)
   std::vector<std::string> algorithms = {"ring"};
+  /// over PCIe: whether GPUs write to each other; false: bytes go through memory of the host, which leaves 0.59 of the bandwidth
+  bool peer_to_peer = true;
+  /// the least fixed time of a protocol on this host, which drivers, IOMMU and processor set; 13 to 60 were seen over PCIe
+  Quantity host_floor_us = unless_given(0);
   Quantity channels;  ///< most channels, 1 to 1024; each is a block on every GPU
   /// most payload of a rank, over the world size, that goes by LL. Without it the library chooses as
   /// NCCL does, by what it expects: the next two, and expected_..._us
   Quantity low_latency_max_bytes = unless_given(0);
-  /// what NCCL takes its rings' bandwidth for when it chooses; needed without low_latency_max_bytes
+  /// bandwidth that NCCL assumes for its rings when it chooses; needed without low_latency_max_bytes
   Quantity ring_gb_per_s = unless_given(0);
   Quantity low_latency_ring_gb_per_s = unless_given(0);  ///< the same with LL, at most
   Quantity low_latency_us;                               ///< rings, LL: fixed
+  /// programs, LL: most payload of a rank, over the world size, that takes another fixed time; 0: none
+  Quantity small_max_bytes = unless_given(0);
+  Quantity small_us = unless_given(0);  ///< the time itself, at most low_latency_us
   /// rings, LL: share of the bandwidth that is payload, at most 1
   Quantity low_latency_efficiency;
   /// rings, LL: what the block of a channel sends; 0: as much as the link takes
@@ -180,8 +201,8 @@ struct Library {
   Quantity exchange_drift_us;              ///< all-to-all of more: as drift_us
   /// all-to-all of more: rate to each, at most; 0: what the link has
   Quantity exchange_gb_per_s = unless_given(0);
-  /// what NCCL itself takes rings for when it chooses: a fixed time and one per step, by protocol
-  /// (tuning.cc of 2.27 to 2.29: baseLat, hwLat; over PCIe 1.0 and 5.7 per step of LL and Simple)
+  /// times that NCCL assumes for rings when it chooses: a fixed one and one per step, by protocol (tuning.cc of 2.27 to 2.29:
+  /// baseLat, hwLat; over PCIe 1.0 and 5.7 per step of LL and Simple)
   Quantity expected_low_latency_us = unless_given(6.6);
   Quantity expected_low_latency_hop_us = unless_given(0.6);  ///< the same, LL, per step
   Quantity expected_ll128_us = unless_given(14);             ///< the same, LL128: fixed
@@ -195,6 +216,17 @@ struct Library {
 
   /// Whether it chooses as NCCL does.
   bool chooses_by_expectation() const { return !is_given(low_latency_max_bytes); }
+};
+
+/// Cost of a tail behind an all-reduce (reference/tails/SPEC.md, "In a schedule"): residual, norm and quantization of rows. A file without the
+/// section has what was measured on the H200.
+struct Tails {
+  /// more in the all-reduce's kernel, of few rows: a row's squares are added up before it goes on
+  Quantity fused_us = unless_given(2.3);
+  Quantity kernel_us = unless_given(2.8);  ///< the same in a kernel of its own, in a CUDA graph
+  /// share of device.hbm_gb_per_s that both get, at most 1
+  Quantity efficiency = unless_given(0.75);
+  bool operator==(const Tails&) const = default;
 };
 
 /// How fast the device works through the layers of a model between collectives, for arlab model
@@ -217,16 +249,18 @@ struct Device {
   Quantity message_us;  ///< per stage and peer: signal it, wait for it; may be 0
 
   Quantity hbm_gb_per_s;  ///< the device's own memory, reading and writing together
-  /// what that holds, in 2^30 bytes, as data sheets count them; arlab model time alone asks; 0: not
-  /// known
+  /// its capacity in 2^30 bytes, as in data sheets; used by arlab model time alone; 0: not known
   Quantity memory_gb = unless_given(0);
   /// operations on elements, of codecs (CodecCost) and sums; 10^9 per second
   Quantity codec_gops_per_s;
   /// throughput: what a counted operation of decode costs in operations of encode; an encoder
   /// reduces over blocks and waits for the result, a decoder streams
   Quantity decode_cost;
-  /// what an operation on bf16, and a sum, costs in those on fp16, where kernels have no [codecs]
+  /// cost of an operation on bf16, and of a sum, relative to fp16, where kernels have no [codecs]
   Quantity bf16_cost = unless_given(1);
+  /// the same of the latency of one tile, where a sum is an operation too; 0: as bf16_cost, and sums
+  /// take none
+  Quantity bf16_tile_cost = unless_given(0);
   /// latency of one tile through the codec, per stage and per operation and element
   Quantity codec_tile_us_per_op;
   /// operations that count for that latency beside the codec's: shuffles, the scale's round trip
@@ -247,17 +281,20 @@ struct Device {
   std::optional<Sentinels> sentinels;
   std::optional<Library> library;
   std::optional<Compute> compute;
+  Tails tails;
   bool operator==(const Device&) const = default;
 };
 
 /// Whether a file may leave it out.
 inline bool is_optional_quantity(std::string_view key) {
   return key == "device.memory_gb" || key == "device.copy_efficiency" ||
-         key == "device.bf16_cost" || key == "library.low_latency_max_bytes" ||
+         key.starts_with("device.bf16_") || key.starts_with("library.small_") ||
+         key == "library.low_latency_max_bytes" || key == "library.host_floor_us" ||
          key == "library.ring_gb_per_s" || key == "library.low_latency_ring_gb_per_s" ||
          key == "library.simple_efficiency" || key == "library.exchange_gb_per_s" ||
          key.starts_with("library.network.") || key.starts_with("library.expected_") ||
-         key == "library.nvls.expected_us" || key.starts_with("blocks.multiprocessor");
+         key == "library.nvls.expected_us" || key.starts_with("blocks.multiprocessor") ||
+         key.starts_with("tails.");
 }
 
 /// Round numbers, for what-if questions.
@@ -266,9 +303,8 @@ Device generic_device();
 /// Multiprocessors of the device. Throws InvalidInput where its file does not say.
 std::uint32_t multiprocessors_of(const Device& device);
 
-/// What arlab's kernels have of the device on so many of its multiprocessors, full of blocks each:
-/// their share of blocks and instructions, and what they can read and write. Throws InvalidInput
-/// when it has fewer.
+/// Returns the device as seen by arlab's kernels on so many of its multiprocessors, each full of blocks: their share of blocks
+/// and instructions, and their limits of reading and writing. Throws InvalidInput when it has fewer.
 Device with_multiprocessors(Device device, std::uint32_t count);
 
 /// Calls visit(key, quantity) in the order of the file. `AnyDevice` is Device or const Device.
@@ -282,6 +318,7 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
   visit("device.codec_gops_per_s", device.codec_gops_per_s);
   visit("device.decode_cost", device.decode_cost);
   visit("device.bf16_cost", device.bf16_cost);
+  visit("device.bf16_tile_cost", device.bf16_tile_cost);
   visit("device.codec_tile_us_per_op", device.codec_tile_us_per_op);
   visit("device.codec_tile_fixed_ops", device.codec_tile_fixed_ops);
   visit("device.latency_overlap", device.latency_overlap);
@@ -333,11 +370,14 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
   }
   if (device.library) {
     auto& library = *device.library;
+    visit("library.host_floor_us", library.host_floor_us);
     visit("library.channels", library.channels);
     visit("library.low_latency_max_bytes", library.low_latency_max_bytes);
     visit("library.ring_gb_per_s", library.ring_gb_per_s);
     visit("library.low_latency_ring_gb_per_s", library.low_latency_ring_gb_per_s);
     visit("library.low_latency_us", library.low_latency_us);
+    visit("library.small_max_bytes", library.small_max_bytes);
+    visit("library.small_us", library.small_us);
     visit("library.low_latency_efficiency", library.low_latency_efficiency);
     visit("library.low_latency_channel_gb_per_s", library.low_latency_channel_gb_per_s);
     visit("library.simple_us", library.simple_us);
@@ -366,11 +406,15 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
       visit("library.nvls.fixed_us", library.nvls->fixed_us);
       visit("library.nvls.chunk_bytes", library.nvls->chunk_bytes);
     }
-    visit("library.network.low_latency_hop_us", library.network.low_latency_hop_us);
-    visit("library.network.simple_hop_us", library.network.simple_hop_us);
-    visit("library.network.chunk_bytes", library.network.chunk_bytes);
-    visit("library.network.eager_bytes", library.network.eager_bytes);
-    visit("library.network.rendezvous_us", library.network.rendezvous_us);
+    auto& network = library.network;
+    visit("library.network.hop_floor_us", network.hop_floor_us);
+    visit("library.network.low_latency_hop_us", network.low_latency_hop_us);
+    visit("library.network.simple_hop_us", network.simple_hop_us);
+    visit("library.network.eager_bytes", network.eager_bytes);
+    visit("library.network.rendezvous_hops", network.rendezvous_hops);
+    visit("library.network.rendezvous_us", network.rendezvous_us);
+    visit("library.network.fill_hops", network.fill_hops);
+    visit("library.network.chunk_bytes", network.chunk_bytes);
   }
   if (device.compute) {
     auto& compute = *device.compute;
@@ -380,6 +424,9 @@ void for_each_quantity_of(AnyDevice& device, Visit visit) {
     visit("compute.memory_efficiency", compute.memory_efficiency);
     visit("compute.kernel_us", compute.kernel_us);
   }
+  visit("tails.fused_us", device.tails.fused_us);
+  visit("tails.kernel_us", device.tails.kernel_us);
+  visit("tails.efficiency", device.tails.efficiency);
 }
 
 }  // namespace arlab

@@ -25,7 +25,7 @@ double harmonic_beyond_one(Rank n) {
 }  // namespace
 
 double FusedKernel::link_efficiency() const {
-  // What cards and PCIe send they pack anew.
+  // Messages by cards and PCIe are packed anew.
   return collective_efficiency() * (device_.stores ? plan_.cost.store_efficiency : 1);
 }
 
@@ -38,7 +38,7 @@ std::uint64_t FusedKernel::link_bytes(const PlannedMessage& message) const {
 }
 
 double FusedKernel::tiles_of(const Stage& stage) const {
-  // What a stage sends, and the share that stays on its rank.
+  // Elements that a stage sends, and the share that stays on its rank.
   std::uint64_t elements = 0;
   std::uint64_t share = 0;
   for (std::uint32_t i = 0; i < stage.messages; ++i) {
@@ -64,7 +64,7 @@ double FusedKernel::first_tile_operations(const Stage& stage) const {
   const auto slower = [&](double CodecCost::* ops, bool with_outer, bool with_inner) {
     return std::max(with_outer ? plan_.cost.*ops : 0, with_inner ? plan_.inner_cost.*ops : 0);
   };
-  // What only encodes, or only decodes, counts with both directions of its codec.
+  // A stage that only encodes, or only decodes, counts with both directions of its codec.
   const bool encodes = stage.encoded > 0;
   const bool decodes = stage.decoded > 0;
   return slower(&CodecCost::encode_ops_per_element, encodes ? outer.encoded > 0 : outer.decoded > 0,
@@ -79,9 +79,12 @@ StageCost FusedKernel::cost_without_measuring(const Stage& stage) const {
   const double peers = static_cast<double>(stage.messages) + stage.extra_flags;
   cost.flags_us =
       (stage.messages > 0 ? device_.step_us.value : 0) + device_.message_us.value * peers;
-  if (const double ops = first_tile_operations(stage); ops > 0) {
+  const double bf16_cost = plan_.dtype == DType::bf16 ? device_.bf16_tile_cost.value : 0;
+  const double sums = bf16_cost > 0 && stage.added > 0 ? 1 : 0;
+  if (const double ops = first_tile_operations(stage) + sums; ops > 0) {
+    const double cost_of_op = bf16_cost > 0 ? bf16_cost : operation_cost();
     cost.first_tile_us = device_.codec_tile_us_per_op.value *
-                         (ops * operation_cost() + device_.codec_tile_fixed_ops.value);
+                         (ops * cost_of_op + device_.codec_tile_fixed_ops.value);
   }
   if (device_.stores && stage.messages > 0) {
     cost.release_us =

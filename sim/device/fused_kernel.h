@@ -15,7 +15,8 @@
 //                exponential times takes: 0 for one peer
 //
 // The first tile of a stage takes the operations of the codec that it encodes with and of the one
-// that it decodes with; of the more expensive one, where it does so with both.
+// that it decodes with; of the more expensive one, where it does so with both. Where bf16_tile_cost is
+// given, an operation on bf16 takes that many times as long there, and a sum is an operation.
 //
 // The terms and their constants were found on MK1 QuickReduce's tables; sim/README.md says how far
 // the model is from them and from others.

@@ -29,7 +29,7 @@ OwnKernel own_kernel_of(const Device& device, const Plan& plan) {
   const auto tile = static_cast<std::uint64_t>(device.blocks->tile_elements.value);
   KernelCall call{.codec = codec_in_kernels(plan.codec, plan.dtype),
                   .ranks = static_cast<int>(plan.world_size)};
-  if (!call.codec.is_tuned) {  // maybe of the caller's own, with a name that nobody knows
+  if (!call.codec.is_tuned) {  // maybe the caller's own, with an unknown name
     return is_shot || plan.algorithm == "ring" ? OwnKernel::flags : OwnKernel::program;
   }
   call.has_lamport = device.small.has_value() && size_of(plan.dtype) == 2;

@@ -1,4 +1,4 @@
-// Which of its own kernels arlab runs a plan with, where a machine's file describes them: by the rules of the kernels
+// Chooses the kernel of arlab's own that runs a plan, where a machine's file describes them: by the rules of the kernels
 // (reference/device_facts/kernel_rules.h), for a communicator with Lamport slots, which is the default on CUDA.
 #pragma once
 

@@ -40,7 +40,7 @@ double KernelModel::collective_efficiency() const {
 
 double KernelModel::memory_bytes(const Stage& stage) const {
   const auto element = static_cast<double>(size_of(plan_.dtype));
-  // What is sent goes to the memory of others; their links are slower.
+  // Messages go to the memory of others; their links are slower.
   return static_cast<double>(stage.encoded + stage.written) * element +
          static_cast<double>(stage.outer().decoded) * plan_.wire_bytes_per_element +
          static_cast<double>(stage.inner.decoded) * plan_.inner_wire_bytes_per_element;
@@ -89,6 +89,40 @@ StageCost KernelModel::cost_of(const Stage& stage) const {
   StageCost cost = cost_without_measuring(stage);
   cost.measure_us = measure_us(stage);
   return cost;
+}
+
+TailWork tail_work(std::uint64_t elements, DType dtype, bool adds_residual, const Codec* output) {
+  constexpr double kOps = 8;  // on an element: add, square and add, two products, roundings
+  const auto count = static_cast<double>(elements);
+  const auto size = static_cast<double>(size_of(dtype));
+  TailWork work{elements, adds_residual ? 2 * size * count : 0, count * kOps};
+  if (output != nullptr) {
+    work.bytes += static_cast<double>(output->wire_bytes(dtype, elements)) - size * count;
+    work.ops += count * output->info().cost.encode_ops_per_element;
+  }
+  return work;
+}
+
+namespace {
+
+double rows_us(const Device& device, DType dtype, double bytes, double ops) {
+  const double op = dtype == DType::bf16 ? device.bf16_cost.value : 1;
+  const double gb_per_s = device.hbm_gb_per_s.value * device.tails.efficiency.value;
+  return std::max(time_us(std::max(bytes, 0.0), gb_per_s),
+                  time_us(op * ops, device.codec_gops_per_s.value));
+}
+
+}  // namespace
+
+double fused_tail_us(const Device& device, DType dtype, const TailWork& work) {
+  return device.tails.fused_us.value + rows_us(device, dtype, work.bytes, work.ops);
+}
+
+double separate_tail_us(const Device& device, DType dtype, const TailWork& work) {
+  constexpr double kOverlap = 4;
+  const double bytes = work.bytes + 2 * static_cast<double>(size_of(dtype) * work.elements);
+  return overlapped(device.tails.kernel_us.value, rows_us(device, dtype, bytes, work.ops),
+                    kOverlap);
 }
 
 TimeParts KernelModel::message_time(const Stage& stage, const StageCost& cost,

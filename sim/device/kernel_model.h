@@ -62,7 +62,7 @@ class KernelModel {
   /// packs differently.
   virtual std::uint64_t link_bytes(const PlannedMessage& message) const { return message.bytes; }
 
-  /// What the sender's blocks can send to each peer of the stage, in wire bytes.
+  /// Returns the rate at which the sender's blocks can send to each peer of the stage, in GB/s of wire bytes.
   virtual double rate_cap_gb_per_s(const Stage&) const { return kNoRateCap; }
 
   /// Steps whose messages travel side by side, from when the kernel starts: that blocks wait for
@@ -111,7 +111,7 @@ class KernelModel {
   virtual double operations(const CodecCost& cost, const CodecWork& work) const;
   /// The library sends values as they are.
   virtual bool measures() const { return true; }
-  /// What measuring takes beside its passes over memory: kernels of its own.
+  /// Returns the time of measuring beside its passes over memory: kernels of its own.
   virtual double fixed_measure_us(bool of_sums) const {
     return (of_sums ? 2 : 1) * device_.launch_us.value;
   }
@@ -119,7 +119,7 @@ class KernelModel {
   /// Passes over memory of what is measured. Sums are complete when a kernel ends: written, measured, read.
   virtual double passes_to_measure(bool of_sums) const { return of_sums ? 3 : 1; }
 
-  /// What an operation costs in those that are counted.
+  /// Returns the cost of an operation, in units of counted operations.
   double operation_cost() const { return plan_.dtype == DType::bf16 ? device_.bf16_cost.value : 1; }
   double operations(const Stage& stage) const;
   double arithmetic_us(const Stage& stage) const;
@@ -135,6 +135,14 @@ class KernelModel {
   double memory_bytes(const Stage& stage) const;
   double measure_us(const Stage& stage) const;
 };
+
+/// Work on rows of a sum, in place of which they are written. `output`: the codec that writes them; null: as they are.
+TailWork tail_work(std::uint64_t elements, DType dtype, bool adds_residual, const Codec* output);
+/// Time that a tail adds to the all-reduce's kernel; and that of a kernel of its own, which reads the sum; us:
+///   fused     fused_us + max(bytes / (hbm_gb_per_s * efficiency), ops / codec_gops_per_s)   [tails]
+///   separate  (kernel_us^4 + max(...)^4)^(1/4): few rows hide behind the launch
+double fused_tail_us(const Device& device, DType dtype, const TailWork& work);
+double separate_tail_us(const Device& device, DType dtype, const TailWork& work);
 
 /// The model of what runs the plan on the device, which has the library of a library's plan; both
 /// must outlive it.

@@ -11,7 +11,7 @@ namespace {
 constexpr double kForever = std::numeric_limits<double>::infinity();
 constexpr double kLlBytesPerChannel = 4096;  // 512 threads, 8 bytes each
 
-/// What NCCL itself takes a ring's times for, by protocol.
+/// NCCL's own assumption of a ring's times, by protocol.
 struct Guess {
   double fixed_us;
   double hop_us;

@@ -1,7 +1,7 @@
 // The vendor's library inside one server. NCCL as its source says that it chooses (2.27 to 2.29:
 // src/graph/tuning.cc, src/enqueue.cc, src/transport/nvls.cc) and as measured times say that it
-// performs (Library); RCCL likewise, but for its choice of a protocol, which is a limit that was read
-// off its times (low_latency_max_bytes), and for programs of MSCCL's that it runs in place of rings.
+// performs (Library); RCCL likewise, with two exceptions: its choice of a protocol is a limit read off its times
+// (low_latency_max_bytes), and it runs programs of MSCCL's in place of rings.
 //
 // All-reduces, all-gathers and reduce-scatters go round a ring in S steps, S = 2 (n - 1) or n - 1,
 // by one of three protocols, or an all-reduce through the switch (NVLS). NCCL takes the one for which
@@ -44,9 +44,9 @@ struct LibraryChoice {
 /// The choice in words: "ring, LL128"; of a program its protocol alone.
 std::string describe(const LibraryChoice& choice);
 
-/// What a library that the device has takes for `bytes` of a rank, of which an all-gather sends and a
-/// reduce-scatter keeps one share per rank; of its all-reduces `algorithm`, if that is given. Throws
-/// InvalidInput when it has no such collective, or not this algorithm on this machine.
+/// Returns the time of a library of the device for `bytes` of a rank, of which an all-gather sends and a reduce-scatter keeps
+/// one share per rank; of its all-reduces `algorithm`, if given. Throws InvalidInput when it has no such collective, or not
+/// this algorithm on this machine.
 LibraryChoice library_choice(const Device& device, Collective collective, Rank world_size,
                              std::uint64_t bytes,
                              std::optional<LibraryAlgorithm> algorithm = std::nullopt);

@@ -36,7 +36,9 @@ class LibraryKernel final : public KernelModel {
                                    double link_gb_per_s) const override;
   bool measures() const override { return false; }
 
-  /// Of a ring or a program, which go on step by step.
+  double fixed_us() const;
+  double efficiency_of_protocol() const;
+  /// True for a ring and a program, which advance step by step.
   bool in_steps() const {
     return choice_.algorithm == LibraryAlgorithm::ring ||
            choice_.algorithm == LibraryAlgorithm::program;

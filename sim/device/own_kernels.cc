@@ -74,7 +74,7 @@ double OwnKernelModel::fixed_measure_us(bool) const { return device_.blocks->mee
 
 namespace {
 
-/// What a stage does when what its messages are exchanged for has come.
+/// Returns the work of a stage once the peers' messages of its exchange have arrived.
 Stage gathering_of(const Stage& stage) {
   const std::uint64_t inner = stage.inner.gathered;
   return {.decoded = stage.gathered,
@@ -111,7 +111,7 @@ double FlagsKernel::first_tile_us(const Stage& stage) const {
 
 double FlagsKernel::other_tiles_us(const Stage& stage) const {
   const double arithmetic = arithmetic_us(stage);
-  // Of tensors as they are, the loads of all tiles are under way together.
+  // Uncompressed tensors have the loads of all tiles in flight together.
   const auto computes = [](const CodecCost& cost) {
     return cost.encode_ops_per_element + cost.decode_ops_per_element > 0;
   };
@@ -124,7 +124,7 @@ StageCost FlagsKernel::cost_without_measuring(const Stage& stage) const {
   StageCost cost;
   cost.flags_us =
       device_.message_us.value * (static_cast<double>(stage.messages) + stage.extra_flags);
-  // Of a program all ranks take part in every exchange.
+  // All ranks of a program take part in every exchange.
   if (stage.messages > 0 || (is_program_ && stage.dependents > 0)) {
     cost.flags_us += device_.step_us.value + device_.blocks->release_us.value * blocks_;
     if (is_program_) cost.flags_us += device_.blocks->phase_us.value;

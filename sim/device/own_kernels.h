@@ -31,18 +31,18 @@
 
 namespace arlab {
 
-/// What all kernels have in common that are arlab's own.
+/// Common base of arlab's own kernels.
 class OwnKernelModel : public KernelModel {
  protected:
   OwnKernelModel(const Device& device, const Plan& plan, bool is_program = false);
 
   double operations(const CodecCost& cost, const CodecWork& work) const override;
   using KernelModel::operations;
-  /// Of the latency of a tile.
+  /// Returns the operations in the latency of a tile.
   double tile_operations(const Stage& stage) const;
 
   double chunk_;  ///< elements of the largest
-  double tiles_;  ///< of it
+  double tiles_;  ///< in the stage
 
  private:
   /// Per element.
@@ -83,7 +83,7 @@ class FlagsKernel final : public OwnKernelModel {
   double other_tiles_us(const Stage& stage) const;
 
   bool is_program_;
-  double blocks_;  ///< of the kernel
+  double blocks_;  ///< in the kernel
 };
 
 class SmallKernel final : public OwnKernelModel {

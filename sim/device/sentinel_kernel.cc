@@ -10,9 +10,9 @@ namespace arlab {
 namespace {
 
 constexpr double kAccessBytes = 4096;       ///< 16 of each of 256 threads
-constexpr std::uint64_t kItemBytes = 4352;  ///< of one_shot, at most
+constexpr std::uint64_t kItemBytes = 4352;  ///< largest item of one_shot
 
-/// Of a chunk, in an item.
+/// Returns the tiles of a chunk in an item.
 std::uint32_t tiles_of_item(const Plan& plan, std::uint64_t tile_bytes) {
   if (plan.algorithm == "two_shot") return plan.world_size == 2 ? 2 : 1;
   return 2 * tile_bytes <= kItemBytes ? 2 : 1;

@@ -1,6 +1,6 @@
 // arlab's kernels with sentinel slots ([sentinels]; kernels/PROTOCOL.md): wires need no flags, so
 // blocks never wait for what they have sent. Messages of all stages travel side by side, and blocks
-// take items, of k tiles of every chunk, in turn. Of a plan with S stages that send:
+// take items, of k tiles of every chunk, in turn. A plan with S stages that send takes:
 //
 //   latency    S (step_us + access_us * (accesses - 1)) + tile_us_per_op * k * operations of a tile's latency / m
 //   accesses   of 16 bytes, of each of 256 threads in a turn: peers * k * bytes of a tile's wire
@@ -12,7 +12,7 @@
 //
 // With a scale of the message, steps follow each other: each has its own wire, work and fill, and measuring before them.
 //
-// The form was found with 2 and 4 H200 in view (sim/MODEL.md has its errors).
+// The form was found with 2 and 4 H200 in view (sim/KERNELS.md has its errors).
 #pragma once
 
 #include <vector>
@@ -38,7 +38,7 @@ class SentinelKernel final : public OwnKernelModel {
                                    const PlannedMessage& message, double network_us,
                                    double link_gb_per_s) const override;
 
-  /// Of stages together that send in so many steps.
+  /// Returns the cost of stages that together send in so many steps.
   StageCost cost_of_steps(const Stage& sum, double steps) const;
   /// Sums are measured where they are added up: written, and read again.
   double passes_to_measure(bool of_sums) const override { return of_sums ? 2 : 1; }

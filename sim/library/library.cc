@@ -44,7 +44,7 @@ const Algorithm& library_algorithm(const ScheduleRequest& request, const Codecs&
 }
 
 bool library_has(const Topology& topology, std::string_view algorithm) {
-  Algorithm named;  // what a schedule calls itself need not be known
+  Algorithm named;  // a schedule's own name need not be known
   named.name = algorithm;
   if (!topology.device.library) return false;
   if (topology.kind == TopologyKind::fat_tree) return library_runs(named) || algorithm == "tree";

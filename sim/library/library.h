@@ -1,4 +1,4 @@
-// What the vendor's library (NCCL, RCCL) does when it may choose.
+// Choices that the vendor's library (NCCL, RCCL) makes by itself.
 #pragma once
 
 #include <string>

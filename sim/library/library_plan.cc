@@ -136,8 +136,8 @@ const Algorithm& nvls_algorithm() {
                    .otherwise_words = "8; of NCCL as it cuts the tensor"}},
       .write = [](const ScheduleRequest&) -> Schedule {
         fail(
-            "nvls can be simulated only: a switch adds in no order that is known, so that there "
-            "are no bits to compare");
+            "nvls is simulated only; the bits of its sums are those of two_shot with the sum "
+            "add=exact (arlab reduce --like nvls)");
       }};
   return nvls;
 }

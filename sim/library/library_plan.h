@@ -8,8 +8,7 @@
 //             spreads the sum of one part while the next one is added
 //   exchange  all shares at once; the rank's own is copied
 //
-// Sums are made in no order that anybody promises, so that there are no bits to compare: nvls is no
-// algorithm of reference/.
+// nvls is no algorithm of reference/, which has its bits as a sum (reference/collectives/named.h).
 #pragma once
 
 #include <string_view>

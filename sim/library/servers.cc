@@ -32,8 +32,7 @@ Cluster cluster_of(const Topology& t, Rank world_size) {
   return {world_size / per_server, per_server};
 }
 
-/// The server above each in a binary tree over all of them; the root's is itself. What has an odd
-/// number is a leaf.
+/// The server above each in a binary tree over all of them; the root's is itself. Odd numbers are leaves.
 std::vector<Rank> tree_over(Rank servers) {
   std::vector<Rank> above(servers, 0);
   for (Rank server = 1; server < servers; ++server) {
@@ -68,7 +67,7 @@ std::uint32_t depth_of(const std::vector<Rank>& above) {
 /// Shares of the tensor that are sent, by sender and receiver.
 using Shares = std::map<std::pair<Rank, Rank>, double>;
 
-/// What a rank of a switch sends and receives while that adds and spreads its server's shares.
+/// Returns the traffic of a switch's rank while the switch adds and spreads its server's shares, in shares.
 double share_of_port(const Topology& t, Rank per_server) {
   return 1 / t.in_switch.reduction_efficiency.value + 1.0 / per_server;
 }
@@ -160,12 +159,12 @@ double cards_gb_per_s(const Topology& t) {
 
 LongestWay longest_way(const Topology& t, const Cluster& c, LibraryAlgorithm algorithm,
                        Collective collective) {
-  LongestWay way{.network_gb_per_s = cards_gb_per_s(t)};
+  LongestWay way{.ranks_per_server = c.per_server};
   const std::uint32_t inside = c.per_server - 1;
   const std::uint32_t passes = collective == Collective::all_reduce ? 2 : 1;
   switch (algorithm) {
     case LibraryAlgorithm::ring: {
-      // Of servers with one rank each all hops are between them.
+      // With one rank per server all hops are between servers.
       const std::uint32_t hops = passes * (c.servers * c.per_server - 1);
       way.hops_between = c.servers > 1 ? std::min(hops, passes * c.servers - 1) : 0;
       way.hops_inside = hops - way.hops_between;
@@ -195,7 +194,7 @@ LongestWay longest_way(const Topology& t, const Cluster& c, LibraryAlgorithm alg
   return way;
 }
 
-/// What the busiest rank inside a server, and the busiest server, take for their bytes.
+/// Returns the time of the busiest rank inside a server, and of the busiest server, for their bytes.
 double busiest_us(const Topology& t, const Cluster& c, LibraryAlgorithm algorithm,
                   Collective collective, double bytes) {
   const double n = static_cast<double>(c.servers) * c.per_server;

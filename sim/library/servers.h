@@ -5,8 +5,13 @@
 //   fixed + hops_inside hop + hops_between network_hop + latencies on the longest way of a chunk
 //         + what the busiest link needs for its bytes, by the protocol's share of the bandwidth
 //
-// and by Simple in a tree, which passes on chunks of chunk_bytes in every channel, also the time in
-// which the cards of a server send these, once per hop of the network.
+// A hop of the network costs, of a payload of B bytes of a rank and with its floor f (hop_floor_us),
+//
+//   network_hop = f (1 + rendezvous_hops B / (B + eager_bytes) + fill_hops B / (B + pipeline))
+//   pipeline    = 8 chunk_bytes for every rank of a server
+//
+// A card's proxies pass a channel's chunks on at the rate of some of them per floor. So filling the pipeline takes floors, not
+// what the cards need for its bytes: of three pairs of servers each is predicted from the others to 7 % so, to 22 % by rates.
 //
 //   ring   as many rings as a server has ranks, each on its share of the tensor: ring k enters a
 //          server at rank k, walks through all its ranks (0, 1, -1, 2, ... from there, which over
@@ -44,8 +49,8 @@ Topology library_part(const Topology& topology, std::span<const Rank> ranks);
 /// All-reduces that the library has across servers: ring, tree, and nvls where switches add.
 std::vector<LibraryAlgorithm> algorithms_across(const Topology& topology);
 
-/// What the library takes for `bytes` of a rank; of its all-reduces `algorithm`, if that is given.
-/// Throws InvalidInput where it has no such collective, or not this algorithm, on this machine.
+/// Returns the library's choice and time for `bytes` of a rank; of its all-reduces `algorithm`, if given. Throws InvalidInput
+/// where it has no such collective, or not this algorithm, on this machine.
 LibraryChoice choice_across(const Topology& topology, Collective collective, Rank world_size,
                             std::uint64_t bytes,
                             std::optional<LibraryAlgorithm> algorithm = std::nullopt);

@@ -83,7 +83,7 @@ void NetworkEngine::cancel(TimerId timer) {
 }
 
 void NetworkEngine::ring(std::uint32_t batch) {
-  if (batch == last_batch_) last_batch_time_ = -1;  // what is set now rings after all of now
+  if (batch == last_batch_) last_batch_time_ = -1;  // events set now ring after all events of now
   while (batches_[batch].first != kNoTimer) {
     const TimerId timer = batches_[batch].first;
     batches_[batch].first = timers_[timer].next;

@@ -24,8 +24,8 @@ struct Message {
   std::uint64_t tag = 0;          ///< whatever the driver knows it by; need not be unique
   /// A sender or a protocol may be slower than every link; > 0.
   double rate_cap_gb_per_s = kNoRateCap;
-  /// Of the messages of one stream that begin with the same link, only those of the lowest turn flow.
-  /// The others wait at the sender, even if they have begun.
+  /// Among messages of one stream that begin with the same link, only those of the lowest turn flow. The others wait at the
+  /// sender, even if they have begun.
   std::uint32_t turn = 0;
   std::uint32_t stream = 0;
   /// The links are those of a tree, a multicast or what a switch adds up, in any order, each as often
@@ -45,8 +45,7 @@ struct Delivery {
   Picoseconds started = 0;    ///< when the driver handed it in
   Picoseconds sent = 0;       ///< when the last byte left the sender
   Picoseconds delivered = 0;  ///< when the last byte arrived: now
-  /// What it had to share: the full resource that set its last rate. kNoLimit: its own cap, or it
-  /// was empty.
+  /// The full resource that set its last rate. kNoLimit: its own cap, or it was empty.
   ResourceId limit = kNoLimit;
 };
 
@@ -73,7 +72,7 @@ class NetworkTrace {
   virtual void on_sent(std::uint64_t /*tag*/, Picoseconds /*now*/) {}
 };
 
-/// What a link or a sharing domain did until now.
+/// Use of a link or a sharing domain until now.
 struct ResourceUsage {
   /// Bytes of messages that were sent, once per crossing.
   std::uint64_t bytes = 0;
@@ -108,8 +107,8 @@ class NetworkEngine {
   /// ResourceUsage::bytes alone: quicker, of a million links.
   std::uint64_t bytes_on(ResourceId resource) const { return counters_until_now(resource).bytes; }
 
-  /// What it has cost so far to solve for rates that messages share: over all times that they were
-  /// solved, how many there were, each once per resource that it crosses.
+  /// Returns the cost so far of solving for shared rates: the number of rates solved, summed over all solutions, each once per
+  /// resource that it crosses.
   std::uint64_t solved() const { return solved_; }
 
   /// Null for none.
@@ -121,7 +120,7 @@ class NetworkEngine {
   static constexpr std::uint32_t kTimer = 0;  ///< Event::kind; the others are the engine's own
   static constexpr std::uint32_t kFirstOwnKind = 1;
 
-  /// What is counted of a resource; engines keep it beside what else they know of it.
+  /// Counters of a resource; engines keep them beside their other state.
   struct Counters {
     std::uint64_t bytes;
     Picoseconds busy;

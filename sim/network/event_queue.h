@@ -17,7 +17,7 @@ namespace arlab {
 
 struct Event {
   Picoseconds time = 0;
-  std::uint32_t kind = 0;     ///< means something to whoever pushed it
+  std::uint32_t kind = 0;     ///< has a meaning for its owner
   std::uint32_t subject = 0;  ///< likewise
 };
 
@@ -57,7 +57,7 @@ class EventQueue {
   /// The next event of now; any_ready() must hold.
   Event take_ready() {
     ++taken_;
-    // What is ready in the run was pushed before now became now, the others after that.
+    // Ready events of the run were pushed before now became now, the others after that.
     if (run_is_ready()) return run_[run_first_++];
     const Event event = ready_.first->events[ready_read_++];
     --ready_.size;
@@ -119,7 +119,7 @@ class EventQueue {
   static constexpr std::size_t kDigits = 1 << kBitsPerDigit;
   static constexpr std::size_t kLevels = 11;  // 66 bits >= the 62 of kNever
   static constexpr std::size_t kEventsPerChunk = 63;
-  static constexpr std::size_t kDoublings = 6;      ///< of slabs, from one chunk on
+  static constexpr std::size_t kDoublings = 6;      ///< a slab's size doubles so often
   static constexpr std::size_t kShortRun = 64;      ///< at most that many are sorted
   static constexpr std::size_t kRunCapacity = 192;  ///< with those that are pushed in between
 

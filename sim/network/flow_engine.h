@@ -56,7 +56,7 @@ class FlowEngine final : public NetworkEngine {
   /// The bandwidth of a link that is stored by itself is about to change, at this instant.
   void before_change(LinkId link);
 
-  /// What is left of a message that does not go on its way any more.
+  /// Rest of a message that was taken off its way.
   struct Withdrawn {
     std::uint64_t tag = 0;
     std::uint64_t bytes = 0;
@@ -98,19 +98,19 @@ class FlowEngine final : public NetworkEngine {
     Picoseconds started = 0;
     std::uint64_t bytes = 0;
     std::uint64_t tag = 0;
-    ResourceId limit = kNoLimit;             ///< what limited its last rate
+    ResourceId limit = kNoLimit;             ///< resource that limited its last rate
     std::uint32_t number : kNumberBits = 0;  ///< in the order of starts; wraps
     std::uint32_t state : 3 = 0;             ///< a State
     std::uint32_t event_pending : 1 = 0;     ///< there is an event for `end`
   };
   static_assert(sizeof(Flow) == 64);
-  /// What the engine knows of a resource; all zero: nothing yet.
+  /// State of a resource in the engine; all zero: nothing yet.
   struct Lane {
     /// The beginning of a busy span is subtracted when it begins, its end added when it ends.
     Counters counters;
     FlowSlot first;  ///< the first flow in the lane
     std::uint32_t users : 30;
-    std::uint32_t is_shared : 1;  ///< by messages in rates_; then nobody is in the lane
+    std::uint32_t is_shared : 1;  ///< by messages in rates_; then the lane is empty
     /// Others have waited for their turn: from then on each end has an event of its own.
     std::uint32_t is_awaited : 1;
     // About the messages of one stream that begin with the link:
@@ -121,7 +121,7 @@ class FlowEngine final : public NetworkEngine {
   static_assert(sizeof(Lane) == 32);
   static constexpr FlowSlot kNobody = 0xFFFFFFFF;
   static constexpr std::uint64_t kBackground = UINT64_MAX;  ///< Flow::bytes
-  /// What is known of a message that waits for its turn.
+  /// A message that waits for its turn.
   struct Waiting {
     std::uint32_t turn = 0;
     FlowSlot next = kNobody;
@@ -238,10 +238,10 @@ class FlowEngine final : public NetworkEngine {
   std::vector<FlowSlot> ending_;        ///< scratch
   std::vector<ResourceId> path_;        ///< scratch
   std::vector<std::uint32_t> streams_;  ///< by slot; empty while all are of the first
-  std::unordered_map<FlowSlot, Picoseconds> tree_latencies_;  ///< of messages sent over trees
+  std::unordered_map<FlowSlot, Picoseconds> tree_latencies_;  ///< by message over a tree
   std::vector<Waiting> waiting_;                              ///< by slot; empty until one waits
   std::unordered_map<std::size_t, FlowSlot> lines_;  ///< by queue_of(): the first that waits
-  std::vector<std::size_t> between_turns_;           ///< queue_of(): some wait, nobody leaves
+  std::vector<std::size_t> between_turns_;           ///< queue_of(): some wait, none leaves
   BlockPool<ResourceId> paths_;                      ///< paths of messages that wait
   std::vector<ResourceId> waiting_path_;             ///< scratch
   std::vector<FlowSlot> pausing_;                    ///< scratch

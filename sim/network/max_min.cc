@@ -67,7 +67,7 @@ double MaxMinRates::left_for_each(ResourceId id, ExactRate elsewhere, std::uint3
   return static_cast<double>(left) * 0x1p-90 / users;
 }
 
-/// What has come at lower levels leaves too little for those that something else limits.
+/// Returns whether flows that are limited at lower levels leave too little for those that something else limits.
 bool MaxMinRates::is_overfull(ResourceId id) const {
   return left_for_each(id, resources_[id].elsewhere, 1) < -kSame * network_.capacity_gb_per_s(id);
 }

@@ -22,8 +22,8 @@
 //   all that is on none of these ways keeps its rate, to the bit.
 //
 // The next resource to fill comes from a heap whose keys may be too low, never too high, and are put
-// right when they come up. What a flow takes from a resource is counted in exact integers, so that
-// no rounding adds up and the order in which flows come, go and settle leaves no trace.
+// right when they come up. A flow's rate on a resource is counted in exact integers: no rounding adds up, and the order in
+// which flows come, go and settle leaves no trace.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ namespace arlab {
 using FlowSlot = std::uint32_t;
 
 inline constexpr double kNoRateCap = std::numeric_limits<double>::infinity();
-/// What limits a message that no resource limits.
+/// Limit of a message that no resource limits.
 inline constexpr ResourceId kNoLimit = 0xFFFFFFFF;
 
 /// Sums of rates, in units of 2^-90 GB/s.
@@ -111,12 +111,12 @@ class MaxMinRates {
     return {members.limit, members.gb_per_s,
             std::span(flows_in_groups_).subspan(members.first, members.count)};
   }
-  /// What all solving has cost so far: how many uses of resources by flows were looked at or changed.
+  /// Returns the cost of all solving so far: uses of resources by flows that were examined or changed.
   std::uint64_t work() const { return work_; }
 
   /// The first of the resources of a flow, as insert() had them.
   ResourceId first_of(FlowSlot flow) const { return uses_[flows_[flow].first_use].resource; }
-  /// What limits a flow that has been solved for.
+  /// Returns the limiting resource of a solved flow.
   ResourceId limit_of(FlowSlot flow) const { return flows_[flow].limit; }
   /// Calls visit(flow) for what the resource limits; twice for a flow that uses it twice.
   template <class Visit>
@@ -143,10 +143,10 @@ class MaxMinRates {
     std::uint32_t first_use = 0;
     std::uint32_t uses = 0;       ///< 0: not there
     std::uint32_t room = 0;       ///< for uses at first_use; stays with the slot
-    ResourceId limit = kNoLimit;  ///< what limits its rate, or did before it began to rise
+    ResourceId limit = kNoLimit;  ///< resource that limits its rate, or did before it began to rise
     double gb_per_s = 0;          ///< 0: it rises
   };
-  /// All zero: nobody has used it yet.
+  /// All zero: not used yet.
   struct ResourceUses {
     ExactRate elsewhere;    ///< rates of those of its users that something else limits
     double level;           ///< GB/s; of those that it limits

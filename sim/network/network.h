@@ -139,7 +139,7 @@ class Network {
     std::uint32_t count = 0;
     std::uint32_t mesh = 0;          ///< index into meshes_, or kSingleLinks
     std::uint32_t first_single = 0;  ///< index into single_links_
-    LinkProperties properties;       ///< what holds of every link of the mesh
+    LinkProperties properties;       ///< the same for every link of the mesh
   };
   static constexpr std::uint32_t kSingleLinks = 0xFFFFFFFF;
   /// Smaller meshes are stored link by link. Thousands of servers with a mesh of 8 each would

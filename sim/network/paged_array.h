@@ -10,9 +10,9 @@
 
 namespace arlab {
 
-/// Of stages that are numbered in about the order in which they come, few are at work at a time. An
-/// element begins as T() when it is first asked for; a page of them is used again, for others, when
-/// release() has been called for each. None may be asked for after that.
+/// An array of stages that are numbered in about the order in which they come, with few at work at a time. An element begins as
+/// T() when it is first asked for; a page of them is used again, for others, when release() has been called for each. None may
+/// be asked for after that.
 template <class T>
 class PagedArray {
  public:

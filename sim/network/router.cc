@@ -194,7 +194,7 @@ std::vector<LinkId> Router::shortest_path(NodeId from, NodeId to) {
   const auto front = [](const Search& search) { return search.reached.size() - search.frontier; };
   bool met = forwards_.level[to] != kUnreached;
   while (!met && front(forwards_) > 0 && front(backwards_) > 0) {
-    // What is found forwards is of use again.
+    // Searching forwards is favoured: its results are used again.
     constexpr std::size_t kFavoured = 4;
     const bool is_forwards = front(forwards_) <= kFavoured * front(backwards_);
     met = is_forwards ? expand_forwards() : expand_backwards(from);

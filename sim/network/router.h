@@ -17,9 +17,9 @@ class Router {
   /// The network must outlive the router and keep its shape.
   explicit Router(const Network& network);
 
-  /// The links from one node to another. Of all paths through forwarding nodes: fewest hops, then
-  /// least latency, then, link by link from the start, the lowest numbers. Throws InvalidInput that
-  /// names the pair when there is none. The span is valid until the next call of a member.
+  /// The links from one node to another. Among all paths through forwarding nodes: fewest hops, then least latency, then, link
+  /// by link from the start, the lowest numbers. Throws InvalidInput that names the pair when there is none. The span is valid
+  /// until the next call of a member.
   std::span<const LinkId> route(NodeId from, NodeId to);
 
  private:

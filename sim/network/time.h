@@ -33,7 +33,7 @@ inline Picoseconds transfer_time(double bytes, double gb_per_s) {
   return ps < static_cast<double>(kNever) ? round_to_picoseconds(ps) : kNever;
 }
 
-/// What flows at a rate for that long.
+/// Returns the bytes that flow at a rate for that long.
 inline double bytes_in(Picoseconds duration, double gb_per_s) {
   return gb_per_s * static_cast<double>(duration) * 1e-3;
 }

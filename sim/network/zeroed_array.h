@@ -13,9 +13,8 @@
 namespace arlab {
 
 /// Like std::vector<T>(size) for plain data whose initial value is all zero bits: pages are the
-/// system's until they are first written. A network may have a billion links, most of which nobody
-/// uses, so the system is told not to reserve memory for them; calloc fails where they would not all
-/// fit.
+/// system's until they are first written. A network may have a billion links, most of them unused, so the system is told not to
+/// reserve memory for them; calloc fails where they would not all fit.
 template <class T>
 class ZeroedArray {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_default_constructible_v<T>);

@@ -1,4 +1,4 @@
-// What the stages of a run wait for: how much of it has come, and what came last.
+// Arrivals that the stages of a run wait for: how many have come, and which came last.
 //
 // A stage begins with the last of what it waits for. Most of a million messages are not the last,
 // so only the one that will be complete last is kept for a stage; of those that are complete at the
@@ -20,7 +20,7 @@ namespace arlab {
 struct Arrival {
   MessageId message = 0;
   ResourceId limit = kNoLimit;
-  Picoseconds network = 0;  ///< what the network took
+  Picoseconds network = 0;  ///< network's part
   Picoseconds gone = 0;     ///< the sender is done with it
   Picoseconds there = 0;
   TimerId timer = 0;   ///< rings then
@@ -47,8 +47,8 @@ class Arrivals {
  private:
   static constexpr std::uint32_t kNone = UINT32_MAX;
   struct Coming {
-    std::uint32_t come = 0;        ///< of what the stage waits for
-    std::uint32_t latest = kNone;  ///< of arrivals_
+    std::uint32_t come = 0;        ///< arrivals that have come
+    std::uint32_t latest = kNone;  ///< index into arrivals_
   };
   std::uint32_t acquire();
 

@@ -29,7 +29,7 @@ Cause cause_of(const Numbers& numbers) {
   return cause;
 }
 
-/// What is small in either direction becomes a small number.
+/// Maps differences that are small in either direction to small numbers.
 std::uint64_t folded(std::uint64_t difference) {
   return difference << 1 ^ (difference >> 63 == 0 ? 0 : UINT64_MAX);
 }

@@ -1,7 +1,7 @@
-// What led to what in a run: instants, each with the one that it had to wait for and what filled the
-// time between; and with which of them each collective ends so far.
+// Causes in a run: instants, each with the one that it had to wait for and what filled the time between; and the last one of
+// each collective so far.
 //
-// A record that whoever simulates writes into. critical_path.h reads it.
+// The simulation writes this record. critical_path.h reads it.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace arlab {
 
-/// What filled the time before an instant.
+/// Activity that filled the time before an instant.
 enum class Span : std::uint8_t { nothing, launch, latency, queue, message, stage, work };
 
 struct Cause {
@@ -37,12 +37,12 @@ using CauseId = std::uint32_t;
 /// in the two causes before, and by how much these differ from that.
 class Causes {
  public:
-  /// What a collective ends with.
+  /// The last cause of a collective.
   struct End {
     CauseId last = 0;
     Picoseconds last_time = 0;
     Picoseconds time = 0;  ///< the same, or that of what has no cause yet, if that is later
-    Cause unwritten = {};  ///< of that time, if that is what has no cause yet
+    Cause unwritten = {};  ///< the end's own cause, if it is not written yet
   };
 
   /// Cause 0 is the beginning.

@@ -31,7 +31,7 @@ class Changes {
   std::vector<FlowEngine::Withdrawn> happen(std::size_t change);
 
  private:
-  /// What happens at an instant to links, or to a flow of others.
+  /// A change of links, or of a flow of others, at an instant.
   struct Change {
     enum Kind : std::uint8_t { links, begin, end } kind;
     std::size_t index;  ///< index in the topology's link_events or background
@@ -50,7 +50,7 @@ class Changes {
   std::vector<Change> changes_;
   std::vector<std::vector<std::pair<LinkId, double>>> event_links_;  ///< by event, with GB/s
   std::set<LinkId> dead_;
-  std::vector<LinkFault> failed_;     ///< what these are
+  std::vector<LinkFault> failed_;     ///< failed links
   std::vector<FlowSlot> background_;  ///< by flow of the topology
 };
 

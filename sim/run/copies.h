@@ -14,7 +14,7 @@
 
 namespace arlab {
 
-/// Divides by what stays the same, which takes a multiplication: every event asks which stage it is of.
+/// Divides by a constant with a multiplication: every event looks up its stage by this division.
 class Divisor {
  public:
   explicit Divisor(std::uint32_t by) : by_(by), inverse_(UINT64_MAX / by) {}

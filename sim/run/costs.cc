@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "sim/run/later.h"
+
 namespace arlab {
 
 Costs::Costs(const Copies& copies, const Jobs& jobs, MessageRoutes& routes, double efficiency)
@@ -11,13 +13,16 @@ Costs::Costs(const Copies& copies, const Jobs& jobs, MessageRoutes& routes, doub
   for (std::uint32_t j = 0; j < jobs.size(); ++j) {
     for (const Stage& stage : jobs[j].plan->stages) {
       const KernelModel& kernel = jobs.kernel_of(jobs[j], listed[costs_.size()].rank);
-      costs_.push_back(
-          {kernel.cost_of(stage), kernel.gather_us(stage), kernel.is_memory_bound(stage)});
+      const StageCost cost = kernel.cost_of(stage);
+      costs_.push_back({cost, span_of(kernel.stage_time(cost).total_us()),
+                        span_of(cost.measure_us + cost.work_us),
+                        efficiency / kernel.link_efficiency(), kernel.gather_us(stage),
+                        kernel.is_memory_bound(stage)});
     }
   }
 }
 
-const TimeParts& Costs::message_parts(const PlannedMessage& message, Picoseconds network) {
+const Costs::Known& Costs::message_time(const PlannedMessage& message, Picoseconds network) {
   const Stage& stage = copies_.stage(message.stage);
   const KernelModel& kernel = jobs_.kernel_of(stage, message.from);
   // As the topology says it, not the share of it that is wire bytes.
@@ -28,10 +33,13 @@ const TimeParts& Costs::message_parts(const PlannedMessage& message, Picoseconds
                             network, link_gb_per_s};
   Known& known = known_[like.stage % known_.size()];
   if (known.of != like) {
-    known = {like, kernel.message_time(stage, of(message.stage), message,
-                                       us_from_picoseconds(network), link_gb_per_s)};
+    known = {like,
+             kernel.message_time(stage, of(message.stage), message, us_from_picoseconds(network),
+                                 link_gb_per_s),
+             0};
+    known.span = span_of(known.parts.total_us());
   }
-  return known.parts;
+  return known;
 }
 
 std::uint64_t Costs::link_bytes(const PlannedMessage& message, double reduction_efficiency) const {
@@ -40,9 +48,8 @@ std::uint64_t Costs::link_bytes(const PlannedMessage& message, double reduction_
   if (message.reach == Reach::reduction) {
     bytes = static_cast<std::uint64_t>(static_cast<double>(bytes) / reduction_efficiency);
   }
-  if (const double efficiency = kernel.link_efficiency(); efficiency != efficiency_) {
-    bytes = static_cast<std::uint64_t>(
-        std::llround(static_cast<double>(bytes) * (efficiency_ / efficiency)));
+  if (const double factor = costs_[copies_.listed(message.stage)].bytes_factor; factor != 1) {
+    bytes = static_cast<std::uint64_t>(std::llround(static_cast<double>(bytes) * factor));
   }
   return bytes;
 }

@@ -1,4 +1,4 @@
-// What the stages and messages of a run cost, as the kernel models of their devices say.
+// Costs of a run's stages and messages, as the kernel models of their devices say.
 //
 // Asks models and routes; changes nothing.
 #pragma once
@@ -24,11 +24,20 @@ class Costs {
   /// As KernelModel has it.
   bool is_memory_bound(StageId id) const { return costs_[copies_.listed(id)].is_memory_bound; }
   TimeParts stage_parts(StageId id) const { return kernel_of(id).stage_time(of(id)); }
+  /// How long a stage takes, the sum of stage_parts(); and how long its rank is busy with it.
+  Picoseconds stage_span(StageId id) const { return costs_[copies_.listed(id)].span; }
+  Picoseconds busy_span(StageId id) const { return costs_[copies_.listed(id)].busy; }
 
   /// Where a message's time goes from the begin of its stage until it has left, given what the
   /// network took; valid until the next call.
-  const TimeParts& message_parts(const PlannedMessage& message, Picoseconds network);
-  /// What the network moves for it on its links, `efficiency` considered.
+  const TimeParts& message_parts(const PlannedMessage& message, Picoseconds network) {
+    return message_time(message, network).parts;
+  }
+  /// The sum of these.
+  Picoseconds message_span(const PlannedMessage& message, Picoseconds network) {
+    return message_time(message, network).span;
+  }
+  /// Returns the bytes that the network moves for it on its links, `efficiency` considered.
   std::uint64_t link_bytes(const PlannedMessage& message, double reduction_efficiency) const;
   /// KernelModel::gather_us() where it ends. Both sides of an exchange gather alike, where they have
   /// the same device.
@@ -37,10 +46,13 @@ class Costs {
  private:
   struct Cost {
     StageCost stage;
+    Picoseconds span;
+    Picoseconds busy;
+    double bytes_factor;  ///< link_bytes() per byte of the kernel
     double gather_us;
     bool is_memory_bound;
   };
-  /// What the time of a message depends on.
+  /// Parts of a message that its time depends on.
   struct PartsOfMessage {
     StageId stage = 0;  ///< the stage of the plan
     std::uint64_t bytes = 0;
@@ -52,7 +64,9 @@ class Costs {
   struct Known {
     PartsOfMessage of = {};
     TimeParts parts = {};
+    Picoseconds span = 0;
   };
+  const Known& message_time(const PlannedMessage& message, Picoseconds network);
 
   const Copies& copies_;
   const Jobs& jobs_;

@@ -80,8 +80,7 @@ std::uint32_t CriticalPath::codec_limit(StageId id) const {
 // ---------------------------------------------------------------- in words
 
 std::string CriticalPath::bottleneck(const Shares& shares, Part worst, double worst_us) const {
-  // What adds less than this to a part is not worth a word; nor are the others beside what makes
-  // nearly all of it.
+  // Parts smaller than this are not mentioned; nor are the others beside one that makes nearly all of the time.
   constexpr double kNegligible = 0.01;
   constexpr double kNearlyAll = 0.9;
   std::uint32_t limit = 0;

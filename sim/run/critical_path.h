@@ -15,7 +15,7 @@
 
 namespace arlab {
 
-/// What there is to wait for in a codec: Cause::limit of Span::work.
+/// Limits of a codec: Cause::limit of Span::work.
 enum class CodecLimit : std::uint8_t { throughput, memory, first_tile };
 
 class CriticalPath {

@@ -9,7 +9,7 @@
 
 namespace arlab {
 
-/// Of all messages together. Throws InvalidInput when they are more than the options allow.
+/// Returns the crossings of all messages together. Throws InvalidInput when they are more than the options allow.
 std::uint64_t crossings_of(const Copies& copies, const Topology& topology, const Fabric& fabric,
                            const SimulateOptions& options);
 

@@ -21,7 +21,7 @@ struct Job {
   double start_us = 0;
   Rank first_channel = 0;
   StageId first_stage = 0;
-  std::uint32_t steps = 1;  ///< whose messages travel side by side
+  std::uint32_t steps = 1;  ///< steps of which messages travel side by side
 
   const KernelModel& kernel() const { return *kernels.front(); }
 };

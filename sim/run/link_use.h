@@ -1,4 +1,4 @@
-// What links carried in a run, in wire bytes and by class.
+// Use of links in a run, in wire bytes and by class.
 //
 // Reads what the engine counted, and knows what of it was no wire byte.
 #pragma once

@@ -1,29 +1,60 @@
 #include "sim/run/message_routes.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace arlab {
+namespace {
+
+bool are_alike(const PlannedMessage& a, const PlannedMessage& b) {
+  return a.bytes == b.bytes && a.inner_bytes == b.inner_bytes && a.reach == Reach::one &&
+         b.reach == Reach::one && a.output_elements == b.output_elements;
+}
+
+/// Whether each stage sends alike to all other ranks of the plan, or nothing.
+bool sends_in_fans(const Plan& plan) {
+  if (plan.world_size < 2) return false;
+  std::vector<StageId> reached(plan.world_size, UINT32_MAX);
+  for (StageId id = 0; id < plan.stages.size(); ++id) {
+    const Stage& stage = plan.stages[id];
+    if (stage.messages == 0) continue;
+    if (stage.messages + 1 != plan.world_size) return false;
+    for (std::uint32_t i = 0; i < stage.messages; ++i) {
+      const PlannedMessage& message = plan.messages[stage.first_message + i];
+      if (!are_alike(message, plan.messages[stage.first_message])) return false;
+      if (std::exchange(reached[message.to], id) == id) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
 
 MessageRoutes::MessageRoutes(const Fabric& fabric, const Topology& topology, const Copies& copies,
-                             std::uint64_t crossings, bool changes)
+                             std::uint64_t crossings, bool changes, bool traced)
     : fabric_(fabric),
       topology_(topology),
       routes_(fabric),
       ranks_(copies.plan().ranks_per_rank),
       world_size_(copies.plan().world_size),
-      kind_(kind_of(copies.plan(), fabric.network(), crossings, changes)) {
+      kind_(kind_of(copies.plan(), fabric, crossings, changes, traced)),
+      any_other_route_(std::ranges::any_of(copies.plan().messages, [this](const auto& message) {
+        return !routes_.other_route(message.from, message.to).empty();
+      })) {
   if (kind_ == Kind::changing) network_ = fabric.network();
   if (kind_ == Kind::folded) fold(copies.plan());
   if (kind_ == Kind::part) keep_links_of(copies);
+  if (kind_ == Kind::fans) bind_fans();
 }
 
-MessageRoutes::Kind MessageRoutes::kind_of(const Plan& plan, const Network& network,
-                                           std::uint64_t crossings, bool changes) {
+MessageRoutes::Kind MessageRoutes::kind_of(const Plan& plan, const Fabric& fabric,
+                                           std::uint64_t crossings, bool changes, bool traced) {
   /// Fewer crossings than links / this: then the engine is better off without the other links.
   constexpr std::uint64_t kSparse = 4;
   if (changes) return Kind::changing;
   if (plan.folded()) return Kind::folded;
-  return crossings < network.links() / kSparse ? Kind::part : Kind::whole;
+  if (!traced && fabric.is_whole_mesh() && sends_in_fans(plan)) return Kind::fans;
+  return crossings < fabric.network().links() / kSparse ? Kind::part : Kind::whole;
 }
 
 void MessageRoutes::fold(const Plan& plan) {
@@ -75,12 +106,23 @@ void MessageRoutes::keep_links_of(const Copies& copies) {
   }
 }
 
+void MessageRoutes::bind_fans() {
+  network_.add_devices(world_size_);
+  for (Rank rank = 0; rank < world_size_; ++rank) {
+    kept_.push_back(real_route(rank, rank == 0 ? 1 : 0).front());
+    const LinkProperties& real = fabric_.network().properties(kept_.back());
+    network_.add_loop(rank,
+                      {real.bandwidth_gb_per_s, us_from_picoseconds(real.latency), kNoDomain});
+  }
+}
+
 LinkId MessageRoutes::real_link(LinkId link) const {
-  if (kind_ == Kind::part) return kept_[link];
+  if (kind_ == Kind::part || kind_ == Kind::fans) return kept_[link];
   return kind_ == Kind::folded ? orbits_[link].representative : link;
 }
 
 std::string MessageRoutes::describe(ResourceId resource) const {
+  if (in_fans()) return fabric_.describe(resource);
   if (resource < network().links()) return fabric_.describe(real_link(resource));
   const std::size_t domain = resource - network().links();
   return fabric_.describe_domain(static_cast<DomainId>(domain));
@@ -125,7 +167,7 @@ std::span<const LinkId> MessageRoutes::ports_of_all(const PlannedMessage& messag
 }
 
 std::span<const LinkId> MessageRoutes::real_other_route(const PlannedMessage& message) {
-  if (message.reach != Reach::one || left_) return {};
+  if (!any_other_route_ || message.reach != Reach::one || left_) return {};
   return routes_.other_route(message.from, message.to);
 }
 
@@ -135,11 +177,13 @@ double MessageRoutes::first_link_gb_per_s(const PlannedMessage& message) {
 
 std::span<const LinkId> MessageRoutes::ours(std::span<const LinkId> real,
                                             std::vector<LinkId>& path) const {
-  if (kind_ != Kind::folded && kind_ != Kind::part) return real;
+  if (kind_ == Kind::whole || kind_ == Kind::changing) return real;
   path.clear();
   for (const LinkId link : real) {
     if (kind_ == Kind::folded) {
       path.push_back(folded_links_.at(orbit_of(link).representative));
+    } else if (in_fans()) {
+      path.push_back(fabric_.network().ends(link).from);
     } else {
       const auto kept = std::lower_bound(kept_.begin(), kept_.end(), link);
       path.push_back(static_cast<LinkId>(kept - kept_.begin()));

@@ -9,6 +9,8 @@
 //   a part    all nodes of the fabric but only the links in use: of a mesh of 32,768 ranks, a tree
 //             uses one link in thousands. The order of links stays, and with it that of all that
 //             happens at the same instant.
+//   fans      a link for each rank of a mesh, in place of those to all others, where every stage sends
+//             alike to all of these: what happens on one of them happens on all
 //   changing  a copy, whose bandwidths may change and whose links may fail
 #pragma once
 
@@ -30,14 +32,21 @@ namespace arlab {
 /// For one run. Spans that it returns are valid until the next call that returns one of that kind.
 class MessageRoutes {
  public:
-  /// For the messages of `copies`, which cross so many links. `changes`: links will change.
+  /// For the messages of `copies`, which cross so many links. `changes`: links will change; `traced`:
+  /// each message is to be seen by itself.
   MessageRoutes(const Fabric& fabric, const Topology& topology, const Copies& copies,
-                std::uint64_t crossings, bool changes);
+                std::uint64_t crossings, bool changes, bool traced);
 
   const Network& network() const { return kind_ == Kind::whole ? fabric_.network() : network_; }
+  /// Whether the first message of a stage stands for all of them in network().
+  bool in_fans() const { return kind_ == Kind::fans; }
+  /// The resource that describe() is to name where this one of network() limits the message.
+  ResourceId named_limit(const PlannedMessage& message, ResourceId limit) {
+    return in_fans() && limit != kNoLimit ? real_route(message).front() : limit;
+  }
   /// A link of the whole fabric that this one is, or stands for.
   LinkId real_link(LinkId link) const;
-  /// A link or sharing domain of network(), in words.
+  /// A link or sharing domain of network(), or what named_limit() returns, in words.
   std::string describe(ResourceId resource) const;
 
   // In the whole fabric. Throw InvalidInput when there is no way, the first naming the ranks. A
@@ -65,8 +74,7 @@ class MessageRoutes {
 
   // With links that change:
   void set_bandwidth(LinkId link, double gb_per_s) { network_.set_bandwidth(link, gb_per_s); }
-  /// From now on routes are those of the fabric that is left without `dead` links, which are what
-  /// `faults` say.
+  /// Makes routes avoid `dead` links, which are those of `faults`.
   void avoid(const std::set<LinkId>& dead, const std::vector<LinkFault>& faults);
 
   /// Calls visit(real link, how many links are like it, wire bytes on one of them, what they took
@@ -80,7 +88,8 @@ class MessageRoutes {
       const auto beyond = more.find(link);
       const WideCount bytes = beyond == more.end() ? taken : taken - beyond->second;
       if (kind_ != Kind::folded) {
-        visit(real_link(link), std::uint64_t{1}, bytes, WideCount{taken});
+        const std::uint64_t alike = in_fans() ? world_size_ - 1 : 1;
+        visit(real_link(link), alike, bytes, WideCount{taken});
         continue;
       }
       const Fabric::Orbit& orbit = orbits_[link];
@@ -90,11 +99,12 @@ class MessageRoutes {
   }
 
  private:
-  enum class Kind : std::uint8_t { whole, folded, part, changing };
+  enum class Kind : std::uint8_t { whole, folded, part, fans, changing };
 
-  static Kind kind_of(const Plan& plan, const Network& network, std::uint64_t crossings,
-                      bool changes);
+  static Kind kind_of(const Plan& plan, const Fabric& fabric, std::uint64_t crossings, bool changes,
+                      bool traced);
   void fold(const Plan& plan);
+  void bind_fans();
   void keep_links_of(const Copies& copies);
   void announce(std::span<const LinkId> route);
   std::span<const LinkId> real_route(Rank from, Rank to);
@@ -108,15 +118,16 @@ class MessageRoutes {
   const Fabric& fabric_;
   const Topology& topology_;
   Routes routes_;
-  Rank ranks_;  ///< that one stands for
+  Rank ranks_;  ///< represented by one
   Rank world_size_;
   Kind kind_;
+  bool any_other_route_;  ///< a rank's, as every other's
   Network network_;             ///< unless it is the fabric's
   std::optional<Fabric> left_;  ///< without links that have failed
   std::optional<Routes> left_routes_;
   std::vector<LinkId> real_of_left_;
   std::vector<LinkId> left_path_;
-  std::vector<LinkId> kept_;               ///< in ascending order
+  std::vector<LinkId> kept_;               ///< by link of network_, in ascending order
   std::map<LinkId, LinkId> folded_links_;  ///< by representative
   std::vector<Fabric::Orbit> orbits_;      ///< by folded link
   std::vector<LinkId> path_;

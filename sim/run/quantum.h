@@ -24,9 +24,9 @@ class Quantum {
   bool grows(std::uint64_t solved, Picoseconds now) {
     return solved > next_growth_ && grow(solved, now);
   }
-  /// What it is now: never less than before.
+  /// Returns the current length: never less than before.
   Picoseconds length() const { return lengths_.back().second; }
-  /// What it was at this time.
+  /// Returns the length at this time.
   Picoseconds length_at(Picoseconds time) const;
 
  private:

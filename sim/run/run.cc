@@ -17,7 +17,8 @@ Run::Run(const Plan& plan, const Jobs& jobs, const Topology& topology, const Fab
       fabric_(fabric),
       copies_(plan),
       crossings_(crossings_of(copies_, topology, fabric, options)),
-      routes_(fabric, topology, copies_, crossings_, Changes::any(topology)),
+      routes_(fabric, topology, copies_, crossings_, Changes::any(topology),
+              options.trace != nullptr),
       costs_(copies_, jobs, routes_, jobs.link_efficiency()),
       jitter_(topology.jitter, options.seed),
       engine_(routes_.network(), *this, plan.channels),
@@ -138,7 +139,7 @@ void Run::on_timer(std::uint64_t tag) {
       begin_waiting(id);
       break;
     case RunTimer::first_byte:
-      await_decoding(id);
+      for_each_like(id, [this](MessageId each) { await_decoding(each); });
       break;
     case RunTimer::change:
       change(id);
@@ -198,10 +199,11 @@ CauseId Run::free_of(Worker& worker, std::uint32_t job) {
   return worker.free;
 }
 
-void Run::work(Worker& worker, std::uint32_t job, const Cause& cause) {
-  worker.free_at = cause.time;
-  worker.work = cause;
-  causes_.end_with(job, cause);
+void Run::work(Worker& worker, std::uint32_t job, Picoseconds until, CauseId before, Rank rank,
+               bool is_memory_bound) {
+  worker.free_at = until;
+  worker.work = {until, 0, before, rank, is_memory_bound ? 1U : 0U, Span::work};
+  causes_.end_with(job, *worker.work);
 }
 
 void Run::begin(StageId id) {
@@ -213,17 +215,17 @@ void Run::begin(StageId id) {
   const Picoseconds start = engine_.now();
   const CauseId begun_by = begun_[id].by;
   begun_[id].causes = stage.messages + (stage.dependents > 0 ? 1 : 0);
-  const Picoseconds done = later_by(start, kernel.stage_time(cost).total_us());
+  const Picoseconds done = later_by(start, costs_.stage_span(id));
   causes_.end_with(job, {done, 0, begun_by, id, 0, Span::stage});
-  if (const double work_us = cost.measure_us + cost.work_us; work_us > 0) {
-    const std::uint32_t limit = costs_.is_memory_bound(id) ? 1 : 0;
-    work(workers_[worker_of(id)], job,
-         {later_by(start, work_us), 0, begun_by, rank, limit, Span::work});
+  if (cost.measure_us + cost.work_us > 0) {
+    work(workers_[worker_of(id)], job, later_by(start, costs_.busy_span(id)), begun_by, rank,
+         costs_.is_memory_bound(id));
   }
   if (timeline_) timeline_->stage(id, cost.flags_us, start, done);
   const double cap = stage.messages > 0 ? kernel.rate_cap_gb_per_s(stage) : kNoRateCap;
   const MessageId first = copies_.first_message_of(id);
-  for (std::uint32_t i = 0; i < stage.messages; ++i) {
+  const std::uint32_t sent = routes_.in_fans() ? std::min(stage.messages, 1U) : stage.messages;
+  for (std::uint32_t i = 0; i < sent; ++i) {
     send(first + i, copies_.message_on(stage.first_message + i, rank), cap);
   }
   if (stage.dependents > 0) engine_.call_at(done, timer_tag(id, RunTimer::done));
@@ -256,7 +258,12 @@ void Run::send(MessageId id, const PlannedMessage& message, double rate_cap_gb_p
   const std::uint64_t halves = is_split ? kHalf : 0;
   link_use_.take(route, bytes - other, message.bytes - other_wire);
   const bool is_decoded = message.output_elements > 0;
-  if (is_decoded) copies_.for_each_receiver(message, [&](Rank) { ++begun_[message.stage].causes; });
+  if (is_decoded) {
+    for_each_like(id, [&](MessageId each) {
+      copies_.for_each_receiver(copies_.message(each),
+                                [&](Rank) { ++begun_[message.stage].causes; });
+    });
+  }
   send(message, route, id | halves, bytes - other, rate_cap_gb_per_s, is_decoded);
   if (!is_split) return;
   const std::span<const LinkId> other_route = routes_.other_route(message);
@@ -281,6 +288,13 @@ void Run::send(const PlannedMessage& message, std::span<const LinkId> route, std
 
 void Run::on_flowing(std::uint64_t tag, Picoseconds first_byte) {
   engine_.call_at(first_byte, timer_tag(static_cast<MessageId>(tag), RunTimer::first_byte));
+}
+
+template <class Visit>
+void Run::for_each_like(MessageId id, Visit visit) const {
+  const bool in_fans = routes_.in_fans();
+  const std::uint32_t like = in_fans ? copies_.stage(copies_.message(id).stage).messages : 1;
+  for (std::uint32_t i = 0; i < like; ++i) visit(id + i);
 }
 
 void Run::await_decoding(MessageId id) {
@@ -311,14 +325,14 @@ void Run::decode_while_arriving(MessageId id, Rank to, Picoseconds since) {
     const Picoseconds flows = since - routes_.latency_of(message, route);
     start = begun.by;
     if (flows > begun.at) {
-      start = causes_.add(job, flows, start, Span::queue, 0, 0, route.front());
+      start = causes_.add(job, flows, start, Span::queue, 0, 0,
+                          routes_.named_limit(message, route.front()));
     }
     start = causes_.add(job, since, start, Span::latency);
   } else {
     start = free_of(worker, job);
   }
-  const std::uint32_t limit = kernel.is_memory_bound(decoded) ? 1 : 0;
-  work(worker, job, {later_by(engine_.now(), work_us), 0, start, to, limit, Span::work});
+  work(worker, job, later_by(engine_.now(), work_us), start, to, kernel.is_memory_bound(decoded));
   if (timeline_) {
     timeline_->decoding(to, stage.step, engine_.now(), worker.free_at);
   }
@@ -326,7 +340,7 @@ void Run::decode_while_arriving(MessageId id, Rank to, Picoseconds since) {
 
 void Run::change(std::size_t change) {
   if (delivered_ == copies_.messages()) return;
-  // What has not left goes another way.
+  // The part that has not left takes another way.
   for (const FlowEngine::Withdrawn& rest : changes_->happen(change)) {
     const PlannedMessage message = copies_.message(static_cast<MessageId>(rest.tag));
     const Stage& stage = copies_.stage(message.stage);
@@ -353,12 +367,20 @@ bool Run::join(Delivery& half) {
 }
 
 void Run::on_delivered(const Delivery& delivered) {
+  const bool is_half = (delivered.tag & kHalf) != 0;
+  if (!routes_.in_fans() && !is_half && restarted_.empty()) return complete(delivered);
   Delivery delivery = delivered;
-  if (!restarted_.empty()) {
-    const auto restarted = restarted_.find(delivery.tag);
-    if (restarted != restarted_.end()) delivery.started = restarted->second;
-  }
-  if ((delivery.tag & kHalf) != 0 && !join(delivery)) return;
+  const auto restarted = restarted_.find(delivery.tag);
+  if (restarted != restarted_.end()) delivery.started = restarted->second;
+  if (is_half && !join(delivery)) return;
+  for_each_like(static_cast<MessageId>(delivered.tag), [&](MessageId each) {
+    delivery.tag = each;
+    delivery.limit = routes_.named_limit(copies_.message(each), delivery.limit);
+    complete(delivery);
+  });
+}
+
+void Run::complete(const Delivery& delivery) {
   ++delivered_;
   if (quantum_.grows(engine_.solved(), engine_.now())) engine_.set_quantum(quantum_.length());
   const auto id = static_cast<MessageId>(delivery.tag);
@@ -386,9 +408,9 @@ Arrival Run::arrival_of(MessageId id, const PlannedMessage& message, const Deliv
   // Where steps run side by side, the last wire takes such a way in each.
   Picoseconds latency = delivery.delivered - delivery.sent + (steps - 1) * way;
   if (jitter_.delays_messages()) latency = later_by(latency, jitter_.message_us(id));
-  const Picoseconds gone = std::max(
-      delivery.sent, later_by(delivery.started, costs_.message_parts(message, network).total_us()));
-  const Picoseconds there = later_by(gone, us_from_picoseconds(latency));
+  const Picoseconds gone =
+      std::max(delivery.sent, later_by(delivery.started, costs_.message_span(message, network)));
+  const Picoseconds there = later_by(gone, latency);
   return {id, delivery.limit, network, gone, there, {}, begun_[message.stage].by};
 }
 
@@ -407,7 +429,7 @@ void Run::arrive(StageId id, const Arrival& arrival) {
   }
 }
 
-/// What led to it; returns why it is there.
+/// Adds the causes of an arrival; returns the last one.
 CauseId Run::add_causes_of(std::uint32_t job, const Arrival& arrival) {
   const Picoseconds latency = arrival.there - arrival.gone;
   const bool in_one = latency <= Cause::kMostLatency;
@@ -423,7 +445,7 @@ CauseId Run::add_causes_of(std::uint32_t job, const Arrival& arrival) {
   return causes_.add(job, arrival.there, left, Span::latency);
 }
 
-/// What the collective ends with, if that is not written down yet: work, or else a message.
+/// Adds the end of the collective, if it is not written down yet: work, or else a message.
 void Run::add_last(std::uint32_t job) {
   Causes::End& end = causes_.end_of(job);
   if (end.time <= end.last_time) return;

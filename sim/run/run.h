@@ -2,8 +2,8 @@
 //
 // A stage begins when all that it waits for is there (arrivals.h) and its rank is free. Then its
 // messages go to the network engine, which says when they have been delivered; costs.h says when they
-// are complete; and what that led to is written down (causes.h). This class alone moves time on: it
-// starts messages and timers, and nobody else does but Arrivals, which sets those of what comes last.
+// are complete; and what that led to is written down (causes.h). This class alone moves time on, and starts messages and
+// timers, but for Arrivals, which sets those of the last arrival.
 #pragma once
 
 #include <algorithm>
@@ -51,19 +51,20 @@ class Run final : public NetworkClient {
     std::uint32_t id = 0;
     auto operator<=>(const Waiting&) const = default;
   };
-  /// What a rank does in a channel.
+  /// Activity of a rank in a channel.
   struct Worker {
     CauseId ready = 0;  ///< launched
     Picoseconds ready_at = 0;
     CauseId free = 0;           ///< done with codec work that something has waited for
     Picoseconds free_at = 0;    ///< done with the codec work that has begun
-    std::optional<Cause> work;  ///< that, while nothing has waited for it
-    /// What could begin, the last of it first, by since when; of what could at the same time the first
-    /// stage goes first, whatever the order of events.
+    std::optional<Cause> work;  ///< work, while nothing has waited for it
+    /// Stages that could begin, the last first, with the time since when; among simultaneous ones the first stage goes first,
+    /// whatever the order of events.
     std::vector<Waiting> waiting = {};
     bool is_called = false;  ///< when it is free
 
     void wait(const Waiting& what) {
+      if (waiting.empty()) return waiting.push_back(what);
       waiting.insert(std::ranges::lower_bound(waiting, what, std::greater<>()), what);
     }
   };
@@ -73,7 +74,7 @@ class Run final : public NetworkClient {
     std::uint32_t causes = 0;  ///< so many things will still be said to come from it
     Picoseconds at = 0;        ///< the time of `by`
   };
-  /// What a collective ends with, if that is a message.
+  /// The end of a collective, if that is a message.
   struct LastMessage {
     Arrival arrival = {};
     Picoseconds gathered = 0;
@@ -89,7 +90,8 @@ class Run final : public NetworkClient {
   bool is_busy(const Worker& worker) const { return worker.free_at > engine_.now(); }
   /// Something waits for it to be free.
   CauseId free_of(Worker& worker, std::uint32_t job);
-  void work(Worker& worker, std::uint32_t job, const Cause& cause);
+  void work(Worker& worker, std::uint32_t job, Picoseconds until, CauseId before, Rank rank,
+            bool is_memory_bound);
   void begin_at(StageId id, CauseId arrived, Picoseconds at);
   void count_cause(StageId id);
   void begin_or_wait(StageId id);
@@ -107,7 +109,11 @@ class Run final : public NetworkClient {
   void decode_while_arriving(MessageId id, Rank to, Picoseconds since);
   void change(std::size_t change);
 
-  void on_delivered(const Delivery& delivery) override;
+  /// Calls visit(message) for those that this one stands for in the network.
+  template <class Visit>
+  void for_each_like(MessageId id, Visit visit) const;
+  void on_delivered(const Delivery& delivered) override;
+  void complete(const Delivery& delivery);
   /// Joins the halves of a message that takes two routes; says whether this was the last one.
   bool join(Delivery& half);
   Arrival arrival_of(MessageId id, const PlannedMessage& message, const Delivery& delivery);
@@ -137,7 +143,7 @@ class Run final : public NetworkClient {
   std::vector<Worker> workers_;                               ///< by channel, then rank
   PagedArray<Begun> begun_;                                   ///< by stage
   std::vector<LastMessage> last_messages_;                    ///< by job
-  std::unordered_map<MessageId, Delivery> halves_;            ///< that wait for the other
+  std::unordered_map<MessageId, Delivery> halves_;            ///< each waits for the other
   std::unordered_map<std::uint64_t, Picoseconds> restarted_;  ///< by tag: when it was handed in
   std::uint64_t delivered_ = 0;
 };

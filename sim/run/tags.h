@@ -1,4 +1,4 @@
-// What the engine knows the messages and timers of a run by.
+// Tags by which the engine knows the messages and timers of a run.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,8 @@ inline constexpr std::uint64_t kHalf = std::uint64_t{1}
                                        << 32;  ///< one of two that take different routes
 inline constexpr std::uint64_t kOtherWay = std::uint64_t{1} << 33;  ///< this is the second
 
-/// Timers: of a stage to begin, of its own work to be done, of its last message to be there; of a
-/// rank's channel to be free; of a link to change, or a flow of others. Of a message: of its first byte to
-/// be there.
+/// Timers for a stage: it begins, its own work is done, its last message is there. Others: a rank's channel is free; a link
+/// changes, or a flow of others. For a message: its first byte to be there.
 enum class RunTimer : std::uint64_t { begin, done, arrived, free, change, first_byte };
 inline constexpr std::uint64_t kRunTimers = 8;
 

@@ -26,7 +26,7 @@ void Timeline::message(const PlannedMessage& message, Picoseconds started, const
                        Picoseconds gathered) {
   const std::uint32_t step = copies_.stage(message.stage).step;
   const std::span<const LinkId> found = routes_.real_route(message);
-  const std::vector<LinkId> route(found.begin(), found.end());  // of a tree it is made anew
+  const std::vector<LinkId> route(found.begin(), found.end());  // a tree's route is made anew
   trace_.on_message(message, step, route, started, arrival.there);
   // Before it flows it may wait for its turn.
   const auto flows = flowing_since_.find(arrival.message);

@@ -1,7 +1,7 @@
 // Tells a SimulationTrace what happens in a run, in its terms: messages and real links in place of
 // tags and links of the run's own network.
 //
-// Reads plan, routes and costs; whoever has no trace has no timeline, and does not pay for it.
+// Reads plan, routes and costs; a run without a trace has no timeline, and does not pay for it.
 #pragma once
 
 #include <array>

@@ -34,9 +34,8 @@ std::string_view words_for(Bisection::Method method);
 /// topology; 0 for less than two.
 Bisection bisection_of(const Fabric& fabric, Rank ranks);
 
-/// Of a fat tree, the leaves whose cards bring more than the uplink carries, in words: "leaf 4: 4 cards
-/// of 46 GB/s on an uplink of 46 GB/s", and how many follow that are alike. A single leaf has no use for
-/// its uplink.
+/// Describes a fat tree's leaves with cards that bring more than the uplink carries: "leaf 4: 4 cards of 46 GB/s on an uplink
+/// of 46 GB/s", and how many follow that are alike. A single leaf has no use for its uplink.
 std::vector<std::string> oversubscribed_leaves(const Topology& topology, const Fabric& fabric);
 
 }  // namespace arlab

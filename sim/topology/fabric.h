@@ -1,5 +1,4 @@
-// The graph that a topology stands for: which node is what, which links there are, and under which
-// shifts of the ranks it looks the same.
+// The graph of a topology: its nodes, its links, and the shifts of ranks under which it looks the same.
 #pragma once
 
 #include <optional>
@@ -32,7 +31,7 @@ class Fabric {
 
   const Network& network() const { return network_; }
 
-  /// What a link is: link, port_out, port_in, bridge, nic_out, ..., or its type in a graph.
+  /// Returns the class of a link: link, port_out, port_in, bridge, nic_out, ..., or its type in a graph.
   std::string_view class_of(LinkId link) const { return spans_[span_of(link)].link_class; }
   /// The same, by number: 0 to classes().size() - 1.
   std::size_t class_index(LinkId link) const { return spans_[span_of(link)].class_index; }
@@ -55,6 +54,7 @@ class Fabric {
 
   /// Appends the links from one rank to another, different one; says whether it could without a
   /// search (routes.h).
+  bool is_whole_mesh() const { return is_regular_ && kind_ == TopologyKind::full_mesh; }
   bool find_route(Rank from, Rank to, std::vector<LinkId>& path) const;
   /// The same where another route is as good: on even rings and tori, once round the other way in
   /// every dimension in which both ways are as long.

@@ -55,8 +55,8 @@ bool Host::has_any_nvlink() const {
 
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // of a text
-constexpr std::uint64_t kMostEdges = 1 << 16;             // of an imported graph
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // largest text
+constexpr std::uint64_t kMostEdges = 1 << 16;             // largest imported graph
 
 Quantity times(std::uint32_t count, const Quantity& one) {
   return number(count * one.value, one.source,
@@ -100,7 +100,7 @@ bool in_equal_runs(const std::vector<Rank>& of, Rank count) {
   return true;
 }
 
-/// What a list has, each once, in its order.
+/// Returns the distinct values of a list, in its order.
 template <class Values, class Same>
 auto distinct(const Values& values, Same same) {
   Values kept;
@@ -259,6 +259,7 @@ CardsOfAServer cards_of(const Host& host, std::string_view origin) {
   const double fastest = std::max_element(cards.begin(), cards.end(), rate)->gb_per_s.value;
   const std::vector<NetworkCard> fast =
       kept(cards, [&](const NetworkCard& card) { return card.gb_per_s.value == fastest; });
+  const bool leaves_slow_out = fits(fast) && fast.size() < cards.size();
   if (fits(fast)) cards = fast;
   if (!fits(cards)) {
     fail(
@@ -278,7 +279,8 @@ CardsOfAServer cards_of(const Host& host, std::string_view origin) {
   });
   if (!others.empty()) {
     count.note +=
-        fmt::format(", those closest to GPUs: {}; without {}", in_words(cards), in_words(others));
+        fmt::format(", {}those closest to GPUs: {}; without {}",
+                    leaves_slow_out ? "the fastest of " : "", in_words(cards), in_words(others));
   }
   return {count, gb_per_s};
 }
@@ -366,11 +368,23 @@ void take_links(const Host& host, const Topology& base, std::string_view origin,
   }
 }
 
+/// Kernels as they were measured on the nearest machine; of memory and chip the text says nothing.
+Device nearest_device(const Host& host) {
+  const Device unknown = generic_device();
+  Device device = find_topology(host.kernels_of).device;
+  device.name = unknown.name;
+  device.hbm_gb_per_s = unknown.hbm_gb_per_s;
+  device.memory_gb = unknown.memory_gb;
+  device.library.reset();
+  device.compute.reset();
+  return device;
+}
+
 Topology topology_of(const Host& host, std::string_view origin, const ImportOptions& options) {
   Topology t;
   std::vector<std::string> remarks = host.remarks;
   t.ranks = counted(host.gpus, host.tool);
-  t.device = options.base ? options.base->device : generic_device();
+  t.device = options.base ? options.base->device : nearest_device(host);
   if (options.no_nvlink && host.has_any_nvlink()) {
     fail("{}: it lists NVLinks; --no-nvlink is for files that list none", origin);
   }
@@ -416,6 +430,8 @@ Topology topology_of(const Host& host, std::string_view origin, const ImportOpti
                                   name_of(options.base->kind)));
   }
   if (options.no_nvlink) remarks.emplace_back("without NVLink, as asked for");
+  if (!options.base) remarks.push_back(fmt::format("kernels of {}", host.kernels_of));
+  if (!same_kind) t.guessed_below_bytes = kGuessedBelowBytes;
   if (options.servers) make_fat_tree(host, *options.servers, origin, t);
   // The library's numbers are of servers with the base's links and as many GPUs, or with one.
   const bool same_servers = same_kind && host.gpus == options.base->ranks.value;
@@ -637,19 +653,10 @@ Topology read_astra_sim(std::string_view text, std::string_view origin,
   return t;
 }
 
-/// What people have in place of what is read.
+/// Refuses known texts of other kinds, and names the text to give instead.
 void refuse_known(std::string_view text, std::string_view origin) {
   constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
-      {"ROCm System Management", "the output of rocm-smi"},
-      {"Link Type between two GPUs", "the output of rocm-smi --showtopo"},
-      {"Weight between two GPUs", "the output of rocm-smi --showtopo"},
-      {"Hops between two GPUs", "the output of rocm-smi --showtopo"},
-      {"LINK TYPE TABLE", "the output of amd-smi topology"},
-      {"ACCESS TABLE", "the output of amd-smi topology"},
-      {"WEIGHT TABLE", "the output of amd-smi topology"},
-      {"HOPS TABLE", "the output of amd-smi topology"},
-      {"hwloc2.dtd", "hwloc's XML"},
-      {"<graphs", "what NCCL writes into NCCL_GRAPH_DUMP_FILE"}};
+      {"hwloc2.dtd", "hwloc's XML"}, {"<graphs", "what NCCL writes into NCCL_GRAPH_DUMP_FILE"}};
   for (const auto& [sign, what] : kOthers) {
     if (text.find(sign) == std::string_view::npos) continue;
     fail("{}: it is {}, which is not read; what NCCL and RCCL write into NCCL_TOPO_DUMP_FILE is",
@@ -660,11 +667,18 @@ void refuse_known(std::string_view text, std::string_view origin) {
 ImportFormat format_of(std::string_view text, std::string_view origin) {
   if (text.find("npus_count") != std::string_view::npos) return ImportFormat::astra_sim;
   if (text.find("<system") != std::string_view::npos) return ImportFormat::nccl_xml;
+  constexpr std::string_view kOfAmd[] = {
+      "ROCm System Management", "between two GPUs", " TABLE:",  "(Topology) ",
+      "\"link_type\"",          "link_type_gpu_",   "num_hops", "WEIGHT TABLE"};
+  for (const std::string_view sign : kOfAmd) {
+    if (text.find(sign) != std::string_view::npos) return ImportFormat::amd_smi;
+  }
   refuse_known(text, origin);
   if (text.find("GPU0") != std::string_view::npos) return ImportFormat::nvidia_smi;
   fail(
-      "{}: it looks like nothing that can be imported: the matrix of nvidia-smi topo -m, NCCL's "
-      "topology as XML, ASTRA-sim's network file; name it --from",
+      "{}: it looks like nothing that can be imported: the matrix of nvidia-smi topo -m, the "
+      "tables of rocm-smi --showtopo or amd-smi topology, NCCL's topology as XML, ASTRA-sim's "
+      "network file; name it --from",
       origin);
 }
 
@@ -674,6 +688,8 @@ std::string_view name_of(ImportFormat format) {
   switch (format) {
     case ImportFormat::nvidia_smi:
       return "nvidia-smi";
+    case ImportFormat::amd_smi:
+      return "amd-smi";
     case ImportFormat::nccl_xml:
       return "nccl-xml";
     case ImportFormat::astra_sim:
@@ -691,10 +707,11 @@ Topology import_topology(std::string_view text, std::string_view origin,
     t = read_astra_sim(text, origin, options);
   } else {
     refuse_known(text, origin);
-    const Host host = format == ImportFormat::nccl_xml ? read_nccl_xml(text, origin)
-                                                       : read_nvidia_smi(text, origin);
-    if (options.no_nvlink && format == ImportFormat::nvidia_smi) {
-      fail("{}: --no-nvlink is for NCCL's XML; the matrix says which GPUs have NVLink", origin);
+    const Host host = format == ImportFormat::nccl_xml  ? read_nccl_xml(text, origin)
+                      : format == ImportFormat::amd_smi ? read_amd_smi(text, origin)
+                                                        : read_nvidia_smi(text, origin);
+    if (options.no_nvlink && format != ImportFormat::nccl_xml) {
+      fail("{}: --no-nvlink is for NCCL's XML; the text says which GPUs have NVLink", origin);
     }
     t = topology_of(host, origin, options);
   }

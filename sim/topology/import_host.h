@@ -1,8 +1,9 @@
-// What a text says of one server, whichever text it is. import_nvidia_smi.cc and import_nccl_xml.cc
-// read it; import.cc makes a topology of it.
+// A server as a text describes it, in a form common to all texts. import_nvidia_smi.cc, import_amd_smi.cc and
+// import_nccl_xml.cc read it; import.cc makes a topology of it.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,7 +13,7 @@
 
 namespace arlab {
 
-inline constexpr Rank kMostGpus = 128;             // of a text
+inline constexpr Rank kMostGpus = 128;             // most GPUs of a text
 inline constexpr Rank kMostCards = 2 * kMostGpus;  // network cards, likewise
 inline constexpr std::uint32_t kMostLinks = 1024;  // NVLinks of one line of a text
 inline constexpr std::uint32_t kLinksOfAGpu = 18;  // NVLinks: more pairs than that need a switch
@@ -52,26 +53,28 @@ struct Host {
   static constexpr Rank kNone = UINT32_MAX;
 
   std::string tool;
-  std::string link = "NVLink";  ///< what AMD's GPUs have in its place: xGMI
-  Rank hosts = 1;               ///< that share NVSwitches
+  std::string link = "NVLink";  ///< name of the links; xGMI for AMD's GPUs
+  std::string kernels_of =
+      "h100-8";    ///< without a base: the nearest machine whose kernels were measured
+  Rank hosts = 1;  ///< hosts that share NVSwitches
   Rank gpus = 0;
   std::vector<std::vector<std::uint32_t>> direct;  ///< NVLinks between two GPUs
   std::vector<std::uint32_t> to_switch;            ///< NVLinks of a GPU to NVSwitches
-  std::vector<Rank> hub;                           ///< of a GPU: PCIe switch, or kNone
-  std::vector<Rank> cpu;                           ///< of a GPU: NUMA node
+  std::vector<Rank> hub;                           ///< PCIe switch by GPU, or kNone
+  std::vector<Rank> cpu;                           ///< NUMA node by GPU
   Rank hubs = 0;                                   ///< PCIe switches with GPUs
   Rank cpus = 0;
-  std::vector<Rank> complex;         ///< of a GPU: root complex
+  std::vector<Rank> complex;         ///< root complex by GPU
   std::vector<Rank> complex_of_hub;  ///< root complex
   std::vector<Rank> cpu_of_complex;
   std::vector<NetworkCard> cards;
-  Quantity nvlink;                 ///< of one link and direction
-  std::vector<PcieLink> pcie;      ///< of each GPU
-  std::vector<PcieLink> upstream;  ///< of each PCIe switch
+  Quantity nvlink;                 ///< one link in one direction
+  std::vector<PcieLink> pcie;      ///< by GPU
+  std::vector<PcieLink> upstream;  ///< by PCIe switch
   Quantity socket;                 ///< between NUMA nodes
-  /// Why it cannot be known whether GPUs have NVLink; empty where the text says it.
+  /// Reason why it is unknown whether GPUs have NVLink; empty where the text says it.
   std::string unknown_nvlink;
-  /// What the text has and the topology has not.
+  /// Facts of the text that the topology leaves out.
   std::vector<std::string> remarks;
 
   bool has_nvlink(Rank a, Rank b) const {
@@ -81,6 +84,15 @@ struct Host {
 };
 
 Host read_nvidia_smi(std::string_view text, std::string_view origin);
+Host read_amd_smi(std::string_view text, std::string_view origin);
 Host read_nccl_xml(std::string_view text, std::string_view origin);
+
+/// A network card by ibstat or ibv_devinfo -v.
+struct CardPort {
+  Quantity gb_per_s;  ///< 0: the text does not say
+  bool is_down = false;
+};
+/// By name, such as mlx5_0; none where the text has nothing of these.
+std::map<std::string, CardPort> ports_in(std::string_view text);
 
 }  // namespace arlab

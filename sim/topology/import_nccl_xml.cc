@@ -43,18 +43,23 @@ Quantity socket_of(const pugi::xml_node& cpu) {
   const bool arm = text_of(cpu, "arch") == "arm64";
   const bool intel = vendor == "GenuineIntel" && family == 6;
   const bool amd = vendor == "AuthenticAMD";
-  if (!arm && !intel && !amd) {
+  const bool zhaoxin = vendor == "CentaurHauls" || vendor == "  Shanghai  ";
+  const bool power = text_of(cpu, "arch") == "ppc64";
+  if (!arm && !intel && !amd && !zhaoxin && !power) {
     return number(
         16, Source::assumed,
         "between NUMA nodes, as NCCL takes for AMD; the file does not say which processor");
   }
   const double of_intel = model >= 207 ? 40 : model >= 143 ? 22 : model >= 85 ? 10 : 6;
   const double of_amd = family >= 26 ? 32 : family == 25 ? 24 : 16;
-  const std::string which =
-      arm ? "ARM" : fmt::format("{}, family {}, model {}", vendor, family, model);
-  return number(arm     ? 6
-                : intel ? of_intel
-                        : of_amd,
+  const std::string which = arm     ? "ARM"
+                            : power ? "POWER"
+                                    : fmt::format("{}, family {}, model {}", vendor, family, model);
+  return number(arm       ? 6
+                : power   ? 32
+                : zhaoxin ? (family == 7 && model == 91 ? 9 : 6)
+                : intel   ? of_intel
+                          : of_amd,
                 Source::assumed,
                 fmt::format("between NUMA nodes, NCCL's topo.h has this for {}", which));
 }
@@ -163,7 +168,7 @@ class NcclTopology {
 
   void add_card(const pugi::xml_node& net, const Place& place, bool on_pcie) {
     constexpr double kMegabitsPerGigabyte = 8000;
-    constexpr double kUnknown = 10000;     // what NCCL takes
+    constexpr double kUnknown = 10000;     // as NCCL assumes
     constexpr double kFastest = 10000000;  // Mbit/s: beyond that a driver has said kbit/s
     const double megabits = net.attribute("speed").as_double();
     Quantity rate = number(megabits / kMegabitsPerGigabyte, Source::published,
@@ -252,7 +257,10 @@ class NcclTopology {
       for (const pugi::xml_node& link : gpus_[i].gpu.children()) {
         const std::string_view kind = link.name();
         if (kind != "nvlink" && kind != "xgmi") continue;
-        if (kind == "xgmi") host_.link = "xGMI";
+        if (kind == "xgmi") {
+          host_.link = "xGMI";
+          host_.kernels_of = "mi300x-8";
+        }
         for (const char* const key : {"count", "target"}) {
           if (!link.attribute(key)) fail("{}: GPU {}: {} has no {}", origin_, i, kind, key);
         }

@@ -138,7 +138,7 @@ struct Row {
   std::vector<std::string> words;
 };
 
-/// As many connections as there are columns. What follows them (affinities) is not looked at.
+/// As many connections as there are columns. Affinities behind them are ignored.
 Row row_of(const std::vector<std::string>& words, std::size_t columns, std::string_view origin,
            const std::string& where) {
   Row row;
@@ -257,6 +257,14 @@ Quantity card_rate_in(std::string_view text) {
     return number(gb_per_s, Source::datasheet, fmt::format("{}, the fastest there is", card));
   }
   return number(25, Source::assumed, "200 Gbit/s; the text does not say what the cards are");
+}
+
+/// The name of a column's card, as the legend has it: NIC0 is mlx5_0.
+std::string card_named(const std::string& column, std::string_view text) {
+  const std::size_t at = text.find(column + ": ");
+  if (at == std::string_view::npos) return column;
+  const std::size_t begin = at + column.size() + 2;
+  return std::string(text.substr(begin, text.find_first_of(" \t\r\n", begin) - begin));
 }
 
 // ---------------------------------------------------------------- the matrix
@@ -416,12 +424,19 @@ Host read_nvidia_smi(std::string_view text, std::string_view origin) {
   uplink.gb_per_s.note += "; an uplink as a GPU";
   host.upstream.assign(host.hubs, uplink);
   const Quantity rate = card_rate_in(text);
+  const std::map<std::string, CardPort> ports = ports_in(text);
   for (std::size_t card = host.gpus; card < matrix.devices.size(); ++card) {
     Distance nearest = Distance::elsewhere;
     for (Rank gpu = 0; gpu < host.gpus; ++gpu) {
       nearest = std::min(nearest, matrix.at(gpu, card).distance);
     }
-    host.cards.push_back({matrix.devices[card], nearest, rate});
+    const auto port = ports.find(card_named(matrix.devices[card], text));
+    if (port != ports.end() && port->second.is_down) {
+      host.remarks.push_back(fmt::format("without {}, whose port is down", port->first));
+      continue;
+    }
+    const bool is_stated = port != ports.end() && port->second.gb_per_s.value > 0;
+    host.cards.push_back({matrix.devices[card], nearest, is_stated ? port->second.gb_per_s : rate});
   }
   return host;
 }

@@ -21,6 +21,9 @@ struct Sourced {
   T value = {};
   Source source = Source::assumed;
   std::string note;  ///< which datasheet, machine and date, cells, or why
+  double low = 0;    ///< 90 % interval, where the file declares one; else 0 and 0
+  double high = 0;
+  bool has_interval() const { return high > 0; }
   bool operator==(const Sourced&) const = default;
 };
 using Quantity = Sourced<double>;

@@ -95,8 +95,8 @@ class Section {
     if (!has(key)) return std::nullopt;
     return integer(key, least, most);
   }
-  /// What the key with the field's name says; not set where there is no such key. A text with a unit may be a number, and
-  /// lists with a unit are lists of numbers.
+  /// Returns the value of the key with the field's name; not set where there is no such key. A text with a unit may be a
+  /// number, and lists with a unit are lists of numbers.
   FieldValue value(const Field& field, bool is_required = false) {
     if (!has(field.name) && !is_required) return {};
     FieldValue value;
@@ -250,6 +250,15 @@ class Section {
     result.value = read_value(table);
     result.source = table.choice("source", kSources);
     result.note = table.text("note");
+    if (table.has("interval")) {
+      const std::vector<double> ends = table.numbers("interval");
+      const auto value = static_cast<double>(result.value);
+      if (ends.size() != 2 || !(ends[0] > 0 && ends[0] <= value && value <= ends[1])) {
+        table.refuse("interval", "it must be two numbers above 0, with the value between them");
+      }
+      result.low = ends[0];
+      result.high = ends[1];
+    }
     table.reject_other_keys();
     return result;
   }

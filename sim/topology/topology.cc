@@ -188,8 +188,8 @@ std::string nodes_in_words(const Topology& t) {
 
 namespace {
 
-/// Of a graph, what the ranks hang on: the sharing domain of a link, else the other end of the
-/// fastest one. Runs of ranks with the same, if all are equally long; 1 where there are none.
+/// Returns the ranks per unit of a graph: those on one sharing domain of a link, else on the same other end of the fastest one.
+/// Runs of ranks with the same, if all are equally long; 1 where there are none.
 std::uint64_t ranks_of_a_unit(const Topology& t) {
   struct Home {
     double gb_per_s = -1;
@@ -449,7 +449,7 @@ void require_factor(double factor, std::string_view where) {
        where, factor, kSmallestQuantity, 1 / kSmallestQuantity);
 }
 
-/// What changes while a collective runs, or from run to run, or from rank to rank.
+/// Checks changes during a collective, and variation from run to run and from rank to rank.
 void require_varying(const Topology& t, std::string_view origin) {
   for (std::size_t i = 0; i < t.link_events.size(); ++i) {
     const LinkEvent& event = t.link_events[i];

@@ -20,7 +20,7 @@
 
 namespace arlab {
 
-/// What connects the devices.
+/// Network that connects the devices.
 enum class TopologyKind : std::uint8_t {
   full_mesh,  ///< a link from every rank to every other, one per direction
   ring,       ///< links to both neighbours, one per direction; others are reached the shorter way
@@ -33,14 +33,14 @@ enum class TopologyKind : std::uint8_t {
               ///< a network card of its own or one that several share, on the leaf switch of the
               ///< card's rail; uplinks join the leaves
   dragonfly,  ///< groups of routers, all to all inside a group and between groups (Kim et al. 2008)
-  graph,      ///< what the file says, edge by edge
+  graph,      ///< edges as the file lists them
 };
 inline constexpr TopologyKind kTopologyKinds[] = {
     TopologyKind::full_mesh, TopologyKind::ring,     TopologyKind::switched,  TopologyKind::numa,
     TopologyKind::torus,     TopologyKind::fat_tree, TopologyKind::dragonfly, TopologyKind::graph};
 std::string_view name_of(TopologyKind kind);
 
-/// What connects the ranks of a fat tree's server.
+/// Network that connects the ranks of a fat tree's server.
 enum class ServerInside : std::uint8_t {
   switched,  ///< one switch, a port per rank
   mesh,      ///< a link from every rank to every other
@@ -74,6 +74,8 @@ struct LinkType {
   /// Graph: what a link and the one back carry together, where that is less than twice one.
   std::optional<Quantity> both_ways_gb_per_s = std::nullopt;
   bool root_port = false;  ///< graph: between a PCIe switch and a root complex (flows.h)
+  /// Root ports: whether writes of the chip to several root complexes collapse.
+  bool collapses = true;
   bool operator==(const LinkType&) const = default;
 };
 
@@ -106,7 +108,7 @@ struct SharingDomain {
   bool operator==(const SharingDomain&) const = default;
 };
 
-/// What is wrong with one link, in one direction.
+/// A fault of one link, in one direction.
 struct LinkFault {
   NodeName from;
   NodeName to;
@@ -115,7 +117,7 @@ struct LinkFault {
   bool operator==(const LinkFault&) const = default;
 };
 
-/// What a switch does besides forwarding.
+/// Functions of a switch besides forwarding.
 struct InSwitch {
   bool multicast = false;         ///< a message to many costs its bytes once on the sender's port
   bool reduction = false;         ///< it adds: what many send costs its bytes once at the receiver
@@ -159,7 +161,7 @@ struct DeviceOverride {
   bool operator==(const DeviceOverride&) const = default;
 };
 
-/// What varies from run to run; mean values of exponential distributions, 0 for none.
+/// Variation from run to run; mean values of exponential distributions, 0 for none.
 struct Jitter {
   double launch_us = 0;   ///< by which a rank comes late
   double message_us = 0;  ///< by which a message arrives late
@@ -167,7 +169,7 @@ struct Jitter {
   bool operator==(const Jitter&) const = default;
 };
 
-/// Which runs a fit has seen, of arlab's kernels or of the vendor's library.
+/// Runs that a fit has seen, of arlab's kernels or of the vendor's library.
 struct FittedTo {
   std::string device;            ///< Device::name of what was measured
   std::vector<Rank> ranks = {};  ///< ascending
@@ -177,11 +179,11 @@ struct FittedTo {
   std::vector<std::string> codecs = {};
   std::vector<DType> dtypes = {};  ///< empty where the file does not say
   std::string commit =
-      {};  ///< whose kernels were measured; empty where those are not this repository's
+      {};  ///< the measured kernels' commit; empty where those are not this repository's
   bool operator==(const FittedTo&) const = default;
 };
 
-/// What a fit says of constants of the machine, by their keys (uncertainty.h).
+/// A fit's statement on constants of the machine, by their keys (uncertainty.h).
 struct Uncertainty {
   double scatter_percent = 0;  ///< how far the fit's cells lie about it, one standard deviation
   std::string note;            ///< which fit it is
@@ -198,6 +200,9 @@ struct Topology {
   std::string name;
   std::string summary;
   std::string caveat;  ///< why its times are not to be trusted; empty where nothing says so
+  /// Where kernels are of another machine, times of payloads below so many bytes are guesses
+  /// (uncertainty.h); 0: none are.
+  std::uint64_t guessed_below_bytes = 0;
   TopologyKind kind = TopologyKind::full_mesh;
   Count ranks;
   /// numa: ranks of a group; fat_tree: ranks of a server; dragonfly: routers of a group.
@@ -260,7 +265,7 @@ struct SwitchSort {
   Rank count = 0;
   std::string words;  ///< "inside the servers"
 };
-/// What the switches of a topology are, from 0. Nothing about those of a graph but how many.
+/// Returns the sorts of a topology's switches, from 0. Nothing about those of a graph but how many.
 std::vector<SwitchSort> switches_of(const Topology& topology);
 /// All nodes, for messages: "rank0 to rank7, switch0 and switch1 (of the groups)".
 std::string nodes_in_words(const Topology& topology);
@@ -307,8 +312,8 @@ inline bool varies(const Topology& t) {
          t.jitter.any();
 }
 
-/// Ranks of a group when `world_size` ranks run a hierarchical algorithm and nobody says how many:
-/// those that are closest to each other,
+/// Ranks of a group when `world_size` ranks run a hierarchical algorithm and the number is not given: those that are closest to
+/// each other,
 ///
 ///   numa, fat_tree      a group, a server
 ///   dragonfly, torus    a group; a line of the fastest dimension

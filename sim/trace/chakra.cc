@@ -76,7 +76,7 @@ std::string ChakraTrace::json(const SimulationResult& r) const {
     std::stable_sort(nodes.begin(), nodes.end(), [](const Node& a, const Node& b) {
       return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
     });
-    // Those that have ended, in the order of time, are what others may depend on.
+    // Others may depend on those that have ended, in the order of time.
     std::vector<std::size_t> by_end(nodes.size());
     for (std::size_t i = 0; i < nodes.size(); ++i) by_end[i] = i;
     std::stable_sort(by_end.begin(), by_end.end(),

@@ -83,7 +83,7 @@ class PerfettoTrace final : public SimulationTrace {
     double share = 0;
   };
   struct LinkLoad {
-    std::map<MessageId, double> shares;  ///< what each message that is on it now gets
+    std::map<MessageId, double> shares;  ///< current share of each message that is on it
     double share = 0;
     std::vector<Load> history;
   };

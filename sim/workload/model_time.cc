@@ -8,6 +8,7 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/error.h"
+#include "sim/device/kernel_model.h"
 #include "sim/simulator.h"
 #include "sim/workload/tiled_product.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint32_t kTracedLayers = 3;  ///< of overlapping batches: they need some to settle
+constexpr std::uint32_t kTracedLayers = 3;  ///< for overlapping batches, which need some to settle
 
 double memory_us(double bytes, const Device& device) {
   const double gb_per_s = device.hbm_gb_per_s.value * device.compute->memory_efficiency.value;
@@ -39,13 +40,17 @@ double simulated_us(const Operation& operation, const InferenceStep& step,
     fail("algorithm {} does no all-reduce", quote(name));
   }
   const ScheduleRequest request{
-      .world_size = step.ranks,
+      .world_size = operation.ranks,
       .elements = operation.elements,
       .alignment = codec->info().alignment,
-      .options = {{"group_size", default_group_size(topology, step.ranks)}}};
-  return simulate(
-             {algorithm, request, *codec, step.dtype, topology, {.library = communication.library}})
-      .latency_us;
+      .options = {{"group_size", default_group_size(topology, operation.ranks)}}};
+  const double us =
+      simulate(
+          {algorithm, request, *codec, step.dtype, topology, {.library = communication.library}})
+          .latency_us;
+  if (!operation.has_tail) return us;
+  const TailWork work = tail_work(operation.elements, step.dtype, true, nullptr);
+  return us + fused_tail_us(topology.device, step.dtype, work);
 }
 
 void require_possible(const InferenceStep& step, const Topology& topology, Overlap overlap) {
@@ -57,9 +62,14 @@ void require_possible(const InferenceStep& step, const Topology& topology, Overl
     fail("dtype {}: the rates of [compute] are of 16-bit values; allowed are fp16, bf16",
          name_of(step.dtype));
   }
-  if (step.ranks > topology.ranks.value) {
-    fail("{} ranks are more than the {} of topology {}", step.ranks, topology.ranks.value,
+  if (step.world() > topology.ranks.value) {
+    fail("{} ranks are more than the {} of topology {}", step.world(), topology.ranks.value,
          quote(topology.name));
+  }
+  if (step.kernels == Kernels::tails && (step.ranks < 2 || overlap == Overlap::batches)) {
+    fail("kernels tails: {}; allowed are fused and separate",
+         step.ranks < 2 ? "one rank has no all-reduce"
+                        : "batches that overlap calculate while others communicate");
   }
   if (overlap == Overlap::batches && step.batch < 2) {
     fail("one sequence is not enough to overlap two batches: allowed is a batch of at least 2");
@@ -79,7 +89,7 @@ std::vector<InferenceStep> parts_of(const InferenceStep& step, Overlap overlap) 
   return halves;
 }
 
-/// What a batch has still to do, in order.
+/// The rest of a batch's work, in order.
 struct Queue {
   std::vector<OperationSpan> work;  ///< without times
   std::size_t next = 0;
@@ -105,9 +115,9 @@ bool communicates(const TimedOperation& timed) {
   return timed.operation.kind == OperationKind::communication;
 }
 
-/// What the device, or the links, do: one operation at a time.
+/// The device, or the links: it serves one operation at a time.
 struct Server {
-  Queue* queue = nullptr;  ///< whose it is; nullptr: nothing
+  Queue* queue = nullptr;  ///< the served one; nullptr: none
   OperationSpan span = {};
   std::optional<TiledProduct> product = {};
   double free_us = 0;  ///< when the last one has ended
@@ -118,8 +128,8 @@ struct Server {
   }
 };
 
-/// Of the batches' next operations each begins when the one before it is done and what it needs is
-/// free. A collective has so many of all multiprocessors.
+/// Begins each of the batches' next operations when the one before it is done and its resources are free. A collective has so
+/// many of all multiprocessors.
 void put_in_order(ModelTime& time, std::vector<Queue> queues, double kernel_us, std::uint32_t taken,
                   std::uint32_t all) {
   Server device;
@@ -199,8 +209,8 @@ ModelClock::ModelClock(const ModelShape& model, const Communication& communicati
 }
 
 double ModelClock::collective_us(const Operation& operation, const InferenceStep& step) {
-  const Key key = {operation.collective, operation.elements, operation.encoded, step.ranks,
-                   step.dtype};
+  const Key key = {operation.collective, operation.elements, operation.encoded,
+                   operation.has_tail,   operation.ranks,    step.dtype};
   const auto [entry, is_new] = known_us_.try_emplace(key, 0.0);
   if (is_new) entry->second = simulated_us(operation, step, communication_, of_collectives_);
   return entry->second;
@@ -242,7 +252,7 @@ ModelTime ModelClock::time(const InferenceStep& step, Overlap overlap) {
     for (const Operation& each : operations_of_head(model_, parts[batch])) {
       add(each, batch, layer, 1);
     }
-    queues.push_back(queue_of(time.operations, batch, model_.layers));
+    queues.push_back(queue_of(time.operations, batch, layer));
   }
   const std::uint32_t taken = overlap == Overlap::none ? 0 : communication_.multiprocessors;
   put_in_order(time, std::move(queues), topology_.device.compute->kernel_us.value, taken,

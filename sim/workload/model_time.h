@@ -5,14 +5,13 @@
 //   attention     the same with attention_efficiency
 //   elementwise   kernels * kernel_us + memory
 //   memory        bytes / (hbm_gb_per_s * memory_efficiency)
-//   communication simulate() of the collective
+//   communication simulate() of the collective, and of a tail what it adds (device/kernel_model.h)
 //
 // Without overlap one follows the other. With two batches each operation of a half goes through the
 // device, or through the links, one at a time and in the order in which it can begin; one half
-// calculates while the other communicates. Where nobody says how many multiprocessors collectives
-// have, they take nothing from the device meanwhile, so that this is a bound. Else a product that is
-// not bound by memory has only the others beside them (tiled_product.h); attention and all that is
-// bound by memory take as long as ever.
+// calculates while the other communicates. Without a number of multiprocessors, collectives take nothing from the device, so
+// that this is a bound. Else a product that is not bound by memory has only the others beside them (tiled_product.h); attention
+// and all that is bound by memory are not affected.
 #pragma once
 
 #include <filesystem>
@@ -34,21 +33,21 @@ std::string_view name_of(Overlap overlap);
 
 /// How values travel.
 struct Communication {
-  std::string algorithm = "two_shot";  ///< of the all-reduces between layers
+  std::string algorithm = "two_shot";  ///< the all-reduces between layers run it
   CodecPtr codec = nullptr;
   bool library = false;  ///< as NCCL or RCCL do it; the codec sends values as they are
-  /// that its kernels have, and products beside them have not; 0: all that they want, and nothing
-  /// is taken. What a library takes with fewer is not known: it is as fast as ever.
+  /// multiprocessors of its kernels, which products beside them cannot use; 0: all that they want, and nothing is taken. A
+  /// library's time with fewer is not known: it stays as fast.
   std::uint32_t multiprocessors = 0;
 };
 
 struct TimedOperation {
   Operation operation;
-  std::uint32_t first_layer = 0;  ///< that does it; the number of layers for what follows the last
+  std::uint32_t first_layer = 0;  ///< the number of layers for operations after the last one
   std::uint32_t count = 1;        ///< how many layers, from that one on
   std::uint32_t batch = 0;        ///< which of two that overlap: 0 or 1
   double us = 0;                  ///< once
-  std::string bound = {};         ///< what it waits for: compute, memory, links
+  std::string bound = {};         ///< its bottleneck: compute, memory, links
 };
 
 /// One operation on the timeline, in us from the beginning.
@@ -64,7 +63,7 @@ struct ModelTime {
   double compute_us = 0;        ///< in which the device calculates
   double communication_us = 0;  ///< in which it waits for communication
   double hidden_us = 0;         ///< time of communication while it calculates
-  double taken_us = 0;  ///< of compute_us: by which products are longer beside communication
+  double taken_us = 0;  ///< part of compute_us by which products are longer beside communication
   std::vector<TimedOperation> operations;
   std::vector<OperationSpan> spans;  ///< operations of all layers, by resource in the order of time
 };
@@ -80,7 +79,7 @@ class ModelClock {
   ModelTime time(const InferenceStep& step, Overlap overlap = Overlap::none);
 
  private:
-  using Key = std::tuple<Collective, std::uint64_t, bool, Rank, DType>;
+  using Key = std::tuple<Collective, std::uint64_t, bool, bool, Rank, DType>;
 
   double collective_us(const Operation& operation, const InferenceStep& step);
 
@@ -97,7 +96,7 @@ ModelTime model_time(const ModelShape& model, const InferenceStep& step,
                      const Communication& communication, const Topology& topology,
                      Overlap overlap = Overlap::none);
 
-/// What one operation takes a device that calculates, and what it waits for.
+/// Returns the time of one operation on a device that calculates, and its bottleneck.
 TimedOperation roofline(const Operation& operation, const Device& device);
 
 /// The first layer (with two batches: the first three) as a timeline in Chrome's trace format, see

@@ -140,7 +140,7 @@ double capacity_per_s(const ServedRequest& each, const BatchLimits& limits,
   }
   Engine engine(requests, limits, step_us);
   engine.run();
-  // Of all but those of the first round, which are shorter than others.
+  // The first round's requests are shorter than others and do not count.
   const double first_us = engine.begun_us()[limits.sequences];
   const double count = double{kRounds - 1} * limits.sequences;
   return count * kUsPerSecond / (engine.begun_us()[requests.size() - limits.sequences] - first_us);

@@ -26,24 +26,23 @@ struct ServedRequest {
 
 struct BatchLimits {
   std::uint32_t sequences = 64;  ///< at once
-  std::uint32_t tokens = 8192;   ///< of the prompts of one prefill
+  std::uint32_t tokens = 8192;   ///< most tokens of the prompts of one prefill
 };
 
-/// What a step takes, in us, of sequences with so many tokens: those of the prompt, or those that are
-/// there already.
+/// Returns a step's time in us for sequences with so many tokens each: of the prompt, or already present.
 using StepTime = std::function<double(Phase, const std::vector<std::uint64_t>&)>;
 
-/// What requests have waited for, in us.
+/// Waiting times of requests, in us.
 struct ServingTimes {
   std::vector<double> first_token;     ///< by request, from its arrival
   std::vector<double> per_token;       ///< mean time between tokens, of requests of several
   std::vector<double> between_tokens;  ///< each time from a token to the next one of its request
-  double end = 0;                      ///< of the last step
+  double end = 0;                      ///< end of the last step
   double mean_batch = 0;               ///< sequences of a step that makes one more token for each
   std::size_t most_waiting = 0;        ///< requests that were not begun, at most
 };
 
-/// Of all outputs: so many take up to a minute.
+/// Most tokens of all outputs: so many take up to a minute.
 inline constexpr std::uint64_t kMostServedTokens = 2'000'000;
 
 /// Serves requests, which are in the order of their arrivals. Throws InvalidInput when a prompt is

@@ -1,10 +1,9 @@
 // A matrix product beside a kernel that has some of the device's multiprocessors.
 //
-// A product is cut into tiles of 128 x 256 of its result. Pairs of multiprocessors work through pairs
-// of tiles, one after the other, so that it takes as many waves as there are pairs of tiles for each
-// pair of multiprocessors, rounded up. Each multiprocessor that another kernel has costs it a pair.
-// So a product of few waves may lose a whole one to a kernel of eight multiprocessors, and one of many
-// only a share.
+// A product is cut into tiles of 128 x 256 of its result. Pairs of multiprocessors work through pairs of tiles, one after the
+// other. So it takes as many waves as there are pairs of tiles for each pair of multiprocessors, rounded up. Each
+// multiprocessor that another kernel has costs it a pair. So a product of few waves may lose a whole one to a kernel of eight
+// multiprocessors, and one of many only a share.
 //
 // Shape of tiles, pairs, and what a multiprocessor costs were found with h200_overlap_2026-11-26.csv in
 // view (cuBLAS on H200); why a multiprocessor costs two was not looked for.
@@ -15,7 +14,7 @@
 
 namespace arlab {
 
-/// Of the result of a product of [rows, inner] and [inner, columns].
+/// Returns the tiles of the result of a product of [rows, inner] and [inner, columns].
 double tiles_of_product(double rows, double columns);
 
 class TiledProduct {
@@ -38,7 +37,7 @@ class TiledProduct {
   double pair_us_;
   std::uint64_t left_;       ///< pairs of tiles that have not begun
   std::uint64_t all_slots_;  ///< pairs of multiprocessors that the device has
-  std::uint64_t slots_;      ///< that the product has
+  std::uint64_t slots_;      ///< slots for the product's tiles
   double end_us_;
   std::map<double, std::uint64_t> free_;  ///< by time, how many pairs of multiprocessors are free
 };

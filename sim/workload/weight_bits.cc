@@ -67,7 +67,7 @@ std::optional<Stored> named_format(std::string_view name) {
   return found->second;
 }
 
-/// What a quantization_config says by its method alone, or a name in it: a named_format().
+/// Returns the formats that a quantization_config tells by its method alone, or by a name in it: each a named_format().
 const std::map<std::string_view, std::string_view>& methods_of_one_format() {
   static const std::map<std::string_view, std::string_view> kMethods = {
       {"fbgemm_fp8", "fp8_row"},
@@ -206,14 +206,14 @@ class Pattern {
   std::optional<std::regex> expression_;
 };
 
-/// Of a matrix the first rule that fits decides; what none fits has no format.
+/// Rules for matrices: the first that fits decides; without one there is no format.
 struct Rules {
   struct Rule {
     Pattern pattern;
     std::optional<Stored> stored;  ///< none: as it is
   };
   std::vector<Rule> rules = {};
-  /// Of all that no rule fits, by kind.
+  /// Formats of matrices that no rule fits, by kind.
   std::array<std::optional<Stored>, kWeightKinds> others = {};
   /// Names the modules in the file that nothing here knows; empty if there are none.
   std::string not_counted = {};
@@ -402,6 +402,18 @@ class Reader {
       stored = {8, 32, (*block)[0].get<double>() * (*block)[1].get<double>()};
     }
     rules_.all_layers(stored);
+    return quantized_layers(json_).value_or(true);
+  }
+
+  /// modelopt's formats of modules by name; nothing where there are none, false where one is not known.
+  std::optional<bool> quantized_layers(const Json& config) {
+    const Json* layers = find(config, "quantized_layers");
+    if (layers == nullptr || !layers->is_object()) return std::nullopt;
+    for (const auto& [name, each] : layers->items()) {
+      const std::optional<Stored> stored = of_modelopt(each, text(each, "quant_algo"));
+      if (!stored) return false;
+      add(name, stored);
+    }
     return true;
   }
 
@@ -474,7 +486,7 @@ class Reader {
     return true;
   }
 
-  /// Of gpt-oss and alike: experts alone are quantized.
+  /// Reads gpt-oss and alike: experts alone are quantized.
   bool mxfp4() {
     const Stored stored = *named_format("mxfp4");
     if (has(WeightKind::experts)) {
@@ -513,15 +525,7 @@ class Reader {
       }
     }
     const std::string algorithm = text(config, "quant_algo");
-    if (const Json* layers = find(config, "quantized_layers");
-        layers != nullptr && layers->is_object()) {
-      for (const auto& [name, each] : layers->items()) {
-        const std::optional<Stored> stored = of_modelopt(each, text(each, "quant_algo"));
-        if (!stored) return false;
-        add(name, stored);
-      }
-      return true;
-    }
+    if (const std::optional<bool> known = quantized_layers(config)) return *known;
     if (find(config, "config_groups") != nullptr) return compressed_tensors();
     const std::optional<Stored> stored = of_modelopt(config, algorithm);
     if (!stored) return false;
@@ -628,7 +632,7 @@ class Reader {
 
   std::optional<Stored> of_quark(const Json& layer) const {
     const Json* weight = find(layer, "weight");
-    // Of two quantizations, one after the other, the last is stored.
+    // After two successive quantizations the last one is stored.
     if (weight != nullptr && weight->is_array() && !weight->empty()) weight = &weight->back();
     if (weight == nullptr || !weight->is_object()) return std::nullopt;
     const std::string dtype = text(*weight, "dtype");
@@ -770,7 +774,7 @@ void require_few(const Rules& rules, std::size_t matrices, std::string_view orig
        rules.rules.size(), matrices);
 }
 
-/// What nothing of this counts, in words; empty if there is no such thing.
+/// Names the parts that nothing here counts; empty if there are none.
 std::string left_out(const Json& quantization) {
   std::string words;
   const auto has = [&](const char* key) {
@@ -786,14 +790,15 @@ std::string left_out(const Json& quantization) {
 }
 
 bool is_layer(WeightKind kind) {
-  return kind != WeightKind::router && kind != WeightKind::head && kind != WeightKind::embedding;
+  return kind != WeightKind::router && kind != WeightKind::head && kind != WeightKind::embedding &&
+         kind != WeightKind::vision;
 }
 
 }  // namespace
 
 std::string_view name_of(WeightKind kind) {
-  constexpr std::array kNames = {"attention", "dense", "experts",  "shared",
-                                 "router",    "head",  "embedding"};
+  constexpr std::array kNames = {"attention", "dense", "experts",   "shared",
+                                 "router",    "head",  "embedding", "vision"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -843,11 +848,15 @@ WeightBits weight_bits_of(const Json& config, std::span<const WeightMatrix> matr
   if (method.empty() && quantization->contains("config_groups")) method = "compressed-tensors";
   if (method.empty() && quantization->contains("bits")) method = "mlx";
   const std::string words = method + algorithm;
-  const std::optional<Rules> rules = Reader(*quantization, matrices, origin).read(method);
+  std::optional<Rules> rules = Reader(*quantization, matrices, origin).read(method);
   if (!rules) {
     found.source = fmt::format("{}: {} is not modelled: 16-bit weights", called,
                                method.empty() ? "a method without quant_method" : quote(words));
     return found;
+  }
+  // DeepSeek's way to say that experts differ.
+  if (config.contains("expert_dtype") && config["expert_dtype"] == "fp4") {
+    rules->of(WeightKind::experts) = named_format("mxfp4");
   }
   require_few(*rules, matrices.size(), origin);
   std::array<double, kWeightKinds> weights = {};

@@ -11,12 +11,18 @@
 
 namespace arlab {
 
-/// What a matrix is for.
-enum class WeightKind : std::uint8_t { attention, dense, experts, shared, router, head, embedding };
-inline constexpr std::size_t kWeightKinds = 7;
-inline constexpr std::array kAllWeightKinds = {
-    WeightKind::attention, WeightKind::dense, WeightKind::experts,  WeightKind::shared,
-    WeightKind::router,    WeightKind::head,  WeightKind::embedding};
+/// Purpose of a matrix.
+enum class WeightKind : std::uint8_t {
+  attention,
+  dense,
+  experts,
+  shared,
+  router,
+  head,
+  embedding,
+  vision
+};
+inline constexpr std::size_t kWeightKinds = 8;
 std::string_view name_of(WeightKind kind);
 
 /// A matrix of a model, under the name that transformers give it; of experts, all of a layer.
@@ -25,14 +31,17 @@ struct WeightMatrix {
   WeightKind kind = WeightKind::dense;
   double inputs = 0;
   double outputs = 0;
-  double count = 1;  ///< matrices of this shape
+  double count = 1;         ///< matrices of this shape
+  double used = 1;          ///< share of these that one token uses
+  bool is_whole = false;    ///< on every rank; else each has a share
+  std::uint32_t parts = 0;  ///< with more ranks than these, ranks have copies; 0: never
 
   double weights() const { return count * inputs * outputs; }
 };
 
 /// Bits of a weight on average, by kind: of a model whose values have 16.
 struct WeightBits {
-  std::array<double, kWeightKinds> bits = {16, 16, 16, 16, 16, 16, 16};
+  std::array<double, kWeightKinds> bits = {16, 16, 16, 16, 16, 16, 16, 16};
   std::string source = "16-bit values: the model has no quantization_config";
 
   double of(WeightKind kind) const { return bits[static_cast<std::size_t>(kind)]; }
@@ -40,16 +49,14 @@ struct WeightBits {
   bool operator==(const WeightBits&) const = default;
 };
 
-/// What a config.json says: its quantization_config (compression_config, or MLX's quantization), and
-/// its dtype where that has 8 bits. Where the method is not known, the source says so and weights
-/// have 16 bits. `origin` names the file in messages. Throws InvalidInput: which key is wrong, and
-/// what is allowed.
+/// Returns the bits that a config.json says: its quantization_config (compression_config, or MLX's quantization), and its dtype
+/// where that has 8 bits. Where the method is not known, the source says so and weights have 16 bits. `origin` names the file
+/// in messages. Throws InvalidInput: which key is wrong, and what is allowed.
 WeightBits weight_bits_of(const nlohmann::ordered_json& config,
                           std::span<const WeightMatrix> matrices, std::string_view origin);
 
-/// What somebody says in their place: bits of every matrix of the layers but the router ("4.25"), or
-/// of kinds ("experts=4.25,head=8"). Throws InvalidInput, also where that changes nothing, or the
-/// model has no such matrices.
+/// Returns the bits with a user's changes: of every matrix of the layers but the router ("4.25"), or of kinds
+/// ("experts=4.25,head=8"). Throws InvalidInput, also where that changes nothing, or the model has no such matrices.
 WeightBits changed(WeightBits bits, std::string_view text, std::span<const WeightMatrix> matrices);
 
 /// A mean over all matrices.

@@ -324,7 +324,7 @@ void PlannedWorkload::find_what_they_wait_for(std::size_t entry,
   }
 }
 
-/// Whoever waits only for those that can begin can begin too; what is left at last waits in a circle.
+/// An entry that waits only for those that can begin can begin too; the rest waits in a circle.
 void PlannedWorkload::require_no_circle() const {
   std::vector<bool> can_begin(entries_.size(), false);
   const auto blocker = [&](std::size_t entry) {
@@ -353,9 +353,8 @@ void PlannedWorkload::require_no_circle() const {
   fail("none of these can begin, because each waits for the next: {}", fmt::join(names, " after "));
 }
 
-/// Nothing that begins later changes what has happened before. So it is enough to simulate those
-/// that have begun: whoever can begin first after that begins then, and all are simulated anew with
-/// it.
+/// Nothing that begins later changes what has happened before. So it is enough to simulate those that have begun: the entry
+/// that can begin first after that begins then, and all are simulated anew with it.
 std::vector<GroupTime> PlannedWorkload::together(const SimulateOptions& options) const {
   constexpr double kNotYet = std::numeric_limits<double>::infinity();
   std::vector<GroupTime> times(entries_.size());
@@ -416,8 +415,8 @@ std::vector<GroupTime> PlannedWorkload::together(const SimulateOptions& options)
       compute(first, at_us);
       continue;
     }
-    // What has ended by then, all of it, has no part in what follows; but the numbers of messages, of
-    // which jitter is made, would begin anew.
+    // Entries that have all ended by then do not affect what follows; but the numbers of messages, of which jitter is made,
+    // would begin anew.
     const bool all_over = std::ranges::all_of(
         entry_of, [&](std::size_t entry) { return times[entry].end_us <= at_us; });
     if (all_over && !topology_.jitter.any()) {

@@ -31,15 +31,14 @@ struct GroupCollective {
   double start_us = 0;
   AlgorithmOptions options = {};
   bool library = false;
-  /// all_to_all: instead of equal slots. Of what a rank sends to itself nothing is sent.
+  /// all_to_all: instead of equal slots. A rank's bytes to itself are not sent.
   PairBytes pair_bytes = {};
   /// Names of collectives and computations: it begins when all of them have ended on all their
   /// ranks, and not before start_us.
   std::vector<std::string> after = {};
 };
 
-/// What ranks calculate, each the same. A rank does one computation at a time: that which can begin
-/// first, or stands first.
+/// A computation that each rank does alike. A rank does one computation at a time: that which can begin first, or stands first.
 struct Computation {
   std::string name;
   std::vector<Rank> ranks;
@@ -68,11 +67,11 @@ Workload read_workload(const std::filesystem::path& path);
 PairBytes skewed(Rank ranks, std::uint64_t bytes, double skew);
 
 /// The plan of an all-to-all whose slots have these many elements, each rounded up to whole blocks of
-/// the codecs. Its payload is what the rank that has most sends, its own slot included.
+/// the codecs. Its payload is that of the rank that sends most, its own slot included.
 Plan unequal_all_to_all(const PairBytes& elements, const Codecs& codecs, DType dtype);
 
-/// A collective or computation of the workload, at once with the others, and what it would be
-/// without them. Of a computation the result has ranks, latency, and an algorithm that is called so.
+/// A collective or computation of the workload, at once with the others, and its time without them. A computation's result has
+/// ranks, latency, and an algorithm that is called so.
 struct GroupTime {
   SimulationResult result;  ///< latency from its own start; links of all that run with it
   double start_us = 0;
@@ -85,7 +84,7 @@ struct GroupTime {
 /// collectives in their order, then of its computations.
 class PlannedWorkload {
  public:
-  /// What waits: a collective, or a computation.
+  /// A waiting entry: a collective, or a computation.
   struct Entry {
     std::string name;
     std::vector<Rank> ranks;

@@ -17,13 +17,13 @@ import termios
 from pathlib import Path
 from typing import NamedTuple
 
-PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
+PROGRAM = Path(os.environ["ARLAB_BIN"]).resolve() / "arlab"
 WITH_MISTAKES = PROGRAM.with_name("arlab_with_mistakes")  # with_mistakes.cc
 REPOSITORY = Path(__file__).resolve().parents[2]
 ACTIVATIONS = REPOSITORY / "experiments" / "data"
-MOST_SECONDS = 10  # of a processor, for any one call and what it starts: what else runs on the machine takes nothing of it
+MOST_SECONDS = 10  # processor time of one call and its children: other load on the machine does not count
 HANGS_AFTER = 60  # seconds of a clock
-MOST_CHARACTERS = 1000  # of an error message
+MOST_CHARACTERS = 1000  # longest error message
 
 
 class Result(NamedTuple):
@@ -36,7 +36,7 @@ class Result(NamedTuple):
 
 
 def processor_seconds():
-    """Of all processes that we started and that ended."""
+    """Returns the processor seconds of all processes that we started and that ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -70,7 +70,7 @@ def ok(command, folder, **options):
 
 
 def on_terminal(command, folder, width):
-    """What a terminal of this many columns shows."""
+    """Returns the output in a terminal of this many columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}

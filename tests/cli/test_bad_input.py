@@ -227,7 +227,7 @@ def test_counts_say_the_option_and_the_form(files, count):
     ],
 )
 def test_an_empty_value_is_not_a_missing_option(files, command):
-    """`--ranks "$RANKS"` with a variable that nobody has set."""
+    """`--ranks "$RANKS"` with an unset variable."""
     refused(command, files)
 
 
@@ -251,13 +251,13 @@ TENSORS = [
     ("dangling.npy", ["dangling.npy", "No such file"]),
     ("loop.npy", ["loop.npy"]),
     ("good.npy/below.npy", ["good.npy/below.npy"]),
-    ("good.txt", ["good.txt", ".npy and .safetensors"]),
-    ("good.NPY", ["good.NPY", ".npy and .safetensors"]),
+    ("good.txt", ["good.txt", ".npy, .safetensors and .gguf"]),
+    ("good.NPY", ["good.NPY", ".npy, .safetensors and .gguf"]),
     ("empty.npy", ["empty.npy", "not a .npy file"]),
     ("truncated.npy", ["truncated.npy", "512 bytes", "511"]),
     ("single.npy", ["single.npy", "fp32", "codec fp16"]),
     ("two.safetensors", ["two.safetensors", "2 tensors", "'a', 'b'"]),
-    ("int64.safetensors", ["int64.safetensors", "I64", "F16, BF16 and F32"]),
+    ("int64.safetensors", ["int64.safetensors", "I64", "F16, BF16, F32, and quantized"]),
 ]
 
 
@@ -277,7 +277,7 @@ def test_tensor_files(files, name, fragments):
         ("good.npy --dtype bf16", ["bf16"]),
         ("two.safetensors --tensor c", ["two.safetensors", "'c'", "'a', 'b'"]),
         ("two.safetensors --tensor a --dtype bf16", ["two.safetensors", "fp16", "bf16"]),
-        ("int64.safetensors --tensor long", ["int64.safetensors", "I64", "F16, BF16 and F32"]),
+        ("int64.safetensors --tensor long", ["int64.safetensors", "I64", "F16, BF16, F32, and quantized"]),
     ],
 )
 def test_tensors_that_cannot_be_reduced(files, arguments, fragments):
@@ -505,7 +505,7 @@ def test_no_more_threads(tmp_path):
 
 
 def test_memory_is_asked_for_before_data_is_made(tmp_path):
-    """What the outputs and sums take counts, too."""
+    """Memory of outputs and sums counts, too."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     # Inputs and outputs fit, the sums do not: 2 ranks of fp16 take 8 bytes, the sums 16 more.
     elements = physical // 12

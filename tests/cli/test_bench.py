@@ -35,7 +35,7 @@ def test_sums_in_fp32(tmp_path):
     assert ok_json(f"bench --platform host --ranks 3 --calls 1 --replays 1 {few} --sum fp32", tmp_path)["sum"] == "fp32"
     checked = ok(f"bench --platform host --ranks 3 --calls 1 --replays 1 {few} --accumulate fp32 --format nccl --check", tmp_path)
     assert "#wrong" in checked and " 0\n" in checked
-    refused(FAST + f" {few} --sum fp32 --out times.csv", tmp_path, "a file of times is of native sums")
+    refused(FAST + f" {few} --sum fp32 --out times.csv", tmp_path, "files of times hold native sums only")
 
 
 def test_the_table_says_that_time_is_emulated(tmp_path):
@@ -158,9 +158,23 @@ def test_outputs_are_regular_files(tmp_path):
         ("bench --platform host --ranks 1", "allowed is an integer from 2 to 8"),
         (FAST + " --protocol fences", "--protocol 'fences': allowed are flags and sentinels"),
         (FAST + " --between gemv", "--between 'gemv': allowed is gemm"),
-        (FAST + " --cold --out times.csv", "--out: a file of times has calls one after the other"),
+        (FAST + " --cold --out times.csv", "--out: files of times hold calls one after the other only"),
     ],
 )
 def test_bad_input(tmp_path, command, message):
     refused(command, tmp_path, message)
     assert not list(tmp_path.glob("*.csv"))
+
+
+TAIL = "--tail hidden=2048,residual=add,norm=rms"
+
+
+def test_tails_in_the_kernel_and_behind_it(tmp_path):
+    few = FAST + f" --bytes 8K --codec bf16 {TAIL}"
+    assert ok_json(few, tmp_path)["tail"] == "hidden=2048,residual=add,norm=rms"
+    assert "with the tail in it" in ok(few + " --explain", tmp_path)
+    assert "then tail_rows" in ok(few + " --explain --separate-tail", tmp_path)
+    refused(FAST + f" --bytes 6K {TAIL}", tmp_path, "3072 elements are not whole rows of 2048")
+    refused(FAST + " --bytes 6K --tail norm=rms", tmp_path, "are not whole rows of 0")
+    refused(FAST + " --separate-tail", tmp_path, "--separate-tail: allowed only with --tail")
+    refused(few + " --out times.csv", tmp_path, "--tail: times with tails are not written to files")

@@ -15,7 +15,7 @@ MINE = "--codec-header mine.h --codec absmax8-g64"
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
-    """Of compiled headers, for all tests of this file."""
+    """Returns the folder of compiled headers for all tests of this file."""
     folder = tmp_path_factory.mktemp("cache") / "kernels"
     os.environ["ARLAB_KERNEL_CACHE"] = str(folder)
     yield folder

@@ -144,7 +144,7 @@ def test_sentinels_are_taken_once_they_have_passed(tmp_path, monkeypatch):
     assert kernels_of_small_calls(tmp_path, "--protocol flags") == flags
     before = record.read_text()
     assert [line.split("\t")[1:] for line in before.splitlines()] == [["one_shot", "2"], ["two_shot", "2"]]
-    # What has passed on another machine says nothing.
+    # A pass on another machine says nothing.
     record.write_text(before.replace("emulated GPU", "other GPU"))
     assert kernels_of_small_calls(tmp_path) == flags
     record.write_text(before)
@@ -161,3 +161,17 @@ def test_a_record_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setenv("ARLAB_CACHE", str(tmp_path / "file"))
     conform = "conform --platform host --ranks 2 --elements 8 --algorithm one_shot --protocol sentinels"
     refused(conform, tmp_path, "the record of what has passed", "cannot write", "file/sentinels.tsv: Not a directory")
+
+
+def test_tails_have_the_bits_of_the_reference(tmp_path):
+    few = "conform --platform host --ranks 2 --elements 1000 --codec bf16"
+    report = ok_json(few + " --tail hidden=576,residual=add,norm=rms,out=int8-g64,rounding=vllm", tmp_path)
+    assert report["mismatches"] == 0
+    assert [(row["subject"], row["codec"].split(",")[0]) for row in report["checks"]] == [("one_shot", "bf16"), ("two_shot", "bf16")]
+    at_owners = few + " --tail hidden=576,residual=add,norm=rms,out=int8-g64 --tail-place owner"
+    report = ok_json(at_owners, tmp_path)
+    assert report["mismatches"] == 0 and [row["subject"] for row in report["checks"]] == ["two_shot"]
+    refused(at_owners + " --algorithm one_shot", tmp_path, "allowed is the tail after it")
+    refused(few + " --tail-place owner", tmp_path, "--tail")
+    refused(few + " --tail norm=rms", tmp_path, "hidden is missing: the elements of a row")
+    refused(few + " --tail hidden=8,norm=rms --algorithm ring_of_none", tmp_path, "ring_of_none")

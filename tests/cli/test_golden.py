@@ -11,14 +11,15 @@ from pathlib import Path
 from program import ok
 
 COMMANDS = [
-    "", "list", "encode", "decode", "reduce", "schedule", "simulate", "topology", "topology show", "topology compare",
-    "topology import", "select", "vectors", "check-codec", "conform", "judge", "bench", "kernels", "kernels list", "kernels build", "kernels clear", "study", "sweep", "model",
-    "model perplexity", "model layers", "model assign", "model capture", "model time", "model validate", "report", "new", "new codec", "doctor",
-    "completion", "validate", "calibrate",
+    "", "list", "encode", "decode", "reduce", "schedule", "simulate", "topology", "topology show",
+    "topology flows", "topology compare", "topology import", "select", "vectors", "check-codec", "conform",
+    "judge", "bench", "kernels", "kernels list", "kernels build", "kernels clear", "study", "sweep", "model",
+    "model perplexity", "model layers", "model assign", "model capture", "model time", "model experts",
+    "model validate", "report", "new", "new codec", "doctor", "completion", "validate", "calibrate",
 ]  # fmt: skip
 
 
-# What depends on a machine's fitted constants is left out: those change with every fit.
+# Answers that depend on a machine's fitted constants are left out: those change with every fit.
 ANSWERS = [
     "list algorithms", "list all-reduces", "list inputs", "topology show full:2", "schedule --algorithm hierarchical --ranks 4 --group-size 2 --elements 64",
     "reduce --algorithm two_shot --codec qr-q4 --ranks 4 --synthetic gaussian:sigma=1,seed=1 --elements 8192",

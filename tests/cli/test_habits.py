@@ -1,4 +1,4 @@
-"""What people of the field are used to: nccl-tests' columns and sizes, completion in a shell, a doctor."""
+"""Habits of people of the field: nccl-tests' columns and sizes, completion in a shell, a doctor."""
 
 import json
 import os
@@ -15,7 +15,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def nccl_lines(text):
-    """What scripts that read nccl-tests keep: lines that begin with a number, split at spaces."""
+    """Returns the lines that scripts for nccl-tests keep: those that begin with a number, split at spaces."""
     return [line.split() for line in text.splitlines() if re.match(r"\s+\d+\s", line)]
 
 
@@ -143,7 +143,8 @@ def test_completion_knows_commands_options_and_values(tmp_path):
     assert words("arlab sel", tmp_path) == ["select"]
     assert set(words("arlab ", tmp_path)) >= {"list", "simulate", "doctor", "new", "--help"}
     assert words("arlab simulate --topo", tmp_path) == ["--topology"]
-    assert words("arlab simulate --topology h200-", tmp_path) == ["h200-2", "h200-4", "h200-8"]
+    of_h200 = ["h200-2", "h200-2x8", "h200-4", "h200-8", "h200-symmetric-2", "h200-symmetric-8"]
+    assert words("arlab simulate --topology h200-", tmp_path) == of_h200
     assert "two_shot" in words("arlab reduce --codec qr-q4 --algorithm t", tmp_path)
     assert "fp16,qr-q4" in words("arlab sweep --codec fp16,qr-q", tmp_path)
     assert "mi300x-8" in words("arlab topology show mi300", tmp_path)
@@ -208,7 +209,8 @@ READ = (
 
 @pytest.fixture
 def tree(tmp_path):
-    """What of the sources the command reads; that what it writes compiles and works is tests/contributing's part."""
+    """Returns a copy of the sources that the command reads; tests/contributing checks that its output compiles and
+    works."""
     for file in READ:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / file, tmp_path / file)

@@ -1,12 +1,13 @@
-"""Help, version, and what the program says to somebody who has not read it."""
+"""Help, version, and the program's answers to those who have not read it."""
 
 import re
 
+import numpy as np
 import pytest
 from test_golden import COMMANDS
 from program import PROGRAM, REPOSITORY, error_line, ok, refused, run
 
-# What help says is in help.txt, see test_golden.py.
+# Texts of help are in help.txt, see test_golden.py.
 
 
 def test_program_is_there():
@@ -20,6 +21,42 @@ def test_version(tmp_path):
 def test_help_wins_over_missing_options(tmp_path):
     for command in filter(None, COMMANDS):
         assert ok(f"{command} --help --format table", tmp_path) == ok(f"{command} -h", tmp_path)
+
+
+#: Words with which help of an option begins: it says what the option does.
+VERBS = set(
+    "Add Align Ask Assume Begin Calibrate Capture Check Choose Compare Compile Complete Compress Compute "
+    "Connect Convert Cut Decode Delay Display Draw Encode End Expect Fit Generate Give Highlight Judge "
+    "Keep Launch Leave Let Limit List Load Look Measure Move Multiply Name Overlap Pass Plot Print Put "
+    "Quantize Rank Read Reduce Report Reproduce Require Round Route Run Say Seed Select Send Set Share "
+    "Show Simulate Skew Skip Solve Split Spread Synchronize Take Time Use Write".split()
+)
+GROUPS = {"topology", "kernels", "model", "new"}
+#: Examples that need GPUs, a network, a file of others, or minutes.
+NOT_RUN = tuple("topology import,study,model,report,judge,bench,kernels,doctor,validate,calibrate".split(","))
+
+
+def options_of(help_text):
+    """Returns the help of each option, which may begin below it; options of algorithms name these before a colon."""
+    options = help_text.partition("Options:\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^(?:  -\S+.*? {2,}| {20,})(\S.*)$", options, re.MULTILINE)
+    return [re.sub(r"^[a-z_, ]+: ", "", words) for words in found]
+
+
+def test_help_of_options_begins_with_what_they_do(tmp_path):
+    helps = {words for command in COMMANDS for words in options_of(ok(f"{command} --help", tmp_path))}
+    assert len(helps) > 200
+    assert sorted(words for words in helps if words.split()[0].capitalize() not in VERBS) == []
+
+
+def test_examples_of_help_run(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones(64, np.float16))
+    for command in filter(None, COMMANDS):
+        examples = re.findall("^Example: arlab (.*)$", ok(f"{command} --help", tmp_path), re.MULTILINE)
+        assert len(examples) == (command not in GROUPS), command
+        for example in examples:
+            assert example.startswith(command)
+            ok(example if not example.startswith(NOT_RUN) else f"{example} --help", tmp_path)
 
 
 def test_no_arguments(tmp_path):
@@ -43,7 +80,7 @@ def test_a_command_without_arguments_says_what_is_missing(tmp_path, command):
         ("reduce --algorithm ring --codec int4 --ranks 2 --synthetic gaussian --elements 8", "'int4-g32' or 'int4-g32-sr'"),
         ("reduce --algorithm ring --codec QR-Q4 --ranks 2 --synthetic gaussian --elements 8", "'qr-q4'"),
         ("reduce --algorithm ring --codec qr-q4 --ranks 2 --synthetic gausian --elements 8", "'gaussian'"),
-        ("topology show h200", "'h200-2' or 'h200-4' or 'h200-8'"),
+        ("topology show h200", "'h200-2' or 'h200-2x8' or 'h200-4'"),
         ("model time --model llama3-8b --topology h200-8", "'llama-3-8b'"),
     ],
 )  # fmt: skip
@@ -57,7 +94,7 @@ def test_no_hint_where_nothing_is_near(tmp_path):
 
 
 def test_an_option_may_have_the_value_of_another_name(tmp_path):
-    """What follows an option is its value, whatever it looks like."""
+    """The word behind an option is its value, whatever it looks like."""
     refused("reduce --algorithm ring --codec --dtype", tmp_path, "--dtype")
 
 

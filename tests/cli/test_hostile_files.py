@@ -27,7 +27,7 @@ def test_a_missing_key_is_named(tmp_path):
         refused(f"{SIMULATE} own.toml", tmp_path, "own.toml", says, key)
 
 
-#: What reads a TOML file of its own, {} its name.
+#: Commands that read a TOML file of their own, {} its name.
 OF_TOML = [
     "topology show {}", "study {} --out out", "validate --tables {}", SIMULATE + " {}", "model validate --tables {}", "simulate --workload {} --topology h200-8",
     "model time --model {} --topology h200-8", "select --topology full:4 --no-budget --synthetic gaussian --bytes 64K --table {}",

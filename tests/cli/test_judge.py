@@ -6,10 +6,9 @@ import shlex
 import subprocess
 import threading
 
-import pytest
-from program import HANGS_AFTER, PROGRAM, error_line, ok, parse_csv, parse_json, refused, run
-
 import numpy as np
+import pytest
+from program import HANGS_AFTER, PROGRAM, error_line, ok, ok_csv, ok_json, parse_csv, parse_json, refused, run
 
 
 def answer_calls(folder, answer):
@@ -100,7 +99,7 @@ def test_one_factor_of_all_sums_is_told_as_it_is(tmp_path, ranks, factor, says):
 
 
 def test_noise_in_place_of_sums_is_no_small_weight(tmp_path):
-    """Of data that are no sum no contribution is in it: it is missing, not there 0.02 times."""
+    """Data that are no sum miss contributions; they do not have them 0.02 times."""
     rng = np.random.default_rng(3)
 
     def noise(call, regions):
@@ -157,7 +156,7 @@ def test_files_that_do_not_fit(tmp_path):
     refused(judged, tmp_path, "--answers-in: 'd/answers' cannot be opened: No such file")
     ok(f"judge --write-calls d {FAST}", tmp_path)
     answer_calls(tmp_path / "d", add)
-    refused(f"{judged} --seed 2", tmp_path, "calls were written with other options: allowed are those of --write-calls")
+    refused(f"{judged} --seed 2", tmp_path, "calls were written with other options: give the same as with --write-calls")
     refused(f"{judged} --in-place", tmp_path, "calls were written with other options")
     answers = (tmp_path / "d/answers").read_bytes()
     (tmp_path / "d/answers").write_bytes(answers[:-1])
@@ -248,3 +247,70 @@ def test_help_is_enough_to_write_the_other_side(tmp_path):
     text = ok("judge --help", tmp_path)
     for words in ["arlab.judge.call/1", "region_bytes", "input_at", "output_at", "done", "error WHY", "mkfifo"]:
         assert words in text
+
+
+TAIL = "--ranks 2 --dtype fp16 --tail residual=add,norm=rms,eps=1e-5 --hidden 96 --rows 3 --runs 2"
+
+
+def mean_of_squares(rows):
+    """Rows of up to 256 elements of fp16, whose squares are exact in fp32: 8 by a thread, and a tree of 32 threads."""
+    lanes = np.zeros((len(rows), 32, 8), np.float32)
+    lanes[:, : rows.shape[1] // 8] = rows.reshape(len(rows), -1, 8)
+    sums = np.zeros(lanes.shape[:2], np.float32)
+    for i in range(8):
+        sums += lanes[:, :, i] * lanes[:, :, i]
+    while sums.shape[1] > 1:
+        sums = sums[:, : sums.shape[1] // 2] + sums[:, sums.shape[1] // 2 :]
+    return sums / np.float32(rows.shape[1])
+
+
+def fused(call, regions, twice=False):
+    """Residual and RMSNorm behind a sum, rounded as separate kernels round it."""
+    rows, hidden = call["rows"], call["hidden"]
+
+    def tensor(row, where, count=rows):
+        return row[call[where] :][: 2 * count * hidden].view(np.float16).reshape(count, hidden)
+
+    sums = sum(tensor(row, "input_at").astype(np.float32) for row in regions).astype(np.float16)
+    for row in regions:
+        residual = tensor(row, "residual_at") * np.float16(2 if twice else 1)
+        z = sums + residual
+        root = np.sqrt(mean_of_squares(z) + np.float32(call["eps"]))
+        tensor(row, "normalized_at")[:] = (z / root).astype(np.float16) * tensor(row, "weight_at", 1)
+        tensor(row, "residual_out_at")[:] = z
+    return b"done\n" + regions.tobytes()
+
+
+def answer_tails(folder, twice):
+    """As answer_calls does, with calls of tails."""
+    with open(folder / "calls", "rb") as calls, open(folder / "answers", "wb") as answers:
+        while line := calls.readline():
+            call = json.loads(line)
+            assert call["schema"] == "arlab.judge.tail_call/1" and abs(call["eps"] - 1e-5) < 1e-9
+            content = np.frombuffer(bytearray(calls.read(call["ranks"] * call["region_bytes"])), np.uint8)
+            answers.write(fused(call, content.reshape(call["ranks"], -1), twice))
+
+
+def test_a_fused_tail_by_files(tmp_path):
+    wrote = ok_json(f"judge {TAIL} --write-calls .", tmp_path)
+    assert wrote["calls"] == 2
+    answer_tails(tmp_path, twice=False)
+    report = ok_json(f"judge {TAIL} --answers-in . --claim unfused", tmp_path)
+    assert report["schema"] == "arlab.judge.tail/1" and report["passed"] and "unfused" in str(report["exact_as"])
+    rows = ok_csv(f"judge {TAIL} --answers-in .", tmp_path)
+    assert "unfused" in [row["name"] for row in rows]
+    answer_tails(tmp_path, twice=True)
+    wrong = run(f"judge {TAIL} --answers-in .", tmp_path)
+    assert wrong.code == 1 and "WRONG: the residual is added twice" in wrong.stdout, wrong
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("judge --ranks 2 --dtype fp16 --rows 3 --write-calls .", "--hidden, --rows and --only-normalized: allowed only with --tail"),
+        (f"judge {TAIL} --in-place --write-calls .", "--in-place, --codec and --lengths: not allowed with --tail"),
+        (f"judge {TAIL} --claim mine --write-calls .", "allowed are unfused, torch-llama, vllm"),
+    ],
+)
+def test_options_that_do_not_belong_to_a_tail_are_one_line(tmp_path, line, said):
+    refused(line, tmp_path, said)

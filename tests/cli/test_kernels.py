@@ -66,6 +66,18 @@ def test_kernels_are_built_listed_and_removed(built, tmp_path):
 
 
 @needs_compiler
+def test_kernels_with_tails_are_built(tmp_path, tmp_path_factory):
+    """In the collective's kernel where rows are short enough, else behind it, where rows are encoded as they are made."""
+    env = environment(tmp_path_factory.mktemp("cache") / "kernels")
+    tail = "--tail hidden=2048,residual=add,norm=rms,out=int8-g32"
+    command = f"kernels build --codec bf16 --algorithm one_shot --ranks 2 --arch sm_90 {tail}"
+    figures(command, tmp_path, env)
+    names = {each["kernel"].split()[0].split("/")[0] for each in figures("kernels list", tmp_path, env)["kernels"]}
+    assert {"one_shot_lamport_tail", "tail_rows_encoded", "encode"} <= names, names
+    refused(f"{command},hidden=7", tmp_path, "hidden", env=env)
+
+
+@needs_compiler
 def test_kernels_of_a_header_are_built(tmp_path, tmp_path_factory):
     """Also for GPUs of another kind; again once the header is another."""
     header = tmp_path / "mine.h"
@@ -94,7 +106,7 @@ def test_a_folder_that_has_travelled_needs_no_compiler(built, tmp_path):
     env = environment(built / "cache", ARLAB_KERNEL_FOLDER=str(built / "kernels"), **nowhere)
     used = figures(BUILD, tmp_path, env)
     assert (used["kernels"], used["compiled"]) == (KERNELS, 0)
-    # Of another architecture there are none.
+    # Another architecture has none.
     refused(BUILD.replace("sm_90", "sm_100"), tmp_path, "ARLAB_NVRTC: /nowhere cannot be loaded", env=env)
     refused(BUILD, tmp_path, "ARLAB_NVRTC: /nowhere cannot be loaded", env=environment(built / "cache", **nowhere))
 

@@ -1,15 +1,51 @@
 """arlab model time and arlab model validate."""
 
+import csv
 import json
 
 import pytest
-from program import ok, ok_csv, ok_json, refused
+from program import REPOSITORY, ok, ok_csv, ok_json, refused
 
 LLAMA = "model time --model llama-3-8b --topology a100-8 --tokens 512"
 CONFIG = {
     "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
     "intermediate_size": 14336, "vocab_size": 128256,
 }  # fmt: skip
+
+
+def test_an_engine_adds_declared_times_to_each_step(tmp_path):
+    command = "model time --model qwen2.5-72b --topology {} --library --phase decode --batch 8 --tokens 64"
+    for topology, factor, words in (("mi300x-8", 1.3, "fitted: vLLM"), ("h200-8", 2.5, "assumed, no time")):
+        alone, vllm = (ok_json(command.format(topology) + more, tmp_path) for more in ("", " --engine vllm"))
+        assert "engine" not in alone and alone == ok_json(command.format(topology) + " --engine none", tmp_path)
+        assert vllm["engine_us"] == 3000 + 80 * 135 + 8 * 30
+        assert vllm["tpot_us"] == pytest.approx(alone["tpot_us"] + vllm["engine_us"])
+        assert vllm["library_us"] == pytest.approx(vllm["tpot_us"])
+        assert vllm["tpot_us_high"] == pytest.approx(vllm["tpot_us"] * factor)
+        assert vllm["tpot_us_low"] == pytest.approx(vllm["tpot_us"] / factor)
+        line = next(line for line in ok(command.format(topology) + " --engine vllm", tmp_path).splitlines() if line.startswith("engine "))
+        assert words in line
+    sglang = ok_json(command.format("mi300x-8") + " --engine sglang", tmp_path)
+    assert sglang["tpot_us_high"] == pytest.approx(sglang["tpot_us"] * 2.5)
+    refused(command.format("h200-8") + " --engine vLLM", tmp_path, "--engine", "none", "vllm", "sglang")
+
+
+def test_an_engine_meets_the_published_time_between_tokens(tmp_path):
+    """vLLM, Qwen2.5-72B, 10 requests a second, with ShareGPT's lengths, as the source says none. Without an engine it is
+    missed."""
+    command = "model time --model qwen2.5-72b --topology mi300x-8 --rate 10 --requests 500 --tokens 220 --output-tokens 200 --max-batch 256 --dtype fp16"
+    with open(REPOSITORY / "experiments/published/vllm_tpot_mi300x_tp8.csv") as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    for row in rows:
+        level = row["level"].replace("INT", "qr-q")
+        how = "--library" if level == "base" else f"--algorithm two_shot --codec {level}"
+        measured = float(row["tpot_ms"]) * 1e3
+        found = ok_json(f"{command} {how} --engine vllm", tmp_path)
+        tpot = next(each["mean_us"] for each in found["latencies"] if each["latency"] == "tpot")
+        assert tpot == pytest.approx(measured, rel=0.3), level
+        assert found["tpot_us_low"] < measured < found["tpot_us_high"]
+    alone = ok_json(f"{command} --library", tmp_path)
+    assert next(each["mean_us"] for each in alone["latencies"] if each["latency"] == "tpot") < 0.5 * float(rows[0]["tpot_ms"]) * 1e3
 
 
 @pytest.mark.parametrize(
@@ -113,6 +149,7 @@ def test_whether_weights_and_keys_fit_into_the_memory_is_said(tmp_path):
     published = found("--model deepseek-v3 --topology h200-8")
     assert published["fits_memory"] is True and published["memory_gib"] == 141
     assert published["weights_gib"] == pytest.approx(671e9 / 8 / 2**30, rel=0.1)
+    assert published["weights_gb"] == pytest.approx(688.6 - 14, rel=0.01)  # its page, with 14e9 weights that predict further tokens
     wide = found("--model deepseek-v3 --topology h200-8 --weight-bits 16")
     assert wide["fits_memory"] is False
     text = " ".join(ok("model time --model llama-3-70b --topology l40s-2", tmp_path).split())
@@ -157,6 +194,58 @@ def test_a_mixture_of_experts_exchanges_tokens(tmp_path):
     assert ok_json(f"{command} --combine quantized", tmp_path)["ttft_us"] < found["ttft_us"]
 
 
+def test_experts_and_sequences_are_spread_over_groups(tmp_path):
+    command = "model time --model deepseek-v3 --topology h200-8 --batch 16 --phase decode"
+
+    def found(more=""):
+        return ok_json(f"{command} {more}", tmp_path)
+
+    def sent(answer):
+        return [row["operation"] for row in answer["operations"] if row["kind"] == "communication"]
+
+    whole = found()
+    assert found("--tp 8 --dp 1 --ep 8") == whole
+    # Every expert is cut over all: no tokens are exchanged, sums are added up.
+    cut = found("--ep 1")
+    assert sent(cut) == ["attention all-reduce", "ffn all-reduce", "attention all-reduce", "ffn all-reduce"]
+    # Shared experts are cut, too, where all ranks have all tokens.
+    shared = 58 * 3 * 7168 * 2048
+    assert whole["weights_gib"] - cut["weights_gib"] == pytest.approx(shared * (7 / 8) * 8.002 / 8 / 2**30, rel=1e-3)
+    # Groups of one GPU have all of the attention and their own sequences; they exchange tokens, and nothing else.
+    groups = found("--dp 8")
+    assert sent(groups) == ["dispatch", "combine"] and groups["ranks"] == 8 and groups["batch"] == 16
+    assert groups["weights_gib"] > whole["weights_gib"] and groups["kv_cache_gib"] == pytest.approx(whole["kv_cache_gib"] / 8)
+    halves = found("--tp 4 --dp 2")
+    assert sent(halves)[2:] == ["attention all-reduce", "dispatch", "combine", "all-gather"]
+    assert whole["weights_gib"] < halves["weights_gib"] < groups["weights_gib"]
+    both = found("--dp 2 --ep 4")
+    assert sent(both)[2:] == ["attention all-reduce", "tokens all-gather", "ffn all-reduce"]
+    text = " ".join(ok(f"{command} --tp 4 --dp 2 --ep 4", tmp_path).split())
+    assert "tensor-parallel 4 x data-parallel 2, experts over 4" in text and "GiB of buffers, fit into the 141 GiB" in text
+
+
+@pytest.mark.parametrize(
+    ("more", "part"),
+    [
+        ("--dp 3", "--dp 3 of 8 ranks: --tp times --dp must be the ranks"),
+        ("--tp 4 --dp 2 --ranks 4 --batch 2", "--dp 2 and --tp 4 of 4 ranks"),
+        ("--tp 8 --dp 2 --batch 2", "16 ranks are more than the 8"),
+        ("--dp 2", "--dp 2: allowed are 1 to the 1 sequences of --batch"),
+        ("--dp 2 --rate 1", "--dp: allowed for one step"),
+        ("--tp 65536 --dp 65536 --batch 65536", "4294967296 ranks"),
+        ("--ep 3", "--ep 3 does not divide the 8 ranks"),
+        ("--ep 0", "--ep"),
+        ("--ep 2 --model llama-3-8b", "--ep spreads experts, and model 'llama-3-8b' has none"),
+        ("--ep 8 --model six.json", "8 ranks do not divide its 6 experts"),
+        ("--ep 1 --model six.json", "8 ranks do not divide its 100 elements of an expert"),
+    ],
+)
+def test_groups_that_cannot_be_are_said_in_one_line(tmp_path, more, part):
+    (tmp_path / "six.json").write_text(json.dumps(CONFIG | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 100}))
+    model = "" if "--model" in more else "--model mixtral-8x7b"
+    refused(f"model time {model} --topology h200-8 {more}", tmp_path, part)
+
+
 def test_the_trace_is_the_layer(tmp_path):
     found = ok_json(f"{LLAMA} --trace layer.json", tmp_path)
     trace = json.loads((tmp_path / "layer.json").read_text())
@@ -181,7 +270,7 @@ def test_products_have_what_collectives_leave(tmp_path):
     assert found["taken_us"] > 0 and found["compute_us"] == pytest.approx(bound["compute_us"] + found["taken_us"])
     assert found["ttft_us"] > bound["ttft_us"] and found["library_us"] > bound["library_us"]
     refused(f"{command} --sms 133", tmp_path, "has 1 to 132")
-    refused(f"{command.replace('qr-q8', 'bf16')} --sms 8 --library", tmp_path, "--sms is of arlab's kernels")
+    refused(f"{command.replace('qr-q8', 'bf16')} --sms 8 --library", tmp_path, "--sms limits arlab's kernels")
 
 
 def test_requests_that_arrive_wait(tmp_path):
@@ -242,10 +331,10 @@ def test_a_trace_of_arrivals(tmp_path):
         ("--rate 0", "--rate is 0: allowed is 1e-09 to 1000000"),
         ("--rate 9.9e-10", "--rate is 9.9e-10: allowed is 1e-09 to 1000000"),
         ("--rate nan", "--rate"),
-        ("--max-batch 4", "--max-batch and --max-tokens are of requests that arrive"),
+        ("--max-batch 4", "--max-batch and --max-tokens: allowed only with --rate or --arrivals"),
         ("--seed 4", "--rate"),
         ("--rate 1 --batch 2", "--rate"),
-        ("--rate 1 --phase decode", "--phase decode is of one step"),
+        ("--rate 1 --phase decode", "--phase decode: arriving requests go through both phases"),
         ("--rate 1 --tokens 9000", "a prompt of 9000 tokens is longer than a prefill may be; allowed are 8192"),
         ("--rate 1 --output-tokens 100000", "allowed are 2000000 in all"),
         ("--arrivals none.csv", "none.csv"),
@@ -316,7 +405,7 @@ def test_wrong_descriptions_are_refused(tmp_path):
 
 
 def test_lists_are_rows(tmp_path):
-    """Each is what is said of it alone."""
+    """Each has the answer that it has alone."""
     command = "model time --model llama-3-8b --topology {} --codec {} --algorithm {}"
     report = ok_json(command.format("h200-8,h100-8", "bf16,qr-q4", "two_shot"), tmp_path)
     rows = report["times"]
@@ -324,5 +413,13 @@ def test_lists_are_rows(tmp_path):
     for row in rows:
         alone = ok_json(command.format(row["topology"], row["codec"], row["algorithm"]), tmp_path)
         assert alone["schema"] == "arlab.model.time/1" and row.items() <= alone.items()
-    refused(command.format("h200-8", "bf16,bf16", "two_shot"), tmp_path, "'bf16' stands twice")
+    refused(command.format("h200-8", "bf16,bf16", "two_shot"), tmp_path, "'bf16' is named twice")
     refused(command.format("h200-8", "bf16,qr-q4", "two_shot") + " --rate 3", tmp_path, "--rate", "lists")
+
+
+def test_norms_in_the_kernels_of_all_reduces_save_their_launches(tmp_path):
+    command = "model time --model llama-3-70b --topology h200-8 --algorithm one_shot --codec bf16 --phase decode --batch 8"
+    fused, tails = ok_json(command, tmp_path), ok_json(f"{command} --kernels tails", tmp_path)
+    assert tails["norm_kernels_us"] == fused["tpot_us"] > tails["tpot_us"] and tails["assumed"]
+    assert tails["library_us"] == fused["library_us"]
+    refused(f"{command.replace('one_shot', 'ring')} --library --kernels tails", tmp_path, "the library's all-reduce has none")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from program import ok, ok_json, parse_csv, refused, run, same
 
-WAYS = {  # of a slot
+WAYS = {  # trips of a slot over the wire
     "all_to_all": 1, "all_to_all --combine quantized": 2, "reduce_scatter": 1, "all_gather": 1, "broadcast": 1,
 }  # fmt: skip
 each_way = pytest.mark.parametrize("way", WAYS)
@@ -17,12 +17,12 @@ def exchanges(way):
 
 
 def ends_alike(way):
-    """What is said of ranks, whose results may not be meant to be the same."""
+    """Returns whether ranks are meant to end with the same results."""
     return True if way in ("all_gather", "broadcast") else None
 
 
 def result_of(way, inputs):
-    """What ranks must end with when nothing is lost; tensors are [rank, slot, element]."""
+    """Returns the results of ranks when nothing is lost; tensors are [rank, slot, element]."""
     if exchanges(way):
         return inputs.copy() if "combine" in way else inputs.swapaxes(0, 1)
     outputs = inputs.copy()
@@ -54,7 +54,7 @@ def test_figures_are_of_what_should_be_there(tmp_path, way, own):
     report, outputs = reduce(f"{way} --codec int4-g32 --own {own}", inputs, tmp_path)
     exact = result_of(way, inputs.astype(np.float64))
     result = outputs.astype(np.float64)
-    if way == "reduce_scatter":  # what ranks leave as it was is no result
+    if way == "reduce_scatter":  # Slots that ranks leave as they were are no result
         untouched = ~np.eye(4, dtype=bool)
         assert bits(outputs[untouched]) == bits(inputs[untouched])
         exact, result = exact[~untouched], result[~untouched]

@@ -46,6 +46,13 @@ def test_every_process_is_a_rank(world_size, tmp_path):
     assert json.loads(results[0][0])["checks"] == together["checks"] and together["mismatches"] == 0
 
 
+def test_what_cannot_run_in_place_runs_out_of_place(tmp_path):
+    command = "conform --platform host --codec nvfp4 --algorithm hierarchical_reduce_scatter --elements 300 --format json"
+    results = ranks([f"{command} --processes"] * 2, tmp_path)
+    assert [code for *_, code in results] == [0, 0], results
+    assert json.loads(results[0][0])["checks"] == ok_json(f"{command.removesuffix(' --format json')} --ranks 2", tmp_path)["checks"]
+
+
 def test_a_wrong_bit_is_seen(tmp_path):
     results = ranks([f"{CONFORM} --processes"] * 2, tmp_path, WITH_MISTAKES)
     assert results[0][2] == 1 and "kernels and reference differ" in results[0][1]

@@ -6,7 +6,7 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from program import ACTIVATIONS, ok, ok_csv, ok_json, parse_table, run, same
+from program import ACTIVATIONS, ok, ok_csv, ok_json, parse_table, refused, run, same
 from safetensors import safe_open
 from safetensors import numpy as safetensors_numpy
 
@@ -204,3 +204,19 @@ def test_a_name_that_is_not_utf_8(tmp_path, format_):
     name = b"caf\xe9.npy".decode("utf-8", "surrogateescape")  # Latin-1
     save(tmp_path / name, gaussian((2, 10)))
     ok(f"reduce --algorithm ring --codec fp16 --input '{name}' --format {format_}", tmp_path)
+
+
+@pytest.mark.parametrize("wire", ["bf16", "fp16"])
+def test_fp32_over_sixteen_bits(tmp_path, wire):
+    """Each contribution is rounded once, sums are fp32 in the order of ranks, and the sum is rounded once more."""
+    x = gaussian((8, 4096), "fp32", sigma=3)
+    narrow = x.astype(KIND[wire]).astype(np.float32)
+    total = np.zeros(4096, np.float32)
+    for rank in narrow:
+        total += rank
+    report, outputs = reduce(f"--algorithm two_shot --codec wire-{wire}", x, tmp_path, "fp32")
+    assert report["wire_bits_per_element"] == 16 and report["ranks_identical"]
+    assert (outputs == total.astype(KIND[wire]).astype(np.float32)).all()
+    stochastic, _ = reduce(f"--algorithm two_shot --codec wire-{wire}-stoch", x, tmp_path, "fp32")
+    assert 2 < report["sqnr_db"] - stochastic["sqnr_db"] < 4, "twice the squared error"
+    refused(f"reduce --algorithm two_shot --codec {wire} --input in.npy", tmp_path, f"wire-{wire} sends it as {wire}")

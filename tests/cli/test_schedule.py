@@ -1,4 +1,4 @@
-"""arlab schedule: schedules as JSON, their volume, and the verdict on somebody's own."""
+"""arlab schedule: schedules as JSON, their volume, and the verdict on a user's own."""
 
 import json
 
@@ -18,7 +18,7 @@ from program import (
 
 SCHEMA = json.loads((REPOSITORY / "reference/collectives/schedule.schema.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-KEYS = [*SCHEMA["required"], "elements", "alignment"]  # of a schedule of one size
+KEYS = [*SCHEMA["required"], "elements", "alignment"]  # a schedule for one size
 def schedule(options, folder):
     return parse_json(ok(f"schedule {options}", folder))  # JSON is the default format
 
@@ -124,7 +124,7 @@ def test_a_schedule_of_any_size_is_an_algorithm_everywhere(any_size):
             del own[key], built_in[key]
         assert own == built_in
 
-    # Of a file, no symmetry is known: all ranks are simulated, and one is named.
+    # A file has no known symmetry: all ranks are simulated, and one is named.
     same("simulate --algorithm {} --topology full:4 --codec qr-q4 --bytes 1M", but=["simulated_ranks", "bottleneck"])
     same("reduce --algorithm {} --codec qr-q4 --ranks 4 --synthetic gaussian --elements 20000")
     selected = ok_json("select --no-budget --algorithms own.json,two_shot --codecs qr-q4 --topology full:4 --bytes 1M", any_size)
@@ -187,17 +187,35 @@ def test_an_algorithm_of_msccl_is_one_everywhere(tmp_path):
     racing = (tmp_path / "allpairs.xml").read_text().replace('depid="1" deps="1"', 'depid="-1" deps="-1"', 1)
     (tmp_path / "racing.xml").write_text(racing)
     for command in ("schedule --schedule racing.xml --elements 1K", "simulate --algorithm racing.xml --topology full:4 --bytes 1M --codec qr-q4"):
-        refused(command, tmp_path, "racing.xml", "gpu 0, tb 1, step 1 writes scratch 2 and tb 0, step 3 reads it; nothing orders them")
+        refused(command, tmp_path, "racing.xml", "gpu 0, tb 1, step 1 writes scratch 2 of gpu 0 and gpu 0, tb 0, step 3 reads it; nothing orders them")
 
 
-def test_programs_of_others_are_named(tmp_path):
-    op = {"name": "put", "src_buff": [{"type": "i", "index": 0, "size": 1}], "channel_ids": [0]}
-    plan = {"name": "x", "collective": "allreduce", "gpus": [{"id": 0, "threadblocks": [{"id": 0, "ops": [op]}]}]}
+def test_plans_of_mscclpp_are_schedules_and_other_traces_are_named(tmp_path):
+    plan = json.loads((REPOSITORY / "tests/collectives/mscclpp/groups.json").read_text())
     (tmp_path / "plan.json").write_text(json.dumps(plan))
+    made = schedule("--schedule plan.json --elements 64K", tmp_path)
+    assert made["check"]["correct"] and made["check"]["ranks_identical"] and made["volume"]["total"] == 2
+    reduced = ok_json("reduce --algorithm plan.json --codec fp32 --dtype fp32 --ranks 2 --synthetic gaussian --elements 20000", tmp_path)
+    assert reduced["ranks_identical"]
+    assert ok_json("simulate --algorithm plan.json --topology full:2 --codec fp16 --bytes 1M", tmp_path)["latency_us"] > 0
+    plan["gpus"][1]["threadblocks"][0]["ops"].pop(1)  # a wait
+    (tmp_path / "racing.json").write_text(json.dumps(plan))
+    for command in ("schedule --schedule racing.json --elements 1K", "simulate --algorithm racing.json --topology full:2 --bytes 1M --codec fp16"):
+        refused(command, tmp_path, "racing.json", "gpu 1, tb 0, op 2 reads input 1 of gpu 0", "nothing orders them")
+
     node = {"id": 1, "name": "[pytorch|profiler|execution_trace|process]", "inputs": {"values": [[1, [2, [3]]]]}}
     (tmp_path / "trace.json").write_text(json.dumps({"schema": "1.1.0-chakra.0.0.4", "nodes": [node]}))
+    (tmp_path / "profile.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": []}))
     (tmp_path / "trace.0.et").write_bytes(b"\x07\x0a\x050.0.4\x10\x08\x01\x12\x05start")
-    for file, what in (("plan.json", "an execution plan of MSCCL++"), ("trace.json", "of PyTorch or Chakra"), ("trace.0.et", "of Chakra (.et)")):
-        refused(f"schedule --schedule {file} --elements 1K", tmp_path, file, what, "not read", "allowed are")
-    refused("simulate --algorithm plan.json --topology full:4 --codec fp16 --bytes 1M", tmp_path, "an execution plan of MSCCL++")
+    (tmp_path / "trace").write_bytes((tmp_path / "trace.0.et").read_bytes())
+    (tmp_path / "plan2.json").write_text(json.dumps({**plan, "version": 2}))
+    named = (
+        ("trace.json", "of PyTorch or Chakra"),
+        ("profile.json", "a timeline of Chrome's or PyTorch's profiler"),
+        ("trace.0.et", "of Chakra (.et)"),
+        ("trace", "of Chakra (.et)"),
+        ("plan2.json", "MSCCL++: an execution plan, version 2"),
+    )
+    for file, what in named:
+        refused(f"schedule --schedule {file} --elements 1K", tmp_path, file, what, "not read")
     refused("simulate --workload trace.0.et --topology full:4", tmp_path, "trace.0.et", "an execution trace of Chakra")

@@ -62,7 +62,7 @@ def test_every_size_is_covered_once(tmp_path, options):
 
 
 def test_group_sizes_and_micro_chunks_are_searched(tmp_path):
-    """What is chosen is what simulate says of it, and no slower than simulate's own choices and their neighbours."""
+    """The choice agrees with simulate, and is no slower than simulate's own choices and their neighbours."""
     for machine, algorithms in (("fat_tree:32", "hierarchical,hierarchical_pipelined"), ("h200-8", "tree,hierarchical")):
         report = select(f"--topology {machine} --algorithms {algorithms} --codecs fp16,qr-q4 --bytes 64M", tmp_path)
         best = {name: report[name] for name in ("algorithm", "codec", "implementation", "group_size", "micro_chunks")}
@@ -110,7 +110,7 @@ def test_what_is_not_simulated_would_have_changed_nothing(tmp_path, options):
 
 
 def test_what_nobody_timed_is_ranked_when_asked_for(tmp_path):
-    """Of a machine whose file says what was: kernels of two algorithms, with the codecs of its table."""
+    """A machine's file says what was timed: kernels of two algorithms, with the codecs of its table."""
     few = "--topology h100-2 --bytes 1M --synthetic gaussian --dtype bf16"
     report = select(few, tmp_path)
     rows = report["ranges"] + report["pareto"] + [report]
@@ -217,7 +217,7 @@ def test_a_codec_that_is_named_has_no_default_budget(tmp_path):
 
 
 def test_a_wire_that_data_decide_has_the_time_of_its_length(tmp_path):
-    """Of values that need few bits it is short; simulate says the same of such bits, and at most of the longest."""
+    """Values that need few bits have a short wire; simulate gives the same for such bits, and at most for the longest."""
     np.save(tmp_path / "few.npy", np.ones((4, 16384), np.float16))
     command = "--topology full:4 --algorithms two_shot --codecs lossless-e3-g64,bf16 --dtype bf16 --bytes 64M"
     rows = {}
@@ -328,7 +328,12 @@ def test_files(tmp_path):
     assert stored["schema"] == "arlab.select/1"
     for row, each in zip(ok_csv(command, tmp_path), stored["ranges"]):
         assert same(row, each)
-    ok("select --topology full:128 --algorithms two_shot --codecs fp16,qr-q4 --plot q.svg", tmp_path)
+    drawn = "select --topology full:128 --algorithms two_shot --codecs fp16,qr-q4 --plot q.svg"
+    ok(drawn, tmp_path)
+    plain = (tmp_path / "q.svg").read_bytes()
+    ok(f"{drawn} --highlight qr-q4", tmp_path)
+    assert (tmp_path / "q.svg").read_bytes() != plain
+    refused(f"{drawn} --highlight qr-q5", tmp_path, "--highlight names 'qr-q5'")
 
 
 def test_the_figure_wants_candidates(tmp_path):
@@ -369,7 +374,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "experiments/data/model_quality.
 
 
 def quality():
-    """Of every computed pair, from the file that the program reads."""
+    """Returns every computed pair from the file that the program reads."""
     lines = [line for line in RESULTS.read_text().splitlines() if not line.startswith("#")]
     names = lines[0].split(",")
     return [dict(zip(names, line.split(","))) for line in lines[1:]]
@@ -452,7 +457,7 @@ def test_a_budget_of_sqnr_says_what_it_misjudges(tmp_path):
         ("--codecs int2-g32 --max-kl 0.05", "--max-kl 0.05: no candidate that a language model was computed with reaches it; --no-budget"),
         ("--codecs bits=4.5 --max-kl 0.05", "--max-kl 0.05: no language model was computed with any of the candidates; --no-budget"),
         ("--max-perplexity-ratio 0.5", "--max-perplexity-ratio 0.5: no candidate that a language model"),
-        ("--no-budget --min-sqnr 5", "--no-budget beside a budget: allowed is one of both"),
+        ("--no-budget --min-sqnr 5", "--no-budget and a budget: allowed is one of the two"),
         ("--max-kl small", "--max-kl"),
     ],
 )

@@ -26,10 +26,8 @@ def test_every_point_is_that_of_simulate(tmp_path):
         figures = "latency_us latency_us_low latency_us_high algbw_gb_per_s busbw_gb_per_s wire_bits_per_element bottleneck"
         for figure in figures.split():
             assert row[figure] == alone[figure], (row, figure)
-        if row["latency_us_low"] is not None:
-            assert row["latency_us_low"] < row["latency_us"] < row["latency_us_high"]
-            assert row["extrapolated"] == "; ".join(alone["extrapolated"])
-    assert {row["topology"] for row in rows if row["latency_us_low"] is not None} == {"h200-8", "l40-8"}
+        assert row["latency_us_low"] < row["latency_us"] < row["latency_us_high"]
+        assert row["extrapolated"] == "; ".join(alone["extrapolated"])
     assert {(row["codec"], row["inner_codec"]) for row in rows if row["algorithm"] == "hierarchical"} == {
         ("fp16", "int8-g32"), ("qr-q4", "int8-g32"),
     }  # fmt: skip

@@ -29,7 +29,7 @@ def test_published_flows(tmp_path):
     mean = sum(abs(error) for error in errors.values()) / len(errors)
     assert len(errors) == 27
     assert mean < 3.3, errors
-    # Why a flow inside a chip should speed up another one that leaves it, nobody says.
+    # Nobody says why a flow inside a chip should speed up another one that leaves it.
     assert -16 < errors.pop(("chips2", "0>4 1>2")) < -10
     assert all(abs(error) < 7.5 for error in errors.values()), errors
 

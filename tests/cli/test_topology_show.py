@@ -228,7 +228,7 @@ def test_the_library_between_servers_of_one_gpu_and_four_cards(tmp_path):
         (tmp_path / "ones.toml").write_text(ONE_GPU.format(gpus=1, servers=4, more=more))
         told = ok_json(f"{library} ones.toml", tmp_path)
         assert told["algorithm"] in ("ring", "tree") and told["extrapolated"]
-        assert 50 < told["busbw_gb_per_s"] < 100  # of the four cards
+        assert 50 < told["busbw_gb_per_s"] < 100  # by the four cards
         refused(f"{library} ones.toml --algorithm nvls", tmp_path, "its library has no nvls there")
     one_card = (tmp_path / "ones.toml").read_text().replace("nics = { value = 4", "nics = { value = 1")
     (tmp_path / "ones.toml").write_text(one_card)
@@ -244,7 +244,7 @@ def test_the_library_between_servers_of_one_gpu_and_four_cards(tmp_path):
 
 
 def test_import(tmp_path):
-    kinds = {"dgx.txt": "switch", "nccl.xml": "switch", "pcie.txt": "graph", "hybrid.txt": "graph", "astra.yml": "graph", "astra.toml": "torus"}
+    kinds = {"dgx.txt": "switch", "nccl.xml": "switch", "pcie.txt": "graph", "hybrid.txt": "graph", "astra.yml": "graph", "astra.toml": "torus", "rocm.txt": "graph", "rocm.json": "full_mesh", "amd.txt": "full_mesh", "amd.json": "full_mesh", "amd.csv": "full_mesh", "cards.txt": "full_mesh"}  # fmt: skip
     assert {path.name for path in IMPORTS.iterdir()} == set(kinds)
     for name, kind in kinds.items():
         text = ok(f"topology import {IMPORTS / name}", tmp_path)
@@ -272,7 +272,7 @@ def test_import(tmp_path):
     (tmp_path / "two.toml").write_text(based["toml"])
     ok("topology show two.toml --out two.png", tmp_path)
     refused("topology import none.txt", tmp_path, "none.txt", "cannot be read")
-    refused(f"topology import {IMPORTS / 'dgx.txt'} --from smi", tmp_path, "'smi'", "nvidia-smi, nccl-xml, astra-sim")
+    refused(f"topology import {IMPORTS / 'dgx.txt'} --from smi", tmp_path, "'smi'", "nvidia-smi, amd-smi, nccl-xml, astra-sim")
     refused(f"topology import {IMPORTS / 'dgx.txt'} --out it.png", tmp_path, ".toml")
     refused("topology show l40-8 --base h200-8", tmp_path, "'--base' is not an option of arlab topology show")
     (tmp_path / "damaged.txt").write_text((IMPORTS / "dgx.txt").read_text().replace("NV18", "NV", 1))
@@ -290,7 +290,7 @@ def test_errors_say_which_nodes_there_are(tmp_path):
 
 
 def machines_that_say_not_oversubscribed(folder):
-    """Of all that are shipped, in a study, or in the pages: those whose text says so."""
+    """Returns the machines, shipped or in a study or in the pages, with a text that says so."""
     shipped = {path.stem: path.read_text() for path in MACHINES.glob("*.toml")}
     for path in (REPOSITORY / "experiments").rglob("*.toml"):
         if "fat_tree" in path.read_text():

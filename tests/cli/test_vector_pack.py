@@ -1,7 +1,7 @@
 """arlab vectors --pack and --check, and the reader in the pack, which knows nothing of arlab.
 
-Wires and all-reduces are read here by a reader that shares no code with what wrote them, and made again by the models of the codecs that are
-written from SPEC.md alone (tests/codecs/*_oracle.py).
+Wires and all-reduces are read here by a reader that shares no code with the writer. They are made again by the models of the codecs
+that are written from SPEC.md alone (tests/codecs/*_oracle.py).
 """
 
 import hashlib
@@ -24,6 +24,9 @@ import logfmt_oracle  # noqa: E402
 import microscaling_oracle  # noqa: E402
 import quickreduce_oracle  # noqa: E402
 import wire_oracle  # noqa: E402
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
+import test_tails  # noqa: E402
 
 CODECS = "int4-g128,int6-g64,mxfp4,nvfp4,qr-q4"
 # Some of every family, and all that have all-reduces.
@@ -49,7 +52,7 @@ def kinds(tmp_path_factory):
 
 
 class Pack:
-    """Of the manifest's words and raw files, no more."""
+    """A pack, read by the manifest's words and raw files, no more."""
 
     NUMBERS = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32}
     WORDS = {"fp16": np.uint16, "bf16": np.uint16, "fp32": np.uint32}
@@ -73,7 +76,7 @@ class Pack:
 
 
 class Plain:
-    """Of plain values, a model like the oracles."""
+    """A model of plain values, like the oracles."""
 
     def __init__(self, dtype):
         self.size = np.dtype(Pack.WORDS[dtype]).itemsize
@@ -89,7 +92,8 @@ class Plain:
 
 
 class Fixed:
-    """By length alone: codes of `bits`, and `entry` bytes for each `block`, of the whole message. Of what has no oracle."""
+    """By length alone: codes of `bits`, and `entry` bytes for each `block`, of the whole message. For codecs without an
+    oracle."""
 
     def __init__(self, bits, block, entry, rows=0):
         self.bits, self.block, self.entry, self.rows = bits, block, entry, rows
@@ -100,7 +104,7 @@ class Fixed:
 
 
 def model_of(codec):
-    """What tells how long a wire is, and of all but a few what it is."""
+    """Returns a model of a codec: how long a wire is, and for all but a few its contents."""
     if codec in Pack.WORDS:
         return Plain(codec)
     if codec.startswith(("shared-int8-g32", "shared-int12-g64")):
@@ -293,17 +297,35 @@ def test_the_reader_takes_every_wire_of_codes_apart(kinds):
             assert np.array_equal(values.astype(kind), case["decoded"].view(kind), equal_nan=True)
 
 
+def test_tails_are_made_again_by_numpy(kinds):
+    """By the oracle of tests/python/test_tails.py; wires are arlab.encode's, which has oracles of its own."""
+    reader = reader_of(kinds.folder)
+    pack, made = reader.load(kinds.folder), []
+    for tail in reader.tails(pack):
+        kind, shape = Pack.NUMBERS[tail["dtype"]], (tail["rows"], tail["hidden"])
+        residual, weight = tail["residual"].view(kind).reshape(shape), tail["weight"].view(kind)
+        rounding = test_tails.NAMES[tail["rounding"]]
+        out, y = test_tails.oracle(tail["sums"].reshape(shape), residual, weight, kind, rounding, tail["eps"], 0, 1024)
+        assert test_tails.same(tail["residual_out"].view(kind).reshape(shape), out) and test_tails.same(tail["normalized"].view(kind).reshape(shape), y)
+        made.append((tail["dtype"], tail["rounding"], tail["output"]))
+        if tail["output"] is not None:
+            assert np.array_equal(tail["wire"], arlab.encode(y, tail["output"]))
+            assert test_tails.same(tail["quantized"].view(kind).reshape(shape), arlab.decode(tail["wire"], tail["output"], tail["dtype"], shape))
+    assert {(dtype, name) for dtype, name, output in made if output is None} == {(d, name) for d in ("fp16", "bf16") for name in test_tails.NAMES}
+    assert len({output for *_, output in made}) > 10
+
+
 def test_records_and_all_reduces_of_others_are_there(kinds):
     cases = kinds.manifest["all_reduces"]
-    assert {case["like"] for case in cases} == {None, "quickreduce", "quickreduce-vllm", "flashinfer-fp8", "vllm-fp8", "vllm-int8", "torchft-fp8"}
+    assert {case["like"] for case in cases} == {None, "quickreduce", "quickreduce-vllm", "flashinfer-fp8", "vllm-fp8", "vllm-int8", "torchft-fp8", "nvls"}
     assert {"decode=fp32", "order=own", "own=exact", "result=sum", "add=fma", "add=fp32,round=none", "cast=fp16"} <= {case["sum"] for case in cases}
     assert {"fp16", "bf16", "fp32"} == {case["dtype"] for case in cases}
-    for case in cases:  # and each is what this program's all-reduce gives
+    for case in cases:  # and each is the result of this program's all-reduce
         if case["like"] or case["dtype"] == "fp32" or case["sum"] not in ("native", "fp32"):
             x = kinds.bytes(case["inputs"]).view(Pack.NUMBERS[case["dtype"]]).reshape(case["ranks"], -1)
             if case["like"]:
-                block = {"block": 256} if case["like"] != "quickreduce" and case["like"] != "quickreduce-vllm" else {"codec": case["codec"]}
-                how = {"like": case["like"], **block}
+                chosen = {"quickreduce": {"codec": case["codec"]}, "quickreduce-vllm": {"codec": case["codec"]}, "nvls": {}}
+                how = {"like": case["like"], **chosen.get(case["like"], {"block": 256})}
             else:
                 how = {"codec": case["codec"], "sum": case["sum"], "algorithm": case["algorithm"]}
             outputs = arlab.all_reduce(x, **how).outputs

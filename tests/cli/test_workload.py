@@ -94,8 +94,8 @@ def test_skew_makes_the_busiest_receiver_later(tmp_path):
     ("options", "says"),
     [
         ("--placement 0,8", "--placement is '0,8': allowed are 0 to 7, separated by commas, and FIRST-LAST"),
-        ("--placement 0,0", "a rank of topology 'h800-8' stands twice"),
-        ("--placement 0-3,2", "a rank of topology 'h800-8' stands twice"),
+        ("--placement 0,0", "a rank of topology 'h800-8' is named twice"),
+        ("--placement 0-3,2", "a rank of topology 'h800-8' is named twice"),
         ("--placement 0,x", "allowed are 0 to 7"),
         ("--placement 0,", "allowed are 0 to 7"),
         ("--placement 3-1", "'3-1' ends before it begins"),
@@ -103,7 +103,7 @@ def test_skew_makes_the_busiest_receiver_later(tmp_path):
         ("--placement 0-4294967296", "allowed are 0 to 7"),
         ("--runs 10", "nothing varies from run to run on topology 'h800-8'"),
         ("--jitter-launch -1", "jitter.launch_us -1 is out of range"),
-        ("--skew 1", "--skew is of --algorithm all_to_all"),
+        ("--skew 1", "--skew: allowed only with --algorithm all_to_all"),
         ("--workload w.toml", "--workload says what runs"),
     ],
 )

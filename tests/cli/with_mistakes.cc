@@ -1,6 +1,5 @@
-// What makes of arlab a program with mistakes: the kernels of its host platform get bits wrong, and
-// it has a codec that is wrong. The linker is told to take host::device_platform() from here
-// (CMakeLists.txt).
+// Makes arlab a program with mistakes: the kernels of its host platform get bits wrong, and it has a codec that is wrong. The
+// linker is told to take host::device_platform() from here (CMakeLists.txt).
 
 #include <algorithm>
 

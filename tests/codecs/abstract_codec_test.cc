@@ -45,7 +45,7 @@ TEST(AbstractCodec, SaysWhatIsWrong) {
   EXPECT_EQ(
       refusal("bits=4,encode_ops=x"),
       "codec 'bits=4,encode_ops=x': encode_ops is 'x'; allowed is a number from 0 to 1000000");
-  EXPECT_EQ(refusal("bits=4,bits=5"), "codec 'bits=4,bits=5': bits stands twice");
+  EXPECT_EQ(refusal("bits=4,bits=5"), "codec 'bits=4,bits=5': bits is given twice");
   EXPECT_EQ(refusal("bits=4,packed=2"),
             "codec 'bits=4,packed=2': packed is '2'; allowed is 0 or 1");
   EXPECT_EQ(refusal("bits=4,speed=1"), fmt::format("codec 'bits=4,speed=1': 'speed' is not known; "
@@ -81,7 +81,7 @@ TEST(CodecsByPlace, ArePutTogetherAfterCommas) {
   EXPECT_EQ(names, (std::vector<std::string>{"rs=bf16,ag=qr-q4", "rs=fp16,ag=qr-q8", "qr-q4"}));
 }
 
-/// What kernels/README.md says of codecs that measure first.
+/// Checks kernels/README.md on codecs that measure first.
 TEST(TwoPasses, AreOfScalesOverMoreThanATile) {
   for (const char* name : {"nvfp4", "nvfp4-vllm", "nvfp4-te", "int8-gtensor", "had-int4-g512",
                            "int4-g512-sr", "int4-g24", "logfmt4-g4096"}) {

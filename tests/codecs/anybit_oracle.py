@@ -75,7 +75,7 @@ class AnyBit(NamedTuple):
 
     @property
     def offset(self):
-        """What a code on the wire exceeds its integer by."""
+        """Returns the difference of a code on the wire and its integer."""
         return 1 << (self.bits - 1) if self.symmetric else 0
 
     @property

@@ -1,5 +1,5 @@
-// Any-bit integers: names, and the scales that travel as a byte. That the bits are right is what the
-// NumPy model checks (test_anybit_oracle.py).
+// Any-bit integers: names, and the scales that travel as a byte. The NumPy model checks that the bits are right
+// (test_anybit_oracle.py).
 
 #include "reference/codecs/anybit.h"
 
@@ -61,6 +61,8 @@ TEST(AnyBitNames, ARowIsAGroup) {
   EXPECT_EQ(with_row_length("had-int4-grow-sym", 64), "had-int4-g64-sym");
   EXPECT_EQ(with_row_length("int4-grow-sr", 128), "int4-g128-sr");
   EXPECT_EQ(with_row_length("int8-g128", 384), "int8-g128");
+  EXPECT_EQ(with_row_length("fp8-e4m3-grow-vllm", 576), "fp8-e4m3-g576-vllm");
+  EXPECT_EQ(with_row_length("mine-growing", 576), "mine-growing");
   EXPECT_EQ(with_row_length("qr-q4", 7), "qr-q4");
   EXPECT_THROW(with_row_length("int8-grow", 7), InvalidInput);
 }

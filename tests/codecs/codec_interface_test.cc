@@ -1,4 +1,4 @@
-// What every codec promises to its callers: exact sizes, checked arguments, lookup by name.
+// Promises of every codec to its callers: exact sizes, checked arguments, lookup by name.
 #include <array>
 #include <thread>
 
@@ -195,7 +195,7 @@ TEST(Registry, AnUnknownNameIsAnsweredWithTheKnownOnes) {
   }
 }
 
-TEST(Registry, TensorScalesOfNvfp4HaveOneSpellingAndARange) {
+TEST(Registry, NumbersInNamesHaveOneSpellingAndARange) {
   for (const char* name : {"nvfp4-ts1", "nvfp4-ts0.75", "nvfp4-ts827.0769", "nvfp4-vllm-ts1e-05",
                            "nvfp4-ts1e+20", "nvfp4-vllm-ts3.323e+35", "nvfp4-ts3.01e-36"}) {
     EXPECT_EQ(find_codec(name)->name(), name);
@@ -210,6 +210,9 @@ TEST(Registry, TensorScalesOfNvfp4HaveOneSpellingAndARange) {
       {"nvfp4-ts1e0", "the shortest: -ts1"}, {"nvfp4-ts0.00001", "the shortest: -ts1e-05"},
       {"nvfp4-ts827.07690", "-ts827.0769"},  {"nvfp4-ts0.750000001", "-ts0.75"},
       {"nvfp4-ts1-vllm", "no tensor scale"}, {"nvfp4-vllm-", "unknown codec"},
+      {"fp8-e4m3-static0", "above 2^-128"},  {"fp8-e4m3-staticq", "no finite decimal number"},
+      {"fp8-e4m3-token", "how long a row"},  {"fp8-e4m3-token12x", "are no number from 1"},
+      {"nvfp4-g24-flashinfer", "of 16"},     {"nvfp4-gx-flashinfer", "unknown codec"},
       {"nvfp4-vllm-vllm", "unknown codec"},  {"nvfp4-te-ts1", "unknown codec"},
       {"nvfp4-4over6", "unknown codec"},     {"nvfp4ts1", "unknown codec"},
   };
@@ -405,7 +408,7 @@ TEST(VariableWires, EntropyCodedOnesSayWhatIsInThem) {
   ends_at(as_it_is, kMode);
   ends_at(coded, kBody + 512 + 3);  // in the state
   ends_at(coded, kBody);
-  // What has to be taken in turn is not all there.
+  // Codes that have to be taken in turn are not all there.
   const Bytes long_one =
       encoded(*codec, DType::bf16, make_synthetic("gaussian", DType::bf16, 1, kElements));
   if (long_one[kMode] == std::byte{1}) ends_at(long_one, length_of(long_one) - 16);
@@ -442,7 +445,7 @@ TEST(SharedScales, SumsOfCodesAreOfTheSameScalesAndClampedAlike) {
   EXPECT_EQ(refusal_of([&] { codec->add_codes(DType::fp16, kFew, twos, sum); }),
             "codec shared-int4-g8: wires whose scales differ cannot be added");
   EXPECT_EQ(sum, ones);
-  sum.back() ^= std::byte{1};  // of the last block alone
+  sum.back() ^= std::byte{1};  // in the last block alone
   EXPECT_EQ(refusal_of([&] { codec->add_codes(DType::fp16, kFew, ones, sum); }),
             "codec shared-int4-g8: wires whose scales differ cannot be added");
 }

@@ -1,4 +1,4 @@
-// What holds for every codec that is listed, now and later, in every dtype that it takes.
+// Properties of every listed codec, now and later, in every dtype that it takes.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Others, EveryCodec,
                               "nvfp4-te", "nvfp4-te-4over6", "nvfp4-ts448", "nvfp4-vllm-ts0.75"})),
                          test_name);
 
-/// Which properties codecs promise: what a codec does not say of itself, nobody checks.
+/// Codecs promise the right properties: unpromised ones are not checked.
 TEST(Promises, AreThoseOfTheDefinitions) {
   for (const auto& [codec, dtype] : with_their_dtypes(listed_codecs())) {
     const std::string& name = codec->name();
@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryCodecThatSaturates,
                               "int4-gtensor-sym-static1e38", "logfmt8-g128", "logfmt6-g40"})),
                          test_name);
 
-/// What a tensor is after a trip over the wire.
+/// Returns the values of a tensor after a trip over the wire.
 std::vector<float> round_trip_floats(const Codec& codec, const Tensor& x) {
   const std::size_t elements = x.element_count();
   return to_floats({x.dtype,
@@ -163,7 +163,7 @@ MistakenCodec::Mistakes of_elements(std::function<void(Payload wire, Wire x)> ch
   }};
 }
 
-/// Of what is decoded, only some is written.
+/// Writes only some of the decoded values.
 MistakenCodec::Mistakes of_decoded(std::function<void(DType, const Bytes& all, Wire x)> write) {
   return {.decode = [write](const Codec& right, DType dtype, Payload wire, Wire x) {
     Bytes all(x.size());
@@ -172,7 +172,7 @@ MistakenCodec::Mistakes of_decoded(std::function<void(DType, const Bytes& all, W
   }};
 }
 
-/// Of so many elements, the size of the wire of others.
+/// Gives the wire of so many elements the size of others'.
 MistakenCodec::Mistakes of_size(std::size_t of, std::size_t others) {
   return {.wire_bytes = [of, others](const Codec& right, DType dtype, std::size_t elements) {
     return right.wire_bytes(dtype, elements == of ? others : elements);

@@ -137,7 +137,7 @@ std::optional<std::string> difference(const char* what, const Bytes& actual,
                      std::to_integer<int>(*a), std::to_integer<int>(*e));
 }
 
-/// What a codec decodes the wire to, and what it adds to an accumulator.
+/// Compares the values that a codec decodes, and its sums, with the reference's.
 std::optional<std::string> decodes_differently(const Codec& candidate, const Codec& reference,
                                                DType dtype, const Bytes& wire,
                                                const Bytes& accumulator) {

@@ -24,7 +24,7 @@ class Element(NamedTuple):
     bits: int
     mantissa: int  # bits
     largest: float
-    next: float  # what would follow the largest if the format went on
+    next: float  # number that would follow the largest if the format went on
     tie_stays: bool  # whether their middle rounds to the largest: its last bit is 0
 
     @property
@@ -74,7 +74,7 @@ def scale_exponent(largest, rule, element):
 
 
 class Blocks:
-    """What the formats share: codes of `bits` bits, and a scale of `width` bytes per block of `block` elements."""
+    """Common parts of the formats: codes of `bits` bits, and a scale of `width` bytes per block of `block` elements."""
 
     width = 1
 
@@ -121,7 +121,7 @@ class PowersOfTwo(Blocks):
         exponent = self.exponent(np.where(usable, largest, F(1)))
         # The quotient is exact, or so small that it rounds to zero in both.
         codes, outside = self.round(np.where(usable[:, None], np.ldexp(x, -exponent[:, None]), F(0)))
-        codes = np.where(usable[:, None], codes, np.uint8(0))  # of a -0, too
+        codes = np.where(usable[:, None], codes, np.uint8(0))  # also for -0
         return codes, outside, np.where(finite, np.where(usable, exponent + 127, 0), NAN_E8M0).astype(np.uint8)
 
     def scales(self, metadata):
@@ -201,6 +201,100 @@ class FP8Blocks(Blocks):
 
     def values(self, codes):
         return codes.view(E4M3).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class PowerBlocks(Blocks):
+    """fp8-e4m3-g128-ue8m0, by ml_dtypes' two formats and the logarithm of a double."""
+
+    name: str
+    bits, width, block = 8, 1, 128
+
+    def quantize(self, x, finite, largest):
+        quotient = np.where(finite, largest, F(0)) / F(448)
+        exponent = np.clip(np.ceil(np.log2(np.maximum(quotient.astype(np.float64), 2.0**-127))), -127, 127)
+        scaled = (x.astype(np.float64) / np.exp2(exponent)[:, None]).astype(np.float32)
+        coded = finite & (largest > 0)
+        codes = np.where(coded[:, None], np.clip(scaled, -448, 448).astype(E4M3).view(np.uint8), np.uint8(0))
+        scales = np.where(finite, np.exp2(exponent), np.nan).astype(ml_dtypes.float8_e8m0fnu)
+        return codes, np.zeros(x.shape, bool), scales.view(np.uint8)[:, None]
+
+    def scales(self, metadata):
+        return np.ascontiguousarray(metadata).view(ml_dtypes.float8_e8m0fnu)[:, 0].astype(np.float32)
+
+    def values(self, codes):
+        return codes.view(E4M3).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class FP8Rows:
+    """fp8-e4m3-token<row>, fp8-e4m3-static<scale>: what NumPy's division and ml_dtypes make of vLLM's kernels."""
+
+    name: str
+    row: int | None
+    given: np.float32 | None
+
+    def wire_bytes(self, dtype, elements):
+        return elements + (4 * -(-elements // self.row) if self.row else 0)
+
+    def encode_and_count(self, dtype, payload):
+        x = PAYLOADS[dtype].to_fp32(payload)
+        with np.errstate(all="ignore"):
+            if self.row is None:
+                scales, quotients = np.zeros(0, "<f4"), x * (F(1) / self.given)
+            else:
+                magnitudes = np.where(np.isnan(x), F(0), np.abs(x))
+                largest = np.array([magnitudes[i : i + self.row].max() for i in range(0, len(x), self.row)], "<f4")
+                scales = np.maximum(largest / F(448), F(1) / F(448 * 512))
+                quotients = x / np.repeat(scales, self.row)[: len(x)]
+        codes = np.where(np.isnan(quotients), F(448), np.clip(quotients, F(-448), F(448))).astype(E4M3)
+        return np.concatenate([codes.view(np.uint8), scales.view(np.uint8)]), int((np.abs(quotients) > 464).sum())
+
+    def encode(self, dtype, payload):
+        return self.encode_and_count(dtype, payload)[0]
+
+    def decode(self, dtype, wire, elements):
+        wire = np.frombuffer(wire, np.uint8)
+        scale = self.given if self.row is None else np.repeat(wire[elements:].copy().view("<f4"), self.row)[:elements]
+        with np.errstate(all="ignore"):
+            return PAYLOADS[dtype].from_fp32(wire[:elements].view(E4M3).astype(F) * scale)
+
+
+@dataclass(frozen=True)
+class FP4Records:
+    """nvfp4-g<row>-flashinfer, from FlashInfer's kernels."""
+
+    name: str
+    row: int
+
+    def wire_bytes(self, dtype, elements):
+        return -(-elements // self.row) * (self.row // 2 + self.row // 16 + 4)
+
+    def encode_and_count(self, dtype, payload):
+        x = PAYLOADS[dtype].to_fp32(in_blocks(payload, self.row)).reshape(-1, self.row // 16, 16)
+        with np.errstate(all="ignore"):
+            amax = np.nan_to_num(np.abs(x), nan=0, posinf=np.inf).max((1, 2))
+            inverse = np.where(amax > 0, F(2688) / amax, F(0))[:, None]
+            s = (np.nan_to_num(np.abs(x), nan=0, posinf=np.inf).max(2) * inverse / F(6)).clip(None, F(448)).astype(E4M3)
+            value = s.astype(np.float32)
+            factor = np.where(value > 0, inverse / value, F(0))
+            scaled = x * factor[:, :, None]
+            codes, outside = E2M1.round(np.where(np.isnan(scaled), F(6), scaled))
+        codes = np.where(codes & 7 == 0, np.uint8(0), codes).reshape(len(x), -1)
+        packed = codes[:, ::2] | codes[:, 1::2] << 4
+        parts = [packed, s.view(np.uint8) & 0x7F, (amax / F(2688)).astype("<f4").view(np.uint8).reshape(-1, 4)]
+        return np.concatenate(parts, axis=1).reshape(-1), int(outside.sum())
+
+    def encode(self, dtype, payload):
+        return self.encode_and_count(dtype, payload)[0]
+
+    def decode(self, dtype, wire, elements):
+        wire = np.frombuffer(wire, np.uint8).reshape(-1, self.row // 2 + self.row // 16 + 4)
+        packed, s, scale = np.split(wire, [self.row // 2, self.row // 2 + self.row // 16], axis=1)
+        codes = np.stack([packed & 15, packed >> 4], axis=2).reshape(len(wire), -1, 16)
+        with np.errstate(all="ignore"):
+            scales = s.copy().view(E4M3).astype(np.float32) * np.ascontiguousarray(scale).view("<f4")
+            return PAYLOADS[dtype].from_fp32(E2M1.values(codes) * scales[:, :, None]).reshape(-1)[:elements]
 
 
 def e4m3b15():
@@ -351,6 +445,14 @@ def find(name):
     part = re.fullmatch(r"fp8-e4m3-g(64|128|256)(-torch)?(-stoch)?", name)
     if part:
         return FP8Blocks(name, int(part[1]), part[2] is not None, part[3] is not None)
+    part = re.fullmatch(r"fp8-e4m3-(?:token(\d+)|static(.+))", name)
+    if part:
+        return FP8Rows(name, part[1] and int(part[1]), part[2] and F(part[2]))
+    part = re.fullmatch(r"nvfp4-g(\d+)-flashinfer", name)
+    if part:
+        return FP4Records(name, int(part[1]))
+    if name == "fp8-e4m3-g128-ue8m0":
+        return PowerBlocks(name)
     part = re.fullmatch(r"(mxfp\d(?:-e\dm\d)?)(?:-(floor|ceil|even|rceil))?", name)
     assert part, name
     return MX(name, ELEMENTS[part[1]], part[2] or "floor")

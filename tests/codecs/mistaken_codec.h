@@ -18,7 +18,7 @@ class MistakenCodec final : public Codec {
                                     std::span<std::byte> wire, EncodeCounts&)>;
   using EncodeUncounted = std::function<void(
       const Codec&, DType, std::span<const std::byte> payload, std::span<std::byte> wire)>;
-  /// Of decode and decode_add.
+  /// Replaces decode and decode_add.
   using Decode = std::function<void(const Codec&, DType, std::span<const std::byte> wire,
                                     std::span<std::byte> payload)>;
   struct Mistakes {

@@ -1,4 +1,4 @@
-"""What the tests of the newer codec families share: the C++ codecs as a stream, payloads, comparisons."""
+"""Common parts of the tests of the newer codec families: the C++ codecs as a stream, payloads, comparisons."""
 
 import functools
 import os
@@ -20,9 +20,9 @@ streams = threading.local()  # a process for each thread
 
 
 def codec_stream(codec, dtype, action, elements, stdin=b""):
-    """What the C++ makes of one message; ValueError, with its own words, where it refuses."""
+    """Returns the C++ codec's output for one message; raises ValueError, with its own words, where it refuses."""
     if not hasattr(streams, "process"):
-        program = Path(os.environ["ARLAB_BIN"]) / "codec_stream"
+        program = Path(os.environ["ARLAB_BIN"]).resolve() / "codec_stream"
         streams.process = subprocess.Popen(
             [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -47,7 +47,7 @@ def patterns(dtype, values):
 
 
 def exponents(dtype):
-    """Of the smallest subnormal and of the largest number."""
+    """Returns the exponents of the smallest subnormal and of the largest number."""
     return {"fp16": (-24, 15), "bf16": (-133, 127), "fp32": (-149, 127)}[dtype]
 
 
@@ -193,7 +193,7 @@ def check_wire(codec, dtype, wire, elements, what):
     assert not report(expected, cpp_decode(codec, dtype, wire, elements), what)
 
 
-SPECIAL = {  # of a width in bytes: what is special to bf16, fp16 or fp32; one byte: to e4m3 or E8M0
+SPECIAL = {  # special patterns by width in bytes: for bf16, fp16 or fp32; one byte: for e4m3 or E8M0
     1: np.array([0, 1, 2, 0x7E, 0x7F, 0x80, 0x81, 0xFE, 0xFF, 0x38], np.uint8),
     2: np.array(
         [0, 0x8000, 1, 0x8001, 0x3F80, 0xBF80, 0x3C00, 0x7BFF, 0x7C00, 0xFC00, 0x7C01, 0x7E00, 0xFE00, 0x7F7F]

@@ -16,7 +16,7 @@
 
 namespace arlab {
 
-/// What quickreduce_codecs() of reference/codecs/quickreduce.cc is called in that copy.
+/// The name of quickreduce_codecs() of reference/codecs/quickreduce.cc in that copy.
 CodecFamily mistaken_quickreduce_codecs();
 
 namespace testing {

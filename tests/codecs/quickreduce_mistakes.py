@@ -18,7 +18,7 @@ def main(list_file, source, out):
     for number, pairs in enumerate(mistakes.values(), 1):
         for place, wrong in pairs:
             choices.setdefault(place, []).append((number, wrong))
-    for place in sorted(choices, key=len):  # what is inside of another place comes before it, and that is then looked for as it has become
+    for place in sorted(choices, key=len):  # inner places come first: outer ones are sought as they have become
         sought = re.sub("[«»]", "", place)
         for inside, became in [(one, new) for one, new in choices.items() if isinstance(new, str)]:
             sought = sought.replace(re.sub("[«»]", "", inside), became)

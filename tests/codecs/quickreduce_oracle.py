@@ -105,11 +105,11 @@ class QuickReduce(NamedTuple):
     unpack: Callable
     levels: int = 0  # L: codes are integers, -L .. L-1
     minifloat: type = None  # or floats of this type
-    largest: float = 0  # of the minifloat
+    largest: float = 0  # the minifloat's
     rounds_outside: float = 0  # half way to what would follow the largest, where ties go
-    k_bits: dict = {}  # of the minifloats: the spec's fp16 constant, and that constant rounded to bf16
+    k_bits: dict = {}  # for minifloats: the spec's fp16 constant, and that constant rounded to bf16
     magnitude: bool = False  # m is the largest magnitude, without its sign
-    nan_code: int = 0  # of the minifloats: what 0 * (1/0) becomes
+    nan_code: int = 0  # for minifloats: the result of 0 * (1/0)
 
     @property
     def atom_bytes(self):

@@ -46,7 +46,7 @@ inline Patterns decode(const Codec& codec, DType dtype, const Bytes& wire, std::
   return payload;
 }
 
-/// What a payload is after a trip over the wire.
+/// Returns a payload after a trip over the wire.
 inline Patterns round_trip(const Codec& codec, DType dtype, const Patterns& payload) {
   return decode(codec, dtype, encode(codec, dtype, payload), payload.size());
 }

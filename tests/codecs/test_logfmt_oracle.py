@@ -38,7 +38,7 @@ def test_neighbours(name, dtype):
 @each_dtype
 @pytest.mark.parametrize("name", ["logfmt3-g32", "logfmt4-g32", "logfmt6-g32"])
 def test_elements_around_the_rounding_points(name, dtype):
-    """What decodes, the middles between, and the patterns beside, in a block with the same extremes."""
+    """Decoded values, the middles between, and the patterns beside, in a block with the same extremes."""
     codec = logfmt_oracle.find(name)
     random = np.random.default_rng(6)
     base = np.exp2(random.uniform(-10, 10, (300, 1)) + random.uniform(-8, 0, (300, 32)))

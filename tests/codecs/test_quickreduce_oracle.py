@@ -184,7 +184,7 @@ def hand_made(dtype):
 
 @functools.cache
 def large_payloads(dtype):
-    """What all codecs are compared on; read-only."""
+    """Returns the payloads for comparing all codecs; read-only."""
     random = np.random.default_rng(1)
     payloads = {
         "every pattern alone": every_pattern_alone(dtype),
@@ -265,7 +265,7 @@ def test_every_distribution_is_compared():
     assert {spec.split(":")[0] for spec in SYNTHETIC} == set(known)
 
 
-# What holds of the oracle, and so of the codecs, which give its bits.
+# Properties of the oracle, and so of the codecs, which give its bits.
 
 
 def trip(codec, dtype, x):
@@ -342,7 +342,7 @@ def test_golden_files_cover_every_family():
     assert names >= set(
         "fp32 fp16 bf16 qr-fp8 qr-q8 qr-q6 qr-q4 qr-q3 qr-fp4 int8-g128 int5-g128 int4-g32 int4-g32-sym int2-g32-sr int2-g32-sr-is"
         " had-int4-g32 int8-gtensor int8-gtensor-sym-static0.05 logfmt4-g32 mxfp8-e4m3 mxfp6-e2m3 mxfp4 mxfp4-ceil mxfp4-even"
-        " mxfp4-rceil mxint8 fp8-e4m3-g128 fp8-e4m3-g64-torch fp8-e4m3-g256 nvfp4 nvfp4-vllm nvfp4-te nvfp4-te-4over6"
+        " mxfp4-rceil mxint8 fp8-e4m3-g128 fp8-e4m3-g64-torch fp8-e4m3-g256 fp8-e4m3-g128-ue8m0 nvfp4 nvfp4-vllm nvfp4-te nvfp4-te-4over6"
         " nvfp4-ts0.75 nvfp4-vllm-ts0.75".split()
     )
 

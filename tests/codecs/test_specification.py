@@ -1,5 +1,6 @@
 """reference/codecs/SPEC.md holds: its worked examples, by the program and the oracles, and headings that are cited."""
 
+import json
 import os
 import re
 import subprocess
@@ -13,15 +14,19 @@ import pytest
 import anybit_oracle
 import logfmt_oracle
 import microscaling_oracle
+import narrow_oracle
 import quickreduce_oracle
 from wire_oracle import PAYLOADS, pack_codes
 
-PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
+PROGRAM = Path(os.environ["ARLAB_BIN"]).resolve() / "arlab"
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = REPOSITORY / "reference/codecs/SPEC.md"
 LAYERS = REPOSITORY / "reference/layers/SPEC.md"
-FAMILIES = {  # what the page defines, each with an example of its own
+PAGES = {"layers/": LAYERS, "tails/": LAYERS.parents[1] / "tails/SPEC.md"}
+FAMILIES = {  # families that the page defines, each with an example of its own
     "plain": r"fp32|fp16|bf16",
+    "16 bits for fp32": r"wire-fp16",
+    "16 bits for fp32, stochastic": r"wire-bf16-stoch",
     **{name: name for name in quickreduce_oracle.CODECS},
     "any-bit": r"int\d-g\d+",
     "symmetric": r"int\d-g\d+-sym",
@@ -43,11 +48,16 @@ FAMILIES = {  # what the page defines, each with an example of its own
     "codebooks": r"nf4-g\d+",
     "scaled FP8": r"fp8-e4m3-g\d+",
     "scaled FP8 of torch": r"fp8-e4m3-g\d+-torch",
+    "FP8 per row": r"fp8-e4m3-token\d+",
+    "FP8 with a given scale": r"fp8-e4m3-static.*",
+    "FP8 with powers of two": r"fp8-e4m3-g\d+-ue8m0",
+    "other kernels' blocks": r"fp8-e4m3-g\d+-flashinfer",
     "NVFP4": r"nvfp4",
     "vLLM's roundings": r"nvfp4-vllm",
     "TransformerEngine's roundings": r"nvfp4-te",
     "four over six": r"nvfp4-te-4over6",
     "given tensor scale": r"nvfp4-ts.*",
+    "records of rows": r"nvfp4-g\d+-flashinfer",
 }
 
 
@@ -64,7 +74,7 @@ class Part(NamedTuple):
 
 class Example(NamedTuple):
     lines: dict  # key: its lines
-    wire: list  # of Part
+    wire: list  # Parts
 
     @property
     def codec(self):
@@ -75,7 +85,7 @@ class Example(NamedTuple):
         return self.lines["dtype"][0]
 
     def patterns(self, key):
-        """Of `input` or `decoded`: the bit patterns, which are those of the numbers above them."""
+        """Returns the bit patterns of `input` or `decoded`, which are those of the numbers above them."""
         numbers, patterns = (line.split() for line in self.lines[key])
         t = PAYLOADS[self.dtype]
         bits = np.array([int(pattern, 16) for pattern in patterns], t.word)
@@ -116,8 +126,9 @@ def oracle(codec):
     codec = codec.removeprefix("ef-")
     if codec in quickreduce_oracle.CODECS:
         return quickreduce_oracle.CODECS[codec]
-    if codec.startswith("logfmt"):
-        return logfmt_oracle.find(codec)
+    for start, known in (("logfmt", logfmt_oracle), ("wire-", narrow_oracle)):
+        if codec.startswith(start):
+            return known.find(codec)
     return (anybit_oracle if codec.startswith(("int", "had-")) else microscaling_oracle).find(codec)
 
 
@@ -165,7 +176,11 @@ def test_the_program_does_what_the_example_says(tmp_path, example):
     assert hexadecimal(np.load(tmp_path / "out.npy").view(t.word)) == hexadecimal(example.patterns("decoded"))
 
 
-@pytest.mark.parametrize("example", [e for e in examples() if e.codec not in PAYLOADS and not e.codec.startswith(("lossless", "shared"))], ids=name_of)
+def has_oracle(codec):
+    return codec not in PAYLOADS and not codec.startswith(("lossless", "shared")) and not codec.endswith("flashinfer")
+
+
+@pytest.mark.parametrize("example", [e for e in examples() if has_oracle(e.codec)], ids=name_of)
 def test_the_oracle_does_what_the_example_says(example):
     x = example.patterns("input")
     wire = np.frombuffer(b"".join(part.bytes for part in example.wire), np.uint8)
@@ -208,6 +223,39 @@ def test_element_formats_are_those_of_the_table(name):
     assert largest == float(about.max)
 
 
+# ---------------------------------------------------------------- tables of sizes
+
+
+def rows_of_sizes():
+    """Yields the cells of each codec in the tables at the head of sections, which have an example."""
+    for section in re.split(r"^##+ ", PAGE.read_text(), flags=re.M):
+        head, _, table = section.partition("| codec | bits per element | bytes of a chunk | scale | rounding | range | whose |\n")
+        assert not table or "```example" in table, head
+        for row in table.partition("\n\n")[0].splitlines()[1:]:
+            yield [cell.strip(" `") for cell in row.strip("|").split("|")]
+
+
+@pytest.mark.parametrize("row", list(rows_of_sizes()), ids=lambda row: row[0])
+def test_bytes_of_a_chunk_are_what_the_program_writes(tmp_path, row):
+    codec, bits, size, *words = row
+    of, elements = re.match(r"(\d+) of (\d+)", size).groups()
+    assert len(words) == 4 and all(words) and float(bits.split(",")[0]) == round(8 * int(of) / int(elements), 4)
+    dtype = "fp32" if codec.startswith(("fp32", "wire-")) else "bf16" if codec.startswith(("bf16", "lossless")) else "fp16"
+    np.save(tmp_path / "in.npy", np.zeros(int(elements), PAYLOADS[dtype].word if dtype != "fp32" else np.float32))
+    command = [PROGRAM, "encode", "in.npy", "wire", "--codec", codec, "--dtype", dtype]
+    subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    assert (tmp_path / "wire").stat().st_size == int(of)
+
+
+def test_every_listed_codec_has_its_sizes():
+    command = [PROGRAM, "list", "codecs", "--format", "json"]
+    listed = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["codecs"]
+    bits = {row[0]: row[1] for row in rows_of_sizes()}
+    assert {each["name"]: each["wire_bits_per_element"] for each in listed} == {
+        each["name"]: pytest.approx(float(bits[each["name"]]), abs=0.01) for each in listed
+    }
+
+
 # ---------------------------------------------------------------- citations
 
 
@@ -237,7 +285,7 @@ def test_every_heading_that_is_cited_exists():
     for path in sources():
         text = prose(path)
         for mention in re.finditer(r'(\w+/)?SPEC\.md((?:(?:,| and|, and) "[^"]*")*)(#[\w-]+)?', text):
-            known = headings(LAYERS if (mention[1] or path.parent.name + "/") == "layers/" else PAGE)
+            known = headings(PAGES.get(mention[1] or path.parent.name + "/", PAGE))
             cited = re.findall(r'"([^"]*)"', mention[2])
             where = f"{path}: ...{text[mention.start() - 40 : mention.end() + 40]}..."
             assert cited or path.suffix not in (".h", ".cc", ".hip"), f"{where}: which heading?"

@@ -1,4 +1,4 @@
-"""What the NumPy oracles of the newer codec families share: payload types, blocks, bit planes, wire chunks.
+"""Common parts of the NumPy oracles of the newer codec families: payload types, blocks, bit planes, wire chunks.
 
 From reference/codecs/SPEC.md, "Wire chunks and bit planes", alone. Payloads are bit patterns
 (uint16 or uint32), wires uint8 arrays. Arithmetic is NumPy ufuncs on float32 arrays: one rounding each,
@@ -18,9 +18,9 @@ class Payload(NamedTuple):
     """A payload's dtype."""
 
     type: type
-    word: type  # of its bit patterns
+    word: type  # holds its bit patterns
     nan: int  # the bit pattern that a decoder writes
-    largest: float  # of the finite numbers
+    largest: float  # the largest finite number
 
     @property
     def bytes(self):
@@ -58,7 +58,7 @@ PAYLOADS = {
 
 
 class Context(NamedTuple):
-    """What a stochastic codec's random bits depend on, beside an element's place in the message."""
+    """Inputs of a stochastic codec's random bits, beside an element's place in the message."""
 
     seed: int = 0
     call: int = 0

@@ -7,6 +7,7 @@ import numpy as np
 import anybit_oracle
 import logfmt_oracle
 import microscaling_oracle
+import narrow_oracle
 from quickreduce_oracle import ATOM, CODECS, ELEMENTS, GROUP
 
 ELEMENT_COUNT = ATOM + 37
@@ -17,8 +18,10 @@ ANYBIT += ["int4-g32-sym", "int3-g32-sr", "int2-g32-sr", "int2-g32-sr-is", "had-
 ANYBIT += ["int8-gtensor", "int8-gtensor-sym-static0.05"]
 LOGFMT = ["logfmt4-g32", "logfmt3-g32", "logfmt8-g128"]
 MICROSCALING = ["mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e2m3", "mxfp6-e3m2", "mxfp4", "mxfp4-ceil", "mxfp4-even", "nvfp4"]
-MICROSCALING += ["mxfp4-rceil", "mxint8", "fp8-e4m3-g128", "fp8-e4m3-g64-torch", "fp8-e4m3-g256"]
+MICROSCALING += ["mxfp4-rceil", "mxint8", "fp8-e4m3-g128", "fp8-e4m3-g64-torch", "fp8-e4m3-g256", "fp8-e4m3-g128-ue8m0"]
 MICROSCALING += ["nvfp4-vllm", "nvfp4-te", "nvfp4-te-4over6", "nvfp4-ts0.75", "nvfp4-vllm-ts0.75"]
+
+NARROW = ["wire-bf16", "wire-fp16", "wire-bf16-stoch", "wire-fp16-stoch"]
 
 
 def random_words():
@@ -72,7 +75,7 @@ def payload(dtype):
 def extremes_at_epsilon(element):
     """Four groups, one for each L: an even block below +L * eps and an odd one above -L * eps."""
     groups = np.zeros((4, GROUP // 2, 2), np.uint16)
-    shares = np.array([1, *np.linspace(0.9, 0.1, 8)], np.float32)[:, None]  # of the extreme; the rest is +-0
+    shares = np.array([1, *np.linspace(0.9, 0.1, 8)], np.float32)[:, None]  # shares of the extreme; the rest is +-0
     for group, levels in zip(groups, (4, 8, 32, 128)):
         extreme = np.float32(element.from_bits(element.eps)) * np.float32([levels, -levels])
         group[3:21:2] = (extreme * shares).astype(element.type).view(np.uint16)
@@ -95,7 +98,9 @@ def files():
         content[f"{dtype}.{dtype}.decoded.bin"] = x.tobytes()
     families = ((anybit_oracle, ANYBIT), (logfmt_oracle, LOGFMT), (microscaling_oracle, MICROSCALING))
     others = [oracle.find(name) for oracle, names in families for name in names]
-    for codec, dtypes in [*((codec, ELEMENTS) for codec in CODECS.values()), *((codec, DTYPES) for codec in others)]:
+    narrow = [narrow_oracle.find(name) for name in NARROW]
+    known = [*((codec, ELEMENTS) for codec in CODECS.values()), *((codec, DTYPES) for codec in others)]
+    for codec, dtypes in [*known, *((codec, ["fp32"]) for codec in narrow)]:
         for dtype in dtypes:
             x = payload(dtype)[: element_count(codec.name)]
             wire = codec.encode(dtype, x)

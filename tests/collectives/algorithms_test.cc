@@ -44,8 +44,8 @@ std::vector<Shape> shapes(Rank world_size) {
   return shapes;
 }
 
-/// What the files of the algorithms say about the bits of different ranks. The others end with the
-/// same bytes on every rank, encoded once by the owner of a chunk.
+/// Returns whether ranks' bits may differ, as the files of the algorithms say. The others end with the same bytes on every
+/// rank, encoded once by the owner of a chunk.
 bool ranks_may_differ(const Variant& variant, Rank world_size) {
   const bool own_exact = variant.options.is("own", "exact");
   // Every rank reduces, and adds its own contribution exactly.
@@ -77,7 +77,7 @@ TEST(Algorithms, EveryScheduleIsAnAllReduceOfIdenticalRanksWhereDocumented) {
   }
 }
 
-// Which ranks own which units of alignment is all that the shape of a tensor decides.
+// A tensor's shape decides only which ranks own which units of alignment.
 TEST(Algorithms, ShapeMattersThroughTheNumberOfAlignedUnitsOnly) {
   for (const Rank n : {1, 2, 3, 6, 8}) {
     for (const Variant& variant : all_variants(n)) {
@@ -125,6 +125,7 @@ TEST(Algorithms, DefaultsAreTheDocumentedOnes) {
       "tree micro-chunks=4 own=exact",
       "all_to_all combine=none own=encoded",
       "reduce_scatter own=encoded",
+      "hierarchical_reduce_scatter group-size=4 own=encoded",
       "all_gather own=encoded",
       "broadcast own=encoded"};
   std::size_t found = 0;
@@ -397,10 +398,11 @@ TEST(Algorithms, RefuseOptionsThatAreNotTheirsOrOutOfRange) {
   EXPECT_EQ(refused("ring", kMicroChunks, 2u),
             "algorithm ring has no option micro-chunks: it has own, forward, rings");
   EXPECT_EQ(refused("two_shot", kGroupSize, 2u), "accepted");  // it also defines volume classes
-  EXPECT_EQ(refusal("all_together", {.world_size = 8, .elements = 100}),
-            "unknown algorithm 'all_together': known are one_shot, two_shot, ring, hierarchical, "
-            "hierarchical_pipelined, halving_doubling, tree, all_to_all, reduce_scatter, "
-            "all_gather, broadcast; or a schedule, FILE.json or FILE.xml");
+  EXPECT_EQ(
+      refusal("all_together", {.world_size = 8, .elements = 100}),
+      "unknown algorithm 'all_together': known are one_shot, two_shot, ring, hierarchical, "
+      "hierarchical_pipelined, halving_doubling, tree, all_to_all, reduce_scatter, "
+      "hierarchical_reduce_scatter, all_gather, broadcast; or a schedule, FILE.json or FILE.xml");
 }
 
 TEST(Algorithms, TakeTensorsThatNoMachineCouldHold) {

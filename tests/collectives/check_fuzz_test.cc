@@ -1,4 +1,4 @@
-// The checker on schedules that nobody would write: random schedules with random fields changed.
+// The checker on absurd schedules: random ones with random fields changed.
 //
 // Whatever the schedule, check() returns. Where it says `correct`, an execution must give the right
 // sum; where it says that a result is wrong, an execution must give a wrong one; where it says
@@ -180,7 +180,7 @@ TEST(CheckFuzz, VerdictsOnOtherCollectivesAgreeWithExecution) {
       } else if (report.violation.find("the result ") != std::string::npos &&
                  report.violation.find("was not encoded again") == std::string::npos &&
                  fits_in_memory) {
-        // What a reduce-scatter should have left alone shows where encoding does.
+        // A part that a reduce-scatter should have left alone shows where encoding does.
         const bool touched = report.violation.find("own input") != std::string::npos;
         const std::vector<float> inputs = distinct_inputs(schedule);
         ASSERT_NE(run(schedule, touched ? static_cast<const Codec&>(fading) : *plain, inputs),

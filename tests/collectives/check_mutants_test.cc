@@ -122,9 +122,9 @@ std::vector<ValueId> addends_of(const Schedule& schedule, std::size_t op) {
   return {operands.begin(), operands.end()};
 }
 
-/// What the first wrong result, by rank and element, holds too often or lacks: counted plainly.
+/// Describes the first wrong result, by rank and element: which contributions it holds too often or lacks, counted plainly.
 std::string first_wrong_result(const Schedule& s) {
-  std::vector<std::vector<int>> count_by_rank;  // of every value
+  std::vector<std::vector<int>> count_by_rank;  // by value
   const auto counts_of = [&](Rank rank, ValueId value) {
     if (value != kOwnInput) return count_by_rank[value];
     std::vector<int> own(s.world_size, 0);
@@ -158,7 +158,7 @@ std::string first_wrong_result(const Schedule& s) {
 
 // ---------------------------------------------------------------- contributions
 
-/// Of every sum, for each of its addends from the `first` on: with other addends.
+/// Changes, for every sum and each of its addends from the `first` on, the addends.
 void with_other_addends(
     std::size_t first,
     const std::function<void(std::vector<ValueId>& addends, std::size_t k)>& change) {
@@ -321,7 +321,7 @@ TEST(CheckMutants, AnOpIsOfNoRankOrChunkOrKind) {
     EXPECT_BROKEN(broken.ops[op].rank = kRanks, at_op(broken, op, "there is no rank 6"));
     EXPECT_BROKEN(broken.ops[op].chunk = UINT32_MAX,
                   at_op(broken, op, "there is no chunk 4294967295"));
-    EXPECT_BROKEN(broken.ops[op].kind = static_cast<OpKind>(3),
+    EXPECT_BROKEN(broken.ops[op].kind = static_cast<OpKind>(4),
                   fmt::format("op {} (unknown kind of op on rank {}, chunk {}): unknown kind of op",
                               op, broken.ops[op].rank, broken.ops[op].chunk));
     if (schedule.ops[op].kind != OpKind::send) return;

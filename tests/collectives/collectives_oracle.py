@@ -1,10 +1,10 @@
-"""What every collective must give, said a second time: one plain function per algorithm, written from the comment at the head
-of its file and from reference/codecs/SPEC.md, "Accumulation", not from the executor. There are no schedules here, no steps and
-no tiles.
+"""A second definition of every collective's result: one plain function per algorithm, from the comment at the head of
+its file and from reference/codecs/SPEC.md, "Accumulation", not from the executor. There are no schedules here, no steps
+and no tiles.
 
-Elements are NumPy arrays of the dtype, one for each rank. A sum adds float64 values, where the sum of two elements of any dtype
-is exact or at least precise enough that rounding it once more is one correct rounding (53 >= 2 p + 2 bits), and rounds here, by
-its own rounding. The codec is a black box: what was encoded, sent and decoded is through(x).
+Elements are NumPy arrays of the dtype, one for each rank. A sum adds float64 values and rounds here, by its own rounding. In
+float64 the sum of two elements of any dtype is exact, or precise enough that a second rounding is one correct rounding
+(53 >= 2 p + 2 bits). The codec is a black box: what was encoded, sent and decoded is through(x).
 """
 
 import functools
@@ -57,7 +57,7 @@ class Oracle(NamedTuple):
     codec: str
     dtype: str = "fp16"
     accumulate: str = "native"
-    inner: Optional[str] = None  # of messages inside groups, where they have one of their own
+    inner: Optional[str] = None  # codec of messages inside groups, where they have one of their own
 
     @property
     def inside(self):
@@ -68,7 +68,8 @@ class Oracle(NamedTuple):
         return math.lcm(*(arlab.codec_info(codec)["alignment"] for codec in (self.codec, self.inner or self.codec)))
 
     def through(self, x):
-        """What arrives where x was sent. (That plain codecs change nothing, test_quickreduce_oracle.py says.)"""
+        """Returns the values that arrive where x was sent. (That plain codecs change nothing,
+        test_quickreduce_oracle.py says.)"""
         return x if self.codec == self.dtype else arrived(self.codec, self.dtype, x.tobytes())
 
     def rounded(self, to, total):
@@ -153,7 +154,7 @@ def ring(o, x, own, forward, rings):
         outputs = [None] * n
         result = o.through(partial)
         for hop in range(n):
-            # The owner sends what it encoded; whoever passes it on may encode it again.
+            # The owner sends what it encoded; ranks that pass it on may encode it again.
             result = o.through(result) if forward == "reencoded" and hop > 1 else result
             outputs[order[(owner + hop) % n]] = result
         return outputs
@@ -225,6 +226,24 @@ def reduce_scatter(o, x, own):
     return chunk_by_chunk(x, len(x), 1, of_slot)
 
 
+def hierarchical_reduce_scatter(o, x, own, group_size):
+    """In each group, the member with the owner's place sums the members; the owner sums what these have."""
+    groups = len(x) // group_size
+
+    def of_slot(owner, x):
+        partials = []
+        for group in range(groups):
+            members = enumerate(x[group * group_size :][:group_size])
+            mine = owner % group_size
+            addends = [o.inside.contribution(each, member == mine, own) for member, each in members]
+            partials.append(o.inside.sum(addends, "zero"))
+        addends = [o.contribution(each, group == owner // group_size, own) for group, each in enumerate(partials)]
+        total = partials[0] if groups == 1 else o.sum(addends, "zero")
+        return [total if rank == owner else each for rank, each in enumerate(x)]
+
+    return chunk_by_chunk(x, len(x), 1, of_slot)
+
+
 def all_gather(o, x, own):
     return chunk_by_chunk(x, len(x), 1, lambda owner, x: [o.contribution(x[owner], rank == owner, own) for rank in range(len(x))])
 
@@ -235,7 +254,8 @@ def broadcast(o, x, own):
 
 
 def all_to_all(o, x, own, combine):
-    """What ranks of an exchange end with, slot by slot; with its combine, every slot comes back to where it came from."""
+    """Returns the ranks' results of an exchange, slot by slot; with its combine, every slot comes back to where it came
+    from."""
     slots = np.reshape(x, (len(x), len(x), -1)).copy()
     for source, target in np.ndindex(slots.shape[:2]):
         slots[source, target] = o.contribution(slots[source, target], source == target, own)
@@ -246,4 +266,4 @@ def all_to_all(o, x, own, combine):
 
 ALGORITHMS = {"hierarchical_pipelined": hierarchical}
 ALGORITHMS |= {f.__name__: f for f in (one_shot, two_shot, ring, halving_doubling, hierarchical, tree)}
-ALGORITHMS |= {f.__name__: f for f in (reduce_scatter, all_gather, broadcast, all_to_all)}
+ALGORITHMS |= {f.__name__: f for f in (reduce_scatter, hierarchical_reduce_scatter, all_gather, broadcast, all_to_all)}

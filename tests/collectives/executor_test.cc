@@ -1,5 +1,4 @@
-// What must never change a bit (threads, tiles, micro-chunks, world size), what may, and how
-// execute() refuses what does not fit.
+// Bits that must never change (by threads, tiles, micro-chunks, world size), those that may, and the refusals of execute().
 #include "reference/collectives/executor.h"
 
 #include <gtest/gtest.h>
@@ -98,8 +97,8 @@ TEST(SameBits, TheAlignmentOfTheScheduleDoesNotMatter) {
   }
 }
 
-// Which elements share a scale never depends on the world size: ranks of zeros change nothing but
-// the number of ranks. (QuickReduce decodes a block of zeros to -0, which a sum from +0 absorbs.)
+// Elements share a scale whatever the world size: ranks of zeros change nothing but the number of ranks. (QuickReduce decodes a
+// block of zeros to -0, which a sum from +0 absorbs.)
 TEST(SameBits, RanksOfZerosChangeNothing) {
   for (const char* name : {"fp16", "qr-q3", "qr-q4", "qr-q6", "qr-q8", "qr-fp8", "qr-fp4"}) {
     const CodecPtr codec = find_codec(name);

@@ -120,7 +120,7 @@ TEST(Field, OptionsOfAlgorithmsHaveDefaultsThatTheyAllow) {
     }
   }
   for (const Field& option : all_options()) {
-    EXPECT_NE(option.help.find(option.name == "own" ? "Own" : ": "), option.help.npos);
+    EXPECT_NE(option.help.find(option.name == "own" ? "Encode" : ": "), option.help.npos);
   }
 }
 

@@ -63,12 +63,14 @@ TEST(InnerCodec, IsMarkedOnOpsAndChangesNothingElse) {
     }
   }
   EXPECT_EQ(algorithms,
-            (std::set<std::string>{"all_to_all", "hierarchical", "hierarchical_pipelined"}));
+            (std::set<std::string>{"all_to_all", "hierarchical", "hierarchical_pipelined",
+                                   "hierarchical_reduce_scatter"}));
 }
 
 /// Whatever crosses groups is of the outer codec; nothing else is.
 TEST(InnerCodec, StaysInsideGroups) {
-  for (const char* algorithm : {"hierarchical", "hierarchical_pipelined"}) {
+  for (const char* algorithm :
+       {"hierarchical", "hierarchical_pipelined", "hierarchical_reduce_scatter"}) {
     for (const Rank group_size : {1U, 2U, 3U, 6U}) {
       const Schedule schedule = marked({algorithm, {{"group_size", group_size}}}, 6, 6 * 32, 1);
       for (const Op& op : schedule.ops) {
@@ -125,7 +127,7 @@ struct Pair {
   DType dtype;
 };
 
-/// Which bits these are, test_collectives_oracle.py says.
+/// test_collectives_oracle.py checks the bits themselves.
 TEST(InnerCodec, ThreadsTilesAndVectorsChangeNoBit) {
   for (const Pair& pair :
        {Pair{"int4-g32", "fp16", DType::fp16}, Pair{"int4-g32", "int8-g128", DType::bf16},
@@ -221,7 +223,7 @@ TEST(InnerCodec, TheCheckerRefusesSendsOfAnotherCodec) {
   EXPECT_NE(check(schedule).violation.find("as of the outer codec; the inner one has encoded it"),
             std::string::npos)
       << check(schedule).violation;
-  send->codec = static_cast<CodecRole>(2);
+  send->codec = static_cast<CodecRole>(3);
   EXPECT_NE(check(schedule).violation.find("unknown codec"), std::string::npos);
 }
 

@@ -138,7 +138,7 @@ TEST(Msccl, OtherCollectives) {
 
 // ---------------------------------------------------------------- in place
 
-/// A ring of all-gather in the output alone: the input is what already stands there.
+/// A ring of all-gather in the output alone: the input already stands there.
 std::string gather_in_place(Rank ranks, std::uint32_t outputs) {
   std::string xml =
       fmt::format(R"(<algo name="g" coll="allgather" inplace="1" ngpus="{}">)", ranks);
@@ -185,12 +185,12 @@ TEST(Msccl, AnInputInPlaceIsAPartOfTheOutput) {
 TEST(Msccl, StepsThatNothingOrdersAreRefusedByName) {
   const std::string pairs = text_of("allpairs.xml");
   // The sum takes what another block receives.
-  expect_message(
-      replaced(pairs, R"(depid="1" deps="1")", R"(depid="-1" deps="-1")"),
-      "gpu 0, tb 1, step 1 writes scratch 2 and tb 0, step 3 reads it; nothing orders them");
+  expect_message(replaced(pairs, R"(depid="1" deps="1")", R"(depid="-1" deps="-1")"),
+                 "gpu 0, tb 1, step 1 writes scratch 2 of gpu 0 and gpu 0, tb 0, step 3 reads it; "
+                 "nothing orders them");
   // Another block sends what is not summed yet.
   expect_message(replaced(pairs, R"(depid="0" deps="4")", R"(depid="-1" deps="-1")"),
-                 "gpu 0, tb 1, step 2 reads input 0 and tb 0, step");
+                 "gpu 0, tb 1, step 2 reads input 0 of gpu 0 and gpu 0, tb 0, step");
   const auto two_blocks = [](const char* first, const char* second, const char* peer) {
     std::string xml = R"(<algo name="x" coll="allreduce" inplace="1">)";
     for (const char* rank : {"0", "1"}) {
@@ -216,15 +216,15 @@ TEST(Msccl, StepsThatNothingOrdersAreRefusedByName) {
   // In place, what is sent as input is written as output; and its tb 1 waits for the send alone.
   expect_message(two_blocks(exchange, sum(R"(depid="-1" deps="-1")").c_str(), "1"),
                  "nothing orders them");
-  expect_message(
-      two_blocks(exchange, sum(R"(depid="0" deps="0")").c_str(), "1"),
-      "gpu 0, tb 0, step 1 writes scratch 0 and tb 1, step 0 reads it; nothing orders them");
-  // Who waits is never told.
+  expect_message(two_blocks(exchange, sum(R"(depid="0" deps="0")").c_str(), "1"),
+                 "gpu 0, tb 0, step 1 writes scratch 0 of gpu 0 and gpu 0, tb 1, step 0 reads it; "
+                 "nothing orders them");
+  // The waiting step is never told.
   expect_message(replaced(right, R"(hasdep="1")", R"(hasdep="0")"),
                  "gpu 0, tb 1, step 0 waits for ever: for step 1 of tb 0, whose hasdep is 0");
   // Two blocks at one end of a channel.
   expect_message(two_blocks(exchange, exchange, "0"),
-                 "uses channel 0 to gpu 1 and tb 0, step 0 uses it");
+                 "uses channel 0 to gpu 1 and gpu 0, tb 0, step 0 uses it");
   // A block moves pieces on by less than it moves.
   const char* shift =
       R"(<step s="0" type="cpy" srcbuf="i" srcoff="0" dstbuf="i" dstoff="1" cnt="2" depid="-1" deps="-1"/>)";
@@ -244,8 +244,8 @@ struct SmallProgram {
     bool tells = true;
   };
   static constexpr int kGpus = 2;
-  static constexpr int kPieces = 8;      ///< of a GPU
-  int blocks = 0;                        ///< of each GPU; block i uses channel i
+  static constexpr int kPieces = 8;      ///< pieces per GPU
+  int blocks = 0;                        ///< per GPU; block i uses channel i
   std::vector<std::vector<Step>> steps;  ///< [gpu * blocks + block]
 
   explicit SmallProgram(std::mt19937& random) {
@@ -269,7 +269,7 @@ struct SmallProgram {
         }
       }
     }
-    // Most that would wait for what nobody sends copy in its place.
+    // Most steps that would wait for a message without a sender copy in its place.
     for (int gpu = 0; gpu < kGpus; ++gpu) {
       for (int b = 0; b < blocks; ++b) {
         auto sent = std::ranges::count_if(at(1 - gpu, b), &SmallProgram::sends);
@@ -421,7 +421,7 @@ TEST(Msccl, RefusesWhatIsWrong) {
       {R"(send="1")", R"(send="-1")", "gpu 0, tb 0, step 0: it sends, but its tb has send = -1"},
       {R"(recv="3")", R"(recv="-1")", "gpu 0, tb 0, step 1: it receives, but its tb has recv = -1"},
       {R"(type="rrs")", R"(type="xyz")", "type is 'xyz'; allowed are s, r, rcs"},
-      {R"(srcbuf="i")", R"(srcbuf="q")", "srcbuf is 'q'; allowed are i (input)"},
+      {R"(srcbuf="i")", R"(srcbuf="q")", "srcbuf is 'q'; allowed are i, o, s"},
       {R"(srcoff="3")", R"(srcoff="4")", "there is no piece 4 of buffer i, which has 4"},
       {R"(srcoff="2")", R"(srcoff="1")", "it adds piece 2 of the tensor to piece 1"},
       {R"(srcbuf="i" srcoff="0")", R"(srcbuf="s" srcoff="0")", "no piece 0 of buffer s"},

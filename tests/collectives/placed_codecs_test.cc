@@ -22,7 +22,7 @@ Bytes reduced(const Schedule& schedule, const Codecs& codecs, const Tensor& inpu
   return outputs;
 }
 
-/// What an all-reduce gives with codecs that a text names.
+/// Returns the result of an all-reduce with codecs that a text names.
 Bytes reduced_by(const std::string& algorithm, const std::string& text, const Tensor& inputs) {
   AlgorithmOptions options;
   const CodecPtr outer = find_codec(split_codecs(text, options));
@@ -45,7 +45,7 @@ Bytes all_of(const std::string& codec, const std::string& algorithm, const Tenso
                  *only, inputs);
 }
 
-/// What a codec makes of every rank's tensor as one message.
+/// Returns every rank's tensor, encoded and decoded as one message.
 Bytes passed_through(const std::string& name, const Tensor& tensor) {
   const CodecPtr codec = find_codec(name);
   Bytes result;
@@ -176,7 +176,7 @@ TEST_F(PlacedCodecs, WhatCannotBeIsSaid) {
   EXPECT_EQ(refused("rs=bf16,rs=fp16"), "codec 'rs=bf16,rs=fp16': rs stands twice");
   EXPECT_EQ(refused("rs=bf16,fp16"), "codec 'rs=bf16,fp16': 'fp16' is for no place");
   EXPECT_EQ(refused("rs=bf16,ag=fp16", {{"inner_codec", "fp16"}}),
-            "codec 'rs=bf16,ag=fp16': an inner codec is named as well: allowed is one of both");
+            "codec 'rs=bf16,ag=fp16': an inner codec is named, too: allowed is one of the two");
   for (const char* text : {"rs=bf16", "rs=bf16,inner=fp16", "rs=bf16,ag=fp16,else=fp32", "=",
                            "step=bf16,else=fp16", "step2-1=bf16,else=fp16", "below=bf16,else=fp16",
                            "step0=bf16,step1=fp16", "middle=bf16,else=fp16"}) {

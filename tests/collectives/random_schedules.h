@@ -1,4 +1,4 @@
-// Schedules that nobody would write: those of random algorithms, with random fields changed.
+// Absurd schedules: those of random algorithms, with random fields changed.
 #pragma once
 
 #include <algorithm>
@@ -71,7 +71,7 @@ inline void mutate(Schedule& s, Random& random) {
     case 4:
       return change(random.pick(s.chunks).end, random, s.elements);
     case 5:
-      op.kind = static_cast<OpKind>(random.below(4));
+      op.kind = static_cast<OpKind>(random.below(5));
       return;
     case 6:
       op.start = op.start == Start::zero ? Start::first : Start::zero;
@@ -104,7 +104,7 @@ inline void mutate(Schedule& s, Random& random) {
     case 20:
       return change(random.pick(s.outputs).begin, random, s.elements);
     case 21:
-      op.codec = static_cast<CodecRole>(random.below(3));
+      op.codec = static_cast<CodecRole>(random.below(4));
       return;
     default:
       if (!s.addends.empty()) std::swap(random.pick(s.addends), random.pick(s.addends));

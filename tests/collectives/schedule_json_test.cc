@@ -35,7 +35,7 @@ TEST(ScheduleJson, IsReadBackAsItWasWritten) {
   }
 }
 
-/// What encodes by another codec than all others says so, sends of it need not.
+/// Ops that encode by another codec than all others name it, their sends need not.
 TEST(ScheduleJson, NamesTheInnerCodecOfEncodes) {
   const AlgorithmOptions inside = {{"group_size", 2}, {"inner_codec", "another"}};
   const AlgorithmOptions back = {{"combine", "quantized"}, {"inner_codec", "another"}};

@@ -9,6 +9,7 @@
 
 #include "reference/collectives/check.h"
 #include "reference/collectives/schedule_json.h"
+#include "reference/collectives/tailed.h"
 #include "tests/collectives/variants.h"
 
 namespace {
@@ -17,6 +18,13 @@ void write() {
   const arlab::AlgorithmOptions two_codecs = {{"group_size", 2}, {"inner_codec", "another"}};
   const auto inside = arlab::testing::schedule_of({"hierarchical", two_codecs}, 4, 135, 32);
   std::cout << arlab::schedule_to_json(inside).dump() << '\n';
+  arlab::Tail tail = arlab::parse_tail("hidden=32,residual=add,norm=rms,out=int8-g32");
+  const auto rows = arlab::testing::schedule_of({"two_shot", {}}, 2, 96, 32);
+  for (const bool at_owner : {false, true}) {
+    std::cout
+        << arlab::schedule_to_json(arlab::with_tail(rows, tail, {.at_owner = at_owner})).dump()
+        << '\n';
+  }
   for (const arlab::Rank n : {1, 2, 3, 6}) {
     for (const auto& variant : arlab::testing::all_variants(n)) {
       const auto schedule = arlab::testing::schedule_of(variant, n, 32 * n + 7, 32);

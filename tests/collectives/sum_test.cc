@@ -1,10 +1,11 @@
-// The record of how a sum is made: its text, what it asks of codecs, and that no thread count shows in its bits. What each record
-// computes is compared with NumPy in tests/python/test_sums.py.
+// The record of how a sum is made: its text, what it asks of codecs, and that no thread count shows in its bits. Results of
+// each record are compared with NumPy in tests/python/test_sums.py.
 #include <gtest/gtest.h>
 
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"
+#include "reference/collectives/accumulate.h"
 #include "reference/collectives/check.h"
 #include "reference/collectives/named.h"
 #include "reference/device_facts/gpu_reciprocal.h"
@@ -18,7 +19,7 @@ namespace {
 
 TEST(Sum, ATextIsReadAsItIsWritten) {
   for (const char* text : {"native", "fp32", "decode=fp32", "add=fma,order=own,round=none",
-                           "decode=fp32,add=fp32,own=exact,result=sum,cast=fp16"}) {
+                           "add=exact", "decode=fp32,add=fp32,own=exact,result=sum,cast=fp16"}) {
     EXPECT_EQ(name_of(parse_sum(text)), text);
   }
   EXPECT_EQ(name_of(parse_sum("order=rank,add=fp32")), "fp32");
@@ -27,11 +28,54 @@ TEST(Sum, ATextIsReadAsItIsWritten) {
 
 TEST(Sum, AFieldThatIsNamedIsTheFieldThatChanges) {
   std::vector<Sum> sums = {Sum{}};
-  for (const char* text : {"add=fp32", "add=fma", "decode=fp32", "order=own", "result=sum",
-                           "cast=fp16", "own=exact", "own=encoded", "add=fp32,round=none"}) {
+  for (const char* text :
+       {"add=fp32", "add=fma", "add=exact", "decode=fp32", "order=own", "result=sum", "cast=fp16",
+        "own=exact", "own=encoded", "add=fp32,round=none"}) {
     sums.push_back(parse_sum(text));
     for (std::size_t i = 0; i + 1 < sums.size(); ++i) EXPECT_NE(sums[i], sums.back()) << text;
   }
+}
+
+/// One all-reduce of a column of values, a rank each.
+float exact_sum(const std::vector<float>& values, DType dtype = DType::fp32,
+                const char* algorithm = "one_shot", const char* sum = "add=exact") {
+  const auto ranks = static_cast<Rank>(values.size());
+  Tensor inputs = make_tensor(dtype, {values.size(), 1});
+  round_sum(dtype, false, values, inputs.bytes());
+  const Schedule schedule = find_algorithm(algorithm).write({.world_size = ranks, .elements = 1});
+  const Tensor outputs =
+      run(schedule, *find_codec(name_of(dtype)), inputs, {.sum = parse_sum(sum)});
+  return load_value(dtype, outputs.bytes(), 0);
+}
+
+TEST(Sum, AnExactSumIsRoundedOnceInAnyOrder) {
+  std::vector<float> values = {-1e8F, 1, 1, 1e8F};
+  do {
+    for (const char* algorithm : {"one_shot", "two_shot"}) {
+      ASSERT_EQ(exact_sum(values, DType::fp32, algorithm), 2.0F);
+    }
+  } while (std::ranges::next_permutation(values).found);
+  for (const char* rounded : {"native", "fp32"}) {  // each addition is rounded
+    EXPECT_EQ(exact_sum({1e8F, 1, -1e8F, 1}, DType::fp32, "one_shot", rounded), 1.0F);
+  }
+  const float inf = std::numeric_limits<float>::infinity();
+  const float most = std::numeric_limits<float>::max();
+  const float least = std::numeric_limits<float>::denorm_min();
+  EXPECT_EQ(exact_sum({most, most, -most, -least}), most);
+  EXPECT_EQ(exact_sum({most, most, 1}), inf);
+  EXPECT_EQ(exact_sum({-most, -0x1p103F}), -inf);          // a tie, to even
+  EXPECT_EQ(exact_sum({-most, -0x1p103F, least}), -most);  // less than the tie
+  EXPECT_EQ(exact_sum({1, 0x1p-24F}), 1);                  // likewise
+  EXPECT_EQ(exact_sum({1, 0x1p-24F, least}), 1 + 0x1p-23F);
+  EXPECT_EQ(exact_sum({1 + 0x1p-7F, 0x1p-8F}, DType::bf16), 1 + 0x1p-6F);
+  EXPECT_EQ(exact_sum({1, 0x1p-8F, 0x1p-40F}, DType::bf16), 1 + 0x1p-7F);  // fp32 would lose it
+  EXPECT_EQ(exact_sum({1, 0x1p-11F, 0x1p-24F}, DType::fp16), 1 + 0x1p-10F);
+  EXPECT_EQ(exact_sum({least, least, -3 * least}), -least);
+  EXPECT_EQ(exact_sum({inf, most, 1}), inf);
+  EXPECT_TRUE(std::isnan(exact_sum({inf, 1, -inf})));
+  EXPECT_FALSE(std::signbit(exact_sum({1, -1})));
+  EXPECT_TRUE(std::signbit(exact_sum({-0.0F, -0.0F})));
+  EXPECT_FALSE(std::signbit(exact_sum({-0.0F, 0.0F})));
 }
 
 /// Bits of the values as fp32, element by element.
@@ -72,20 +116,24 @@ std::vector<std::string> codecs_of_every_kind() {
                            "ef-nvfp4-te",
                            "ef-int2-g32-sr-is",
                            "ef-rans-nf4-g64",
-                           "mxint8"}) {
+                           "fp8-e4m3-g128-ue8m0"}) {
     names.emplace_back(name);
   }
   return names;
 }
 
-/// Whose decoded values were never anything but numbers of the dtype: SPEC.md, "Accumulation". By their names, since what a codec
-/// says of itself is under test.
+bool has_powers_of_two(std::string_view name) {
+  return name.find("mx") != name.npos || name.ends_with("-ue8m0");
+}
+
+/// Returns whether decoded values were never anything but numbers of the dtype: SPEC.md, "Accumulation". By their names, since
+/// what a codec says of itself is under test.
 bool is_of_dtype(std::string_view name) {
   for (const std::string_view prefix : {"rans-", "ef-"}) {
     if (name.starts_with(prefix)) return is_of_dtype(name.substr(prefix.size()));
   }
   return name == "fp32" || name == "fp16" || name == "bf16" || name.starts_with("qr-") ||
-         name.starts_with("lossless-") || name.starts_with("mx");
+         name.starts_with("lossless-") || has_powers_of_two(name);
 }
 bool has_spikes(std::string_view name) { return name.find("-sr") != std::string_view::npos; }
 
@@ -140,7 +188,7 @@ TEST(Sum, AWireWithoutNumbersOfTheDtypeIsMadeOfFp32Numbers) {
       std::vector<std::byte> wire(codec->wire_bytes(dtype, values.size()));
       std::vector<std::byte> of_fp32(wire.size());
       codec->encode(dtype, tensor.bytes(), wire);
-      if (has_spikes(name) || (is_of_dtype(name) && name.find("mx") == std::string::npos)) {
+      if (has_spikes(name) || (is_of_dtype(name) && !has_powers_of_two(name))) {
         expect_contains(message_of([&] { codec->encode_fp32(dtype, values, of_fp32); }),
                         "so round=none is not possible; allowed is round=native");
         continue;
@@ -151,7 +199,7 @@ TEST(Sum, AWireWithoutNumbersOfTheDtypeIsMadeOfFp32Numbers) {
   }
 }
 
-/// What a product and a sum make is rounded once: in fp64, the product of an element and a scale is exact.
+/// A product and its sum are rounded once: in fp64, the product of an element and a scale is exact.
 TEST(Sum, ProductsAreAddedToSumsWithOneRounding) {
   constexpr std::size_t kElements = 4096 + 96;
   std::size_t tried = 0;
@@ -190,7 +238,7 @@ TEST(Sum, ProductsAreAddedToSumsWithOneRounding) {
     if (!has_products) continue;
     ++tried;
     // Products of few bits are exact in fp32, and one rounding is the other.
-    const bool is_exact = is("mx") || (is("-sym") && !is("static"));
+    const bool is_exact = has_powers_of_two(name) || (is("-sym") && !is("static"));
     EXPECT_EQ(others == 0, is_exact) << name;
   }
   EXPECT_GT(tried, 15U);
@@ -199,8 +247,8 @@ TEST(Sum, ProductsAreAddedToSumsWithOneRounding) {
 TEST(Sum, BitsDoNotDependOnThreadsOrTiles) {
   std::size_t tried = 0;
   const Tensor inputs = make_synthetic("gaussian:seed=3", DType::bf16, 4, 9999);
-  for (const char* text :
-       {"decode=fp32,add=fp32,round=none", "add=fma,order=own,result=sum", "decode=fp32"}) {
+  for (const char* text : {"decode=fp32,add=fp32,round=none", "add=exact,round=none",
+                           "add=fma,order=own,result=sum", "decode=fp32"}) {
     for (const Variant& variant : all_variants(4)) {
       const CodecPtr codec = find_codec("fp8-e4m3-g64");
       ExecuteOptions options{.sum = parse_sum(text), .threads = 1};
@@ -260,7 +308,7 @@ TEST(Sum, WhatChangesNothingIsRefused) {
       "sum result=sum: codec bf16 decodes to what was encoded, so result=sum changes nothing: "
       "leave it out");
   EXPECT_EQ(tried("two_shot", "shared-int8-g32", "fp32"),
-            "codec shared-int8-g32 adds codes, so its sums are none of numbers: allowed is the sum "
+            "codec shared-int8-g32 adds codes, not numbers: allowed is the sum "
             "native, not fp32");
   for (const char* sum : {"add=fp32,round=none", "result=sum", "order=own", "fp32"}) {
     EXPECT_EQ(tried("two_shot", "int4-g32", sum), "accepted");
@@ -285,7 +333,7 @@ TEST(Stripes, AreOwnedInTurn) {
       const Tensor inputs = make_synthetic("gaussian:seed=9", DType::bf16, ranks, 1000);
       const Tensor outputs = run(schedule, *codec, inputs, {.sum = parse_sum("result=sum")});
       const std::size_t bytes = 2000;
-      // Of one rank, whose contribution is exact and who keeps its sum, nothing is lost.
+      // One rank loses nothing, since its contribution is exact and it keeps its sum.
       if (ranks == 1) {
         EXPECT_EQ(outputs.data, inputs.data);
       }
@@ -310,7 +358,7 @@ TEST(GpuReciprocal, IsThatOfAnH200) {
                static_cast<std::uint64_t>(static_cast<double>(1.0F / value) * 0x1p24);
   }
   EXPECT_EQ(hash, 0xB270A70B8FE45ABD);
-  EXPECT_NE(mistaken, hash);  // that of IEEE division
+  EXPECT_NE(mistaken, hash);  // IEEE division's
 }
 
 TEST(GpuReciprocal, HasNoRangeToLeave) {
@@ -334,6 +382,11 @@ TEST(Named, KernelsThatRefuseAreRefused) {
             "FlashInfer's kernel takes multiples of 8 elements, not 8196");
   EXPECT_EQ(tried("flashinfer-fp8", {.ranks = 2, .elements = 8192, .dtype = DType::fp16}),
             "FlashInfer's kernel takes bf16 tensors, not fp16");
+  EXPECT_EQ(tried("flashinfer-fp4", {.ranks = 3, .elements = 6144, .row = 6144}),
+            "FlashInfer's fp4 kernels take bf16 tensors of 2 or 4 ranks, not bf16 of 3");
+  EXPECT_EQ(tried("flashinfer-fp4", {.ranks = 4, .elements = 6144, .block = 24}),
+            "FlashInfer's fp4 kernels take rows of a multiple of 16 elements: 6144 are no rows of "
+            "24");
   EXPECT_EQ(tried("torchft-fp8", {.ranks = 2, .elements = 100, .block = 64}),
             "torchft's kernels take whole rows: 100 elements are no multiple of 64");
   // Above 64 MiB its blocks are larger.

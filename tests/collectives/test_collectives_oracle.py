@@ -15,7 +15,7 @@ import arlab
 from collectives_oracle import ALGORITHMS, NAN, TYPES, WORDS, Oracle, elements_of, nearest, values_of
 
 LONG = "ARLAB_LONG_TESTS" in os.environ  # every world size everywhere, which takes three times as long
-PROGRAM = Path(os.environ["ARLAB_BIN"]) / "tensor_files_program"
+PROGRAM = Path(os.environ["ARLAB_BIN"]).resolve() / "tensor_files_program"
 QUICKREDUCE = ["qr-fp8", "qr-q8", "qr-q6", "qr-q4", "qr-q3", "qr-fp4"]
 CODECS = [(dtype, dtype) for dtype in TYPES] + [(codec, dtype) for codec in QUICKREDUCE for dtype in ("fp16", "bf16")]
 ALL_REDUCES = [name for name in arlab.algorithms() if arlab.schedule(name, 1, 1).collective == "all_reduce"]
@@ -50,11 +50,14 @@ def variants_of(name, n):
 
 def same(oracle, name, options, x, schedule=None):
     """`schedule`: of another alignment than the codec's."""
-    run = getattr(arlab, name) if name in OTHERS else functools.partial(arlab.all_reduce, algorithm=schedule or name)
+    scatters = name.endswith("reduce_scatter")
+    run = functools.partial(arlab.reduce_scatter if scatters else arlab.all_reduce, algorithm=schedule or name)
+    if name in OTHERS and not scatters:
+        run = getattr(arlab, name)
     more = {"threads": 1} if schedule else {"threads": 1, **options}
     if oracle.inner:
         more["inner_codec"] = oracle.inner
-    if name in (*ALL_REDUCES, "reduce_scatter"):
+    if name in ALL_REDUCES or scatters:
         more["accumulate"] = oracle.accumulate
     word = WORDS[oracle.dtype]
     if name in ALL_REDUCES:
@@ -90,7 +93,7 @@ def test_all_reduces(codec, dtype, accumulate):
         for options in variants_of(name, n):
             for elements, spec in (
                 (1, "gaussian:seed=2"), (n * 16 + 5, "adversarial:seed=3"),
-                # What a sum starts from shows in the sign of its zeros; subnormals; sums that overflow.
+                # The signs of zeros show where a sum starts; subnormals; sums that overflow.
                 (n + 1, "constant:value=-0"), (n + 9, "uniform:low=-3e-6,high=3e-6,seed=9"), (n + 9, f"uniform:{large}"),
             ):  # fmt: skip
                 same(oracle, name, options, synthetic(spec, n, elements, dtype))
@@ -155,6 +158,8 @@ def test_another_codec_inside(outer, inner, dtype):
         for name in ["hierarchical"] + ["hierarchical_pipelined"] * cut:
             for options in variants_of(name, n):
                 same(oracle, name, options, synthetic(spec, n, 5003, dtype))
+        for options in variants_of("hierarchical_reduce_scatter", n):
+            same(oracle, "hierarchical_reduce_scatter", options, synthetic(spec, n, n * 835, dtype))
     for own in ("encoded", "exact"):
         same(oracle, "all_to_all", {"own": own, "combine": "quantized"}, synthetic("gaussian:sigma=1,seed=5", 4, 4 * 333, dtype))
 

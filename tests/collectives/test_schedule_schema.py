@@ -17,7 +17,7 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
 def schedule_stream(mode, text=""):
-    program = Path(os.environ["ARLAB_BIN"]) / "schedule_stream"
+    program = Path(os.environ["ARLAB_BIN"]).resolve() / "schedule_stream"
     read = text.encode(errors="surrogateescape")
     run = subprocess.run([program, mode], input=read, stdout=subprocess.PIPE, check=True)
     return run.stdout.decode().splitlines()
@@ -90,13 +90,13 @@ def place(path):
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
 
 
-# What the reader says of the file, behind "schedule: ".
+# The reader's words on the file, behind "schedule: ".
 MALFORMED = [(without(path), f"{place(path)} is missing") for path in keys(TREE)] + [
     ([], "the file is an array, not an object"),
     (None, "the file is null, not an object"),
     ("two_shot", "the file is 'two_shot', not an object"),
     (changed(("wordl_size",), 4), "unknown key 'wordl_size'; allowed are schema, collective, algorithm, world_size, "
-     "elements, alignment, agreement, chunks, ops, outputs, group_size, volume, check"),
+     "elements, alignment, agreement, row, chunks, ops, outputs, group_size, volume, check"),
     *((changed(path, value), f"{place(path)} is {words}") for path, value, words in [
         (("schema",), "arlab.schedule/2", "'arlab.schedule/2'; allowed: arlab.schedule/1"),
         (("collective",), "all_together", "'all_together'; allowed: all_reduce, all_to_all, dispatch_combine, "
@@ -113,11 +113,13 @@ MALFORMED = [(without(path), f"{place(path)} is missing") for path in keys(TREE)
         (("chunks", 0, "end"), 0.5, f"0.5, {U64}"),
         (("chunks", 0, "end"), 1 << 64, f"1.8446744073709552e+19, {U64}"),
         (("ops",), {}, "an object, not an array"),
-        (("ops", 0, "op"), "broadcast", "'broadcast'; allowed: encode, send, reduce"),
+        (("ops", 0, "op"), "broadcast", "'broadcast'; allowed: encode, send, reduce, tail"),
         (("ops", 0, "from"), "own", "'own'; allowed: \"input\" or the index of an earlier op"),
         (("ops", 0, "from"), 4294967295, "4294967295, which no op can have"),
-        (("ops", 0, "codec"), "innermost", "'innermost'; allowed: outer, inner"),
-        (("ops", 0, "codec"), 1, "1; allowed: outer, inner"),
+        (("ops", 0, "codec"), "innermost", "'innermost'; allowed: outer, inner, output"),
+        (("ops", 0, "codec"), 1, "1; allowed: outer, inner, output"),
+        (("row",), 0, "0; allowed are 1 and more, or no row"),
+        (("outputs", 0, "tensor"), "norm", "'norm'; allowed: sum, residual, normalized, quantized"),
         (("ops", 1, "rank"), 4294967296, f"4294967296, {U32}"),
         (("ops", 1, "to"), -4, f"-4, {U32}"),
         (("ops", 4, "start"), "one", "'one'; allowed: zero, first"),
@@ -138,7 +140,7 @@ MALFORMED = [(without(path), f"{place(path)} is missing") for path in keys(TREE)
         (("ops", 1), "codec", "inner", "op, step, rank, to, chunk, from"),
         (("ops", 1), "start", "zero", "op, step, rank, to, chunk, from"),
         (("ops", 4), "to", 1, "op, step, rank, chunk, start, from"),
-        (("outputs", 0), "end", 5000, "rank, chunk, from, begin"),
+        (("outputs", 0), "end", 5000, "rank, chunk, from, begin, tensor"),
     ]),
 ]  # fmt: skip
 

@@ -29,7 +29,7 @@ inline std::string label(const Variant& variant) {
   return text;
 }
 
-/// What an option that is set says.
+/// Returns the text of an option that is set.
 inline std::string text_of(const Variant& variant, std::string_view option) {
   return std::get<std::string>(variant.options.get(option));
 }
@@ -57,7 +57,7 @@ inline std::vector<FieldValue> values_of(const Field& option, Rank world_size,
   if (const auto* kind = std::get_if<OneOf>(&option.kind)) {
     values.assign(kind->names.begin(), kind->names.end());
   } else if (std::holds_alternative<Integer>(option.kind)) {
-    // Whose stripe an element is changes nothing but with an owner that is exact: sum_test.cc, tests/python/test_sums.py.
+    // The owner of a stripe matters only where owners are exact: sum_test.cc, tests/python/test_sums.py.
     if (option.name == "stripe") return {std::uint64_t{0}};
     // Several rings: algorithms_test.cc, test_collectives_oracle.py.
     if (option.name == "rings") return {std::uint64_t{1}};
@@ -89,7 +89,7 @@ inline std::vector<Variant> variants_of(const Algorithm& algorithm, Rank world_s
   return variants;
 }
 
-/// Of some collectives, as they are with default options.
+/// Returns variants of some collectives with default options.
 inline std::vector<Variant> variants_of(std::initializer_list<Collective> collectives,
                                         Rank world_size,
                                         const std::vector<std::uint32_t>& micro_chunks = {1, 3}) {
@@ -102,13 +102,13 @@ inline std::vector<Variant> variants_of(std::initializer_list<Collective> collec
   return all;
 }
 
-/// Of every all-reduce.
+/// Returns variants of every all-reduce.
 inline std::vector<Variant> all_variants(Rank world_size,
                                          const std::vector<std::uint32_t>& micro_chunks = {1, 3}) {
   return variants_of({Collective::all_reduce}, world_size, micro_chunks);
 }
 
-/// Of every other collective. Those with slots take a multiple of the world size.
+/// Returns variants of every other collective. Those with slots take a multiple of the world size.
 inline std::vector<Variant> moving_variants(Rank world_size) {
   return variants_of({Collective::all_to_all, Collective::reduce_scatter, Collective::all_gather,
                       Collective::broadcast},

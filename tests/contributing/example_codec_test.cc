@@ -46,7 +46,7 @@ TEST(AbsMax8, LosesLittle) {
   EXPECT_GT(compare(exact.values, DType::fp16, decoded.bytes()).sqnr_db.value(), 40);
 }
 
-// Whoever adds a NaN must see one: a block with an infinity has no numbers left.
+// A sum with a NaN must show it: a block with an infinity has no numbers left.
 TEST(AbsMax8, ShowsNonFiniteValues) {
   const CodecPtr codec = find_codec(kName);
   Tensor payload = make_synthetic("gaussian", DType::fp16, 1, 2 * kBlockOfCodec);

@@ -66,7 +66,7 @@ using Bytes = std::vector<std::byte>;
 struct Coded {
   Bytes wire;
   Bytes values;
-  Bytes sum;  ///< of decode_fma, where there is one
+  Bytes sum;  ///< by decode_fma, where there is one
   std::uint64_t clamped = 0;
   bool operator==(const Coded&) const = default;
 };
@@ -119,7 +119,7 @@ TEST_F(HeaderCodecs, SayOfThemselvesWhatTheStructSays) {
     EXPECT_EQ(info.alignment, e.alignment);
     EXPECT_EQ(info.uses_context, e.uses_context);
     EXPECT_EQ(info.clamps_fp16_sums, e.clamps_fp16_sums);
-    EXPECT_EQ(info.is_same_in_fp32, e.is_same_in_fp32);
+    EXPECT_EQ(info.is_dtype_independent, e.is_dtype_independent);
     EXPECT_EQ(info.fp32_values, e.fp32_values);
     EXPECT_EQ(info.saturating, e.saturating);
     EXPECT_EQ(info.cost.encode_ops_per_element, e.cost.encode_ops_per_element);
@@ -171,7 +171,7 @@ TEST_F(HeaderCodecs, TellTheirHeader) {
   EXPECT_FALSE(stochastic.clamps_fp16_sums);
   EXPECT_EQ(codec_header_of("mini-g16")->object, std::string(1, '\0'));
   EXPECT_FALSE(codec_header_of("mini-g16")->stochastic);
-  // What is between members, or in place of none, is the same each time: it is part of a kernel's text.
+  // Bytes between members, or in place of none, are the same each time: they are part of a kernel's text.
   EXPECT_EQ(codec_header_of("wide5-g256-away")->object, std::string("\1\0\0\0\5\0\0\0", 8));
   EXPECT_TRUE(codec_header_of("wide5-g256-away")->clamps_fp16_sums);
   EXPECT_EQ(codec_header_of("absmax8-g32")->object, std::string(1, '\0'));

@@ -217,7 +217,7 @@ TEST_F(KernelsOfHeaders, ThatDoNotCompileAreShownWhereTheyStand) {
   EXPECT_TRUE(error_of("mini-g16").starts_with("mini_element.h:2: ")) << error_of("mini-g16");
 }
 
-/// What ranks compare of a call.
+/// Returns the part of a call that ranks compare.
 std::uint64_t call_of(const std::string& codec) {
   TeamResources team = {{}, {}, 128, nullptr};
   set_layout(0, layout_of({}, 2, 128), {}, team.team);

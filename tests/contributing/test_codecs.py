@@ -10,7 +10,7 @@ import pytest
 import arlab
 
 EXAMPLES = Path(os.environ["ARLAB_EXAMPLES"])
-PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
+PROGRAM = Path(os.environ["ARLAB_BIN"]).resolve() / "arlab"
 
 
 @pytest.fixture(scope="module", autouse=True)

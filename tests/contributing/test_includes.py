@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-OTHERS = {"hwy"}  # of libraries that are included in quotes
+OTHERS = {"hwy"}  # libraries that are included in quotes
 ALLOWED = {"reference": {"reference"}, "sim": {"reference", "sim"}, "kernels": {"reference", "kernels"}}
 
 
@@ -21,7 +21,7 @@ def test_folders_include_only_what_is_below_them(folder):
 
 
 def test_questions_know_neither_command_line_nor_python():
-    """And their headers cost nobody CLI11 or all of nlohmann's JSON."""
+    """And their headers include neither CLI11 nor all of nlohmann's JSON."""
     for file in (ROOT / "experiments/lab").rglob("*.[ch]*"):
         included = re.findall(r'^\s*#\s*include [<"](.+)[">]', file.read_text(), re.M)
         refused = ("experiments/cli/", "experiments/python/", "CLI/", "nanobind/")

@@ -1,4 +1,4 @@
-"""What the tests of figures share: tables as `arlab` writes them, what is written on a figure, and refusals."""
+"""Common parts of the tests of figures: tables as `arlab` writes them, texts on a figure, and refusals."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,10 @@ def said_on(figure):
 
 
 def title_of(figure):
-    return plain(figure.texts[0].get_text())
+    """The title, which states the finding in at most 12 words."""
+    title = plain(figure.texts[0].get_text())
+    assert len(title.split()) <= 12, title
+    return title
 
 
 def refused(capsys, folder, words, message):

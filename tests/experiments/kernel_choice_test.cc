@@ -1,5 +1,5 @@
-// What the simulator takes kernels for, beside the kernels' own device code: of every codec and dtype what they know, and for many
-// sizes and numbers of ranks, on emulated H200, which they run.
+// Compares the simulator's view of kernels with their own device code: for every codec and dtype their abilities, and for many
+// sizes and numbers of ranks the kernels that emulated H200s run.
 
 #include "sim/device/kernel_choice.h"
 
@@ -21,7 +21,7 @@ kernels::CodecTraits traits_of(const std::string& codec, DType dtype) {
   return kernels::traits_of(kernels::choose_codec(codec).value(), dtype);
 }
 
-/// What kernels run, by the table.
+/// Returns the kernels that run by the table.
 OwnKernel by_table(const std::string& algorithm, const std::string& codec, DType dtype, int ranks,
                    const Schedule& schedule) {
   const kernels::BufferLayout layout = kernels::layout_of({}, ranks, kMultiprocessors);
@@ -115,7 +115,7 @@ TEST(KernelChoice, IsThatOfTheKernels) {
   EXPECT_GT(cases[OwnKernel::flags], 1000);
 }
 
-/// Of the same name, but not the algorithm: a program of exchanges runs it.
+/// A schedule with an algorithm's name is not the algorithm: a program of exchanges runs it.
 TEST(KernelChoice, ASchedulesNameIsNotEnough) {
   const Topology h200 = find_topology("h200-4");
   const ScheduleRequest request{.world_size = 4, .elements = 1 << 20};

@@ -5,7 +5,7 @@ import sys
 
 
 def loaded(path):
-    """What the script puts on the path of modules goes again."""
+    """Loads a script; its additions to the path of modules are removed."""
     name = f"{path.parent.name}_{path.stem}"
     specification = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(specification)  # dataclasses look their module up

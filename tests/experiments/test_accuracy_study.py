@@ -64,7 +64,7 @@ def write(folder, table, bits):
 
 
 def judged(folder, published=PUBLISHED):
-    """What every finding says, by claim and by view."""
+    """Returns the words of every finding, by claim and by view."""
     data = accuracy.read_accuracy(folder, published)
     views = [data.published, *data.views()]
     return {
@@ -225,7 +225,7 @@ def tokens_of(algorithm, inputs, outputs):
 
 
 def test_tokens_of_the_study_are_those_of_its_bits(small, tmp_path):
-    """What results.csv says about tokens, from the outputs themselves."""
+    """Figures of tokens in results.csv follow from the outputs themselves."""
     rows = pd.read_csv(small / "out" / "results.csv", comment="#")
     for point in rows[(rows["ranks"] == 4) & (rows["codec"] == "int2-g32") & (rows["tensor"] == "layer0.ffn_down")].itertuples():
         file = ROOT / "experiments" / "data" / "minilm_tp4.safetensors"

@@ -1,9 +1,9 @@
-"""The shipped activations are what the pages of experiments/activations say, and capture.py is right.
+"""The shipped activations agree with the pages of experiments/activations, and capture.py is right.
 
 No network and no weights are needed. Where a model is in the cache (python -m arlab.fetch minilm smollm2), or
 ARLAB_REQUIRE_MODELS=1 demands it, its sample is captured again as well and compared with the shipped files: values bit for
-bit where this machine's BLAS allows, and otherwise within one float16 step of the shipped value plus 1e-5, because the order
-of additions may move a float32 partial sum across a float16 rounding boundary.
+bit where this machine's BLAS allows, else within one float16 step of the shipped value plus 1e-5. The order of additions may
+move a float32 partial sum across a float16 rounding boundary.
 """
 
 import hashlib

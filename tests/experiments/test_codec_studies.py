@@ -1,4 +1,4 @@
-"""Studies of single ideas for codecs: their pages say what their tables say, and what was learnt is what it should be."""
+"""Studies of single ideas for codecs: their pages agree with their tables, and the learnt levels are right."""
 
 import os
 import subprocess

@@ -16,9 +16,12 @@ def make():
     return loaded(STUDY / "make.py")
 
 
-def test_the_page_says_what_its_files_say(make):
-    page = (STUDY / "README.md").read_text(encoding="utf-8")
-    assert make.page_of(page, make.committed()) == page
+def test_the_pages_say_what_their_files_say(make):
+    frame = make.committed()
+    pages = [(STUDY / name).read_text(encoding="utf-8") for name in make.PAGES]
+    assert [make.page_of(page, frame) for page in pages] == pages
+    assert all(f"<!-- {name}() -->" in "".join(pages) for name in make.PARTS)
+    page = pages[make.PAGES.index("findings.md")]
     changed = page.replace("*holds*", "*does not hold*", 1)
     assert changed != page and make.page_of(changed, make.committed()) == page
 

@@ -53,7 +53,7 @@ def rows_of(name):
 def test_how_many_sentences_there_are(others):
     count = len(others.sentences())
     assert f" {count} sentences, " in (STUDY / "minilm.csv").read_text(encoding="utf-8")
-    assert f"the {count} sentences of the same text" in (STUDY / "README.md").read_text(encoding="utf-8")
+    assert f"the {count} sentences of the same text" in (STUDY / "others.md").read_text(encoding="utf-8")
 
 
 def test_bad_usage_is_one_line():

@@ -51,9 +51,10 @@ def test_figures_have_a_panel_each(tmp_path):
 
 def test_the_page_says_what_its_files_say():
     make = loaded(STUDIES / "model_time" / "make.py")
-    page = (STUDIES / "model_time/README.md").read_text()
-    assert make.page_of(page, make.HERE) == page
-    changed = page.replace("| A100 | 1.24 |", "| A100 | 1.25 |")
+    pages = [(make.HERE / name).read_text() for name in make.PAGES]
+    assert [make.page_of(page, make.HERE) for page in pages] == pages and "crossings(" in pages[1]
+    page = pages[0]
+    changed = page.replace("|A100|1.24|", "|A100|1.25|")
     assert changed != page and make.page_of(changed, make.HERE) == page
 
 

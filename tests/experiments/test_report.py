@@ -1,6 +1,6 @@
 """`arlab report` writes one page about folders of results, and what it writes is right, whole and safe.
 
-What the page does when it is used is looked at in a real browser, chromium, where there is one.
+The page's behaviour is tested in a real browser, chromium, where there is one.
 """
 
 import base64
@@ -62,7 +62,7 @@ def pages(tmp_path_factory):
 
 
 class Page(HTMLParser):
-    """What a page holds, without running it."""
+    """The contents of a page, without running it."""
 
     def __init__(self, text):
         super().__init__()
@@ -94,7 +94,7 @@ def test_the_page_is_whole(pages):
     assert len(page.ids) == len(set(page.ids))
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids) and page.links
     figures = [link for link in page.loads if link.startswith("data:image/")]
-    assert figures == page.loads and len(figures) == 2  # of pareto.png and pareto.svg, the latter
+    assert figures == page.loads and len(figures) == 2  # the latter of pareto.png and pareto.svg
     assert {base64.b64decode(each.split(",")[1]) for each in figures} == {DOT, SVG}
     assert "link" not in page.tags and page.tags.count("script") == 1
     small, large = page.tables
@@ -163,7 +163,7 @@ def test_what_cannot_be_reported_is_one_line(tmp_path):
 
 
 def test_links_out_of_the_folder_are_not_followed(tmp_path):
-    """Else whoever hands over a folder of results has files of its reader published."""
+    """Else the maker of a folder of results could get files of its reader published."""
     secret = tmp_path / "secret"
     secret.write_text("codec,ranks\nsecret,2\n")
     for name in ("notes.txt", "fig.png", "fig.svg", "more.csv"):
@@ -228,7 +228,7 @@ def browse(page, fragment, folder):
              f"{page.as_uri()}{fragment}"]  # fmt: skip
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
     asked = [event.get("params", {}) for event in json.loads(log.read_text(encoding="utf-8"))["events"]]
-    # What the browser asks for by itself (its updates) has no page as the initiator.
+    # The browser's own requests (its updates) have no page as the initiator.
     return done.stdout, {each["url"] for each in asked if each.get("initiator", "not an origin") != "not an origin"}
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from arlab.figures import __main__, selection, style, timelines, topologies
-from drawn import BIN, refused, texts_of
+from drawn import BIN, refused, texts_of, title_of
 
 
 LINK = {"link_class": "link", "bandwidth_gb_per_s": 50.0, "latency_us": 1.0, "bandwidth_source": "assumed"}
@@ -45,9 +45,13 @@ def draw(kind, data, folder, name="it.png"):
 def test_selection():
     figure = selection(SELECTION)
     said = texts_of(figure)
-    assert "t, 1 MiB, simulated: two_shot with fp16 is the fastest of 30 dB and more, 20 µs" in said
+    assert title_of(figure) == "two_shot with fp16 is fastest, 20 µs"
+    assert "t, 1 MiB, simulated, 30 dB and more. Error: noise" in said
     assert {"qr-q4", "fp16", "fastest within the budget", "ring, library", "budget: 30 dB", "outside of the budget"} <= set(said)
-    assert sum(name == "qr-q4" for name in said) == 1  # that of ring is not on the front
+    assert sum(name == "qr-q4" for name in said) == 1  # ring's is not on the front
+    mine = selection(SELECTION | {"highlight": ["qr-q4"]})
+    assert sum(name == "qr-q4" for name in texts_of(mine)) == 2
+    assert style.HIGHLIGHT in {line.get_color() for line in mine.axes[0].lines}
     colours = {(x, y): line.get_color() for line in figure.axes[0].lines for x, y in [line.get_xydata()[0]] if len(line.get_xydata()) == 1}
     assert colours[30.0, 15.0] == "#C8C8C8" and colours[25.0, 69.0] == style.INK
 
@@ -98,7 +102,7 @@ def test_of_many_ranks_some_and_of_many_links_the_fullest_of_every_class():
 
 def test_topology():
     said = texts_of(topologies.topology(RING))
-    assert {"ring:4: a ring", "failed", "+5 µs", "straggler", "fault", "link: 50 GB/s each way, 1 µs (assumed)"} <= set(said)
+    assert {"ring:4: 4 devices, bisection 100 GB/s", "failed", "+5 µs", "straggler", "fault", "link: 50 GB/s each way, 1 µs (assumed)"} <= set(said)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ import quoted  # noqa: E402
 import references  # noqa: E402
 from test_readme import checkout  # noqa: E402, F401  (a fixture)
 
-PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
+PROGRAM = Path(os.environ["ARLAB_BIN"]).resolve() / "arlab"
 PAGES = sorted((SITE / "pages").rglob("*.md"))
 REFERENCE = SITE / "pages/reference"
 MOST_SECONDS = 60
@@ -85,6 +85,23 @@ def test_links_that_lead_nowhere_are_seen(anchors, text, why):
 def test_anchors_are_those_of_forges():
     text = "# A b\n\n## `x_y`: 1, 2\n\n## Spike reserving (-sr)\n\n# A b\n\n```\n# no heading\n```\n"
     assert markdown_links.anchors(text) == {"a-b", "x_y-1-2", "spike-reserving--sr", "a-b-1"}
+
+
+#: Pages of folders of sources, for who reads these.
+OF_FOLDERS = {f"experiments/{folder}/README.md" for folder in ("benchmarks", "cli", "lab", "python", "site")}
+
+
+def test_navigation_is_short_and_its_links_lead_to_every_page():
+    nav = (SITE / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    assert re.findall(r"^  - (.*):$|^  - (\w+):  #", nav, re.MULTILINE) == [("Learn", ""), ("Use", ""), ("Reference", ""), ("", "Studies")]
+    entries = [REPOSITORY / name for name in re.findall(r": (\S+\.(?:md|ipynb))$", nav, re.MULTILINE)]
+    assert len(entries) + 1 <= 30  # the studies count as one
+    seen = entries + list(references.studies())
+    for page in seen:
+        targets = [(page.parent / link.path).resolve() for link in markdown_links.links(expanded(page)) if link.path]
+        targets = [target / "README.md" if target.is_dir() else target for target in targets]
+        seen += sorted({target for target in targets if target.suffix in (".md", ".ipynb") and target.exists()} - set(seen))
+    assert {page.relative_to(REPOSITORY).as_posix() for page in set(markdown_links.pages()) - set(seen)} == OF_FOLDERS
 
 
 # ---------------------------------------------------------------- commands
@@ -171,7 +188,7 @@ def test_codecs_of_amd_machines_are_as_fast_as_their_instructions_allow(gpu, mac
 def test_a_wrong_figure_is_seen():
     page = quoted.PAGES[0].read_text()
     assert quoted.quoted("1,000<!-- compared() --> and 3.4<!-- mismatches() -->") == f"{quoted.compared()}<!-- compared() --> and 0<!-- mismatches() -->"
-    assert quoted.difference(page, re.sub(r"(\| 64 KiB \| )\d", r"\g<1>0", page, count=1)) != []
+    assert quoted.difference(page, re.sub(r"(\|64 KiB\|)\d", r"\g<1>0", page, count=1)) != []
 
 
 def test_every_command_and_option_is_on_the_page():
@@ -184,7 +201,7 @@ def test_every_command_and_option_is_on_the_page():
         options = re.findall(r"^  (-[\w,-]+)", arlab(*command, "--help"), re.MULTILINE)
         assert "-h,--help" in options
         for option in options:
-            assert f"| `{option}` |" in text, (command, option)
+            assert f"|`{option}`|" in text, (command, option)
 
 
 def test_every_key_of_a_study_is_on_the_page(tmp_path):
@@ -206,7 +223,7 @@ def test_every_key_of_a_study_is_on_the_page(tmp_path):
         tables |= {key for key in known if f"[{key}]" in documented or f"[[{key}]]" in documented}
         assert {key for key, _ in documented[section]} - {section} == known - tables
         for key in known - tables:
-            assert f"| `{key}` |" in page
+            assert f"|`{key}`|" in page
     assert {section.strip("[]") for section in documented} - {""} == tables
 
 
@@ -215,7 +232,7 @@ def test_every_key_of_a_study_is_on_the_page(tmp_path):
 MACHINES = REPOSITORY / "sim/topology/machines"
 SOURCED = {"value": 2, "source": "assumed", "note": "a test"}
 LINK = {"bandwidth_gb_per_s": SOURCED, "latency_us": SOURCED}
-KINDS = {  # what else a file of this kind has
+KINDS = {  # other parts of a file of this kind
     "full_mesh": {"link": LINK}, "ring": {"link": LINK}, "switch": {"link": LINK}, "graph": {},
     "numa": {"group_size": SOURCED, "link": LINK, "bridge": LINK},
     "torus": {"shape": [2, 2], "link": LINK},
@@ -250,7 +267,7 @@ def tables_of(value, path=()):
 
 
 def known_keys(file, path, folder):
-    """What the program says is allowed in a table of the file."""
+    """Returns the keys that the program allows in a table of the file."""
     changed = copy.deepcopy(file)
     table = changed
     for step in path:
@@ -265,7 +282,7 @@ def known_keys(file, path, folder):
 def machine_keys(tmp_path_factory):
     """Keys by section, from files of all kinds; "" is the top."""
     folder = tmp_path_factory.mktemp("machines")
-    example = tomllib.loads(re.findall(r"```toml\n(.*?)```", (MACHINES / "README.md").read_text(), re.DOTALL)[-1])
+    example = tomllib.loads(re.findall(r"```toml\n(.*?)```", (MACHINES / "GRAPHS.md").read_text(), re.DOTALL)[0])
     files = [{**{key: one for key, one in example.items() if key not in OF_GRAPHS}, "kind": kind, **more} for kind, more in KINDS.items()]
     files[list(KINDS).index("graph")] = example
     shipped = [tomllib.loads(path.read_text()) for path in sorted(MACHINES.glob("*.toml"))]
@@ -276,7 +293,7 @@ def machine_keys(tmp_path_factory):
             section = ".".join(step for step in path if step != 0)
             named = re.sub(r"^(links|domains|codecs)\.[^.]+", r"\1.NAME", section)
             place = (named, file.get("kind") if not path else "")
-            if place in seen or path in (("links",), ("domains",), ("codecs",)):  # of these, keys are names
+            if place in seen or path in (("links",), ("domains",), ("codecs",)):  # places where keys are names
                 continue
             seen.add(place)
             allowed = known_keys(file, path, folder)
@@ -292,8 +309,8 @@ def test_every_kind_of_machine_is_looked_at(tmp_path):
 
 
 def machine_pages():
-    """What is said of the file as a whole, and the tables of the device's keys."""
-    return (MACHINES / "README.md").read_text() + expanded(REFERENCE / "machine_file.md")
+    """Returns the text on the file as a whole, and the tables of the device's keys."""
+    return "".join(expanded(page) for page in (MACHINES / "README.md", MACHINES / "GRAPHS.md", REFERENCE / "machine_file.md"))
 
 
 def test_every_key_of_a_machine_is_on_the_page(machine_keys):
@@ -308,14 +325,14 @@ def test_every_key_of_a_machine_is_on_the_page(machine_keys):
             # A section is named by its heading or by keys in it.
             named = names & spans or (key in tables and any(span.startswith(f"{key}.") for span in spans))
             named = named or any(re.match(rf"{key} = ", span) for span in spans)
-            assert named, f"{key} of [{section}] is not in sim/topology/machines/README.md, nor beside a field of sim/device/device.h"
+            assert named, f"{key} of [{section}] is not in sim/topology/machines/*.md, nor beside a field of sim/device/device.h"
 
 
 def test_the_page_has_no_other_keys_of_a_machine(machine_keys):
     page = machine_pages()
     known = {key for keys in machine_keys.values() for key in keys}
     known |= {f"{section}.{key}" for section, keys in machine_keys.items() for key in keys}
-    rows = re.findall(r"^\| key.*\n\| ---.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    rows = re.findall(r"^\| ?key.*\n\| ?---.*\n((?:\|.*\n)+)", page, re.MULTILINE)
     listed = {span for table in rows for row in table.splitlines() for span in re.findall(r"`([^`]+)`", row.split("|")[1])}
     assert len(listed) >= 40 and listed <= known, listed - known
 
@@ -349,7 +366,7 @@ def test_every_field_of_a_schedule_is_on_the_page():
                 yield from fields(one)
 
     for field in set(fields(schema)):
-        assert f"| `{field}` |" in page, field
+        assert f"|`{field}`|" in page, field
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)

@@ -62,7 +62,7 @@ def lines_of(axes):
 
 
 def test_an_interval_is_a_band(tmp_path, frame):
-    """Of the runs that are drawn; where some machines have none, theirs have no band."""
+    """Drawn runs have a band; where some machines have none, theirs have no band."""
     assert not any(axes.collections for axes in sweep.latency_over_size(frame).axes)
     rows = [row | {"latency_us_low": row["latency_us"] / 2, "latency_us_high": row["latency_us"] * 2} for row in rows_of()]
     for row in rows:
@@ -85,9 +85,8 @@ def test_latency_is_that_of_the_fastest_algorithm_of_each_codec(frame):
     assert fast[looks["library"]["color"], "--"] == {32 * KIB: 20 + 30 / 32, MIB: 48.0, 64 * MIB: 1182.0}
     markers = {(line.get_xdata()[0], line.get_marker()) for line in figure.axes[0].lines if len(line.get_xdata()) == 1}
     assert (32 * KIB, style.ALGORITHMS["one_shot"][1]) in markers and (64 * MIB, style.ALGORITHMS["ring"][1]) in markers
-    assert title_of(figure) == (
-        "32 KiB takes 8.125 µs at best (one_shot with fp16, fast-8); 64 MiB 404 µs on fast-8 to 1616 µs on slow-8"
-    )
+    assert title_of(figure) == "64 MiB takes 404 µs on fast-8, 1616 µs on slow-8"
+    assert "32 KiB takes 8.125 µs at best (one_shot with fp16, fast-8)." in said_on(figure)
     assert {axes.get_xscale() for axes in figure.axes} == {"log"}
     assert [axes.get_yscale() for axes in figure.axes] == ["log", "log", "linear", "linear"]
 
@@ -130,7 +129,7 @@ def test_no_cell_or_label_is_a_negative_zero():
     assert [pages.short(text) for text in ("-0.0", "-0", "0", "-0.5", "-1.23456789")] == ["0.0", "0", "0", "-0.5", "-1.23457"]
     figure = style.Figure()
     axes = figure.subplots()
-    style.DecibelScale.of([-3.0, 3.0]).apply(axes)
+    style.decibel_axis(axes, [-3.0, 3.0])
     named = [label.get_text() for label in axes.get_yticklabels()]
     assert "0" in named and "−0" not in named
 
@@ -138,7 +137,7 @@ def test_no_cell_or_label_is_a_negative_zero():
 def test_bandwidth(frame):
     figure = sweep.bandwidth_over_size(frame)
     best = 1.75 * 64 * MIB / 404 / 1e3
-    assert title_of(figure) == f"Up to {best:.4g} GB/s of bus bandwidth: two_shot with qr-q4 on fast-8, 64 MiB"
+    assert title_of(figure) == f"Up to {best:.4g} GB/s bus bandwidth: two_shot with qr-q4 on fast-8"
     assert max(max(line.get_ydata()) for line in figure.axes[0].lines) == pytest.approx(best)
 
 
@@ -148,9 +147,8 @@ def test_speed_up_is_over_the_fastest_row_of_the_library(frame):
     fast = lines_of(figure.axes[0])
     assert set(fast[looks["library"]["color"], "--"].values()) == {1.0}
     assert fast[looks["qr-q4"]["color"], "--"][64 * MIB] == pytest.approx(1182 / 404)
-    assert title_of(figure) == (
-        "Up to 2.9 times as fast as the library (two_shot with qr-q4 on fast-8, 64 MiB); a kernel is faster in 6 of 6 cases"
-    )
+    assert title_of(figure) == "Up to 2.9 times as fast as the library: two_shot with qr-q4"
+    assert "A kernel is faster in 6 of 6 cases." in said_on(figure) and "on fast-8, 64 MiB" in said_on(figure)
 
 
 def test_best_method_by_size(frame):
@@ -159,7 +157,7 @@ def test_best_method_by_size(frame):
     bands = {(round(bar.get_x() + 0.5), round(bar.get_y() + 0.4), round(bar.get_width())) for bar in axes.patches}
     assert bands == {(0, 0, 1), (1, 0, 2), (0, 1, 1), (1, 1, 2)}
     assert {text.get_text() for text in axes.texts} == {"fp16\none_shot", "qr-q4\ntwo_shot"}
-    assert title_of(figure) == "2 methods are fastest somewhere; two_shot with qr-q4 most often, in 4 of 6 cases"
+    assert title_of(figure) == "two_shot with qr-q4 is fastest in 4 of 6 cases"
     limited = sweep.best_method_by_size(frame, least_sqnr_db=30)
     assert {text.get_text() for text in limited.axes[0].texts} == {"fp16\none_shot", "fp16\ntwo_shot", "library\nring"}
     assert "SQNR at least 30 dB" in said_on(limited)
@@ -171,7 +169,7 @@ def test_machines_heat_map(frame):
     figure = sweep.machines_heat_map(frame)
     values = figure.axes[0].images[0].get_array()
     assert values.tolist() == [[8.125, 26.0, 404.0], [32.5, 104.0, 1616.0]]
-    assert title_of(figure) == "64 MiB: fast-8 is fastest, 404 µs; slow-8 takes 4 times as long"
+    assert title_of(figure) == "64 MiB: fast-8 takes 404 µs, slow-8 4 times as long"
     assert {"8.12", "404", "1616"} <= {text.get_text() for text in figure.axes[0].texts}
     one = sweep.machines_heat_map(frame, method=("one_shot", "qr-q4"))
     assert one.axes[0].images[0].get_array()[0].tolist() == [15 + 60 / 32, 75.0, 15 + 60 * 64]
@@ -184,7 +182,7 @@ def test_a_codec_with_another_inside_groups_is_a_series_of_its_own(tmp_path):
     rows += [row | {"inner_codec": "qr-q8", "latency_us": 1.0} for row in rows if row["codec"] == "qr-q4"]
     frame = read_sweep(write(tmp_path / "s.csv", rows))
     assert list(sweep.Sweep(frame).looks) == ["fp16", "qr-q4", "qr-q4+qr-q8", "library"]
-    assert "one_shot with qr-q4+qr-q8" in title_of(sweep.latency_over_size(frame))
+    assert "one_shot with qr-q4+qr-q8" in said_on(sweep.latency_over_size(frame))
     frame["inner_codec"] = frame["inner_codec"].replace("", None)  # as arlab.sweep() has it
     assert list(sweep.Sweep(frame).looks) == ["fp16", "qr-q4", "qr-q4+qr-q8", "library"]
 
@@ -252,4 +250,4 @@ def test_what_the_program_simulates(tmp_path):
             done = subprocess.run([BIN / "arlab", *command.split()], capture_output=True, text=True, check=True)
             table += list(csv.DictReader(done.stdout.splitlines()))
     figure = sweep.speedup_over_library(read_sweep(write(tmp_path / "sweep.csv", table)))
-    assert "times as fast as the library (two_shot with qr-q4 on mi300x-8" in title_of(figure)
+    assert "times as fast as the library: two_shot with qr-q4" in title_of(figure)

@@ -1,6 +1,5 @@
-// What holds by definition of every conversion. Its numbers are checked by test_formats_oracle.py, at
-// both ends of every interval of fp32 that rounds to one code; what is right there and monotonic is
-// right between, too.
+// Properties of every conversion by definition. Its numbers are checked by test_formats_oracle.py, at both ends of every
+// interval of fp32 that rounds to one code; what is right there and monotonic is right between, too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,11 +14,11 @@
 namespace arlab::testing {
 namespace {
 
-constexpr std::uint32_t kStride = ARLAB_FORMATS_STRIDE;  // of the two hot formats
+constexpr std::uint32_t kStride = ARLAB_FORMATS_STRIDE;  // for the two hot formats
 constexpr std::uint32_t kCoarseStride = kStride == 1 ? 31 : kStride;
 
-/// Of every stride-th positive number and infinity: no code is less than the one before, and that of
-/// its negative is the negative of it.
+/// Returns whether, among every stride-th positive number and infinity, no code is less than the one before, and that of its
+/// negative is the negative of it.
 template <typename FromFloat, typename Negative>
 bool is_monotonic_and_odd(std::uint32_t stride, FromFloat from_float, Negative negative) {
   constexpr std::uint32_t kInfinity = 0x7F800000;

@@ -42,7 +42,7 @@ each_format = pytest.mark.parametrize("f", FORMATS, ids=lambda f: f.name)
 
 
 def convert_stream(arguments, array, out_type):
-    program = Path(os.environ["ARLAB_BIN"]) / "convert_stream"
+    program = Path(os.environ["ARLAB_BIN"]).resolve() / "convert_stream"
     output = subprocess.run(
         [program, *arguments], input=array.tobytes(), stdout=subprocess.PIPE, check=True
     ).stdout
@@ -64,7 +64,7 @@ def oracle_values(f):
 
 
 def oracle_codes(f, values):
-    """What `values` become in each overflow variant of the format."""
+    """Returns the codes of `values` in each overflow variant of the format."""
     with np.errstate(all="ignore"):
         rounded = values.astype(f.dtype)
     codes = rounded.view(f.code_type).copy()
@@ -143,7 +143,7 @@ def in_range_patterns(f):
 
 
 def every_nan(f):
-    """Of both signs; of formats that keep no payload, a part."""
+    """Returns NaNs of both signs; a part where formats keep no payload."""
     positive = np.arange(0x7F800001, 0x80000000, 1 if f.bits == 16 else 31, np.uint32)
     return np.concatenate([positive, positive | 0x80000000]).view(np.float32)
 
@@ -196,7 +196,7 @@ def test_the_oracle_tells_the_variants_apart():
         assert (codes["ieee"] != codes["saturate"]).all()
 
 
-# Mistakes: of the codes of some numbers, what somebody might make of them. What is compared above differs.
+# Mistakes that somebody might make in the codes of some numbers. The values compared above differ.
 
 
 def value_of(f, codes):
@@ -283,7 +283,7 @@ def test_mistakes_are_seen(f, mistake):
 
 
 def test_usage_error_is_reported():
-    program = Path(os.environ["ARLAB_BIN"]) / "convert_stream"
+    program = Path(os.environ["ARLAB_BIN"]).resolve() / "convert_stream"
     for arguments in ([], ["e9m9", "to"], ["half", "sideways"], ["half", "from", "perhaps"]):
         run = subprocess.run([program, *arguments], input=b"", capture_output=True)
         assert run.returncode == 2 and b"usage" in run.stderr

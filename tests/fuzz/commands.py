@@ -12,7 +12,7 @@ from program import PROGRAM, REPOSITORY
 
 import numpy as np
 
-MOST_SECONDS = 120  # of any one run: who takes longer hangs
+MOST_SECONDS = 120  # for any one run: a longer one hangs
 
 STUDY = """
 title = "tiny"
@@ -102,7 +102,7 @@ COMMANDS = {
 
 
 def make_inputs(folder):
-    """What the commands read."""
+    """Writes the files that the commands read."""
     folder = Path(folder)
     random = np.random.default_rng(1)
     for ranks in (2, 3):
@@ -133,7 +133,7 @@ class Done(NamedTuple):
 
 
 def run(line, folder, environment=None):
-    """Runs `arlab LINE`; a judge gets somebody to talk to."""
+    """Runs `arlab LINE`; a judge gets a partner to talk to."""
     process = subprocess.Popen(
         [PROGRAM, *line.split()],
         cwd=folder,

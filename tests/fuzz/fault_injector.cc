@@ -166,7 +166,7 @@ ssize_t write(int file, const void* bytes, size_t count) {
 }
 size_t fwrite(const void* bytes, size_t size, size_t count, FILE* stream) {
   if (stream != stderr && fails(kWrite, ENOSPC)) {
-    constexpr int kErrorSeen = 0x20;  // what ferror() looks at
+    constexpr int kErrorSeen = 0x20;  // flag that ferror() reads
     stream->_flags |= kErrorSeen;
     return 0;
   }

@@ -3,8 +3,8 @@
 //
 //   fuzz [FORMAT] [--cases N] [--seconds S] [--seed N] [--first CASE] [--write FILE]
 //
-// Cases are numbered; a format, a seed and a number make the same bytes everywhere. What fails is
-// named with the command that does it again, and ends the program with 1.
+// Cases are numbered; a format, a seed and a number make the same bytes everywhere. A failure is named with the command that
+// repeats it, and ends the program with 1.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -37,6 +37,7 @@
 #include "reference/tensors/synthetic.h"
 #include "sim/calibration/bench_file.h"
 #include "sim/calibration/measurements.h"
+#include "sim/calibration/nccl_log.h"
 #include "sim/simulator.h"
 #include "sim/topology/import.h"
 #include "sim/topology/topology.h"
@@ -125,7 +126,7 @@ const Texts kNumbers = [] {
   numbers.emplace_back();
   return numbers;
 }();
-/// Of all formats.
+/// Tokens of all formats.
 const Texts kTokens = [] {
   Texts tokens = testing::words(
       "\" ' \\ \\u0000 \\ud800 \xff \xc3\xa9 \xed\xa0\x80 \xef\xbb\xbf # , : = [ ] { } [[ ]] ( ) "
@@ -282,8 +283,7 @@ void require(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-/// What it is to read a file of this format: throws InvalidInput, or std::logic_error where
-/// something that was read is not as promised.
+/// Reads a file of a format: throws InvalidInput, or std::logic_error where something that was read is not as promised.
 using Read = std::function<void(const std::string& bytes, const Files& files, Random& random)>;
 
 struct Format {
@@ -292,7 +292,7 @@ struct Format {
   std::function<Texts(const Files&)> seeds;
   Read read;
   std::size_t most_memory = std::size_t{32} << 20;
-  std::string_view file = {};  ///< that every refusal names
+  std::string_view file = {};  ///< every refusal names it
 };
 
 Texts npy_seeds(const Files& files) {
@@ -512,7 +512,7 @@ Texts topology_seeds(const Files&) {
   return seeds;
 }
 
-/// What holds of a machine, wherever it comes from.
+/// Checks properties of every machine, wherever it comes from.
 void require_readable(const Topology& topology) {
   require(topology.ranks.value >= 1, "no ranks");
   constexpr std::size_t kManyEdges = 1000;  // as text they take more than a case may
@@ -554,8 +554,10 @@ void import_damaged(const std::string& bytes, const Files&, Random& random) {
   require_readable(import_topology(bytes, "in", options));
 }
 
-void read_damaged_msccl(const std::string& bytes, const Files&, Random&) {
-  const WrittenSchedule written = schedule_from_msccl(bytes);
+void read_damaged_program(const std::string& bytes, const Files&, Random&) {
+  const bool is_xml = bytes.starts_with('<');
+  const WrittenSchedule written =
+      is_xml ? schedule_from_msccl(bytes) : written_schedule_from_json(bytes);
   const CheckReport report = check(written.at(24 * written.as_written().world_size, 1));
   require(report.correct == report.violation.empty(), "a verdict without a reason");
 }
@@ -575,6 +577,35 @@ void read_damaged_bench(const std::string& bytes, const Files& files, Random&) {
   for (const Measurement& cell : read.measurements.cells) {
     require(std::isfinite(cell.value) && cell.value > 0 && cell.bytes > 0, "a time that is none");
     require(cell.table < read.measurements.tables.size(), "a cell of no table");
+  }
+}
+
+const char kLog[] =
+    "# nThread 1 nGpus 2 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 1 iters: 20 agg "
+    "iters: 1\n"
+    "[1,0]<stdout>:#  Rank  0 Group  0 Pid 1 on a device  0 [0000:01:00] NVIDIA H200\n"
+    "#  Rank  1 Group  0 Pid 1 on a device  1 [0000:02:00] NVIDIA H200\n"
+    "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong timestamp\n"
+    "  1048576  524288  half  sum  -1  10.00  104.86  104.86  0  9.50  110.38  110.38  N/A\n"
+    "  2097152  524288  float  none  -1  20.00  104.86  104.86  0  2026-11-30 06:00:00\n";
+const char kJsonLog[] =
+    R"({"version": 3, "args": ["a/all_reduce_perf"], "nccl_version": 22809,
+"config": {"nthreads": 1, "ngpus": 2, "devices": [{"rank": 0, "group": 0, "hostname": "a", "device_info": "b"}]},
+"results": [{"size": 8, "count": 4, "type": "half", "redop": "sum", "root": "-1", "in_place": null,
+"out_of_place": {"time": 8.0, "alg_bw": 0.001, "bus_bw": 0.001, "nwrong": 0.0}}]})";
+const char kRecords[] =
+    "numCycle, name, nodes, ranks, ranksPerNode, gpusPerRank, size, type, redop, inPlace, time, "
+    "algBw, busBw, wrong\n"
+    "0, AllReduce, 1, 2, 2, 1, 1048576, half, sum, 0, 10, 104.8576, 104.8576, 0\n";
+
+void read_damaged_log(const std::string& bytes, const Files&, Random&) {
+  (void)is_nccl_log(bytes);
+  for (const LoggedRun& run : parse_nccl_log(bytes, "in.log").runs) {
+    require(run.ranks >= 2 && !run.times.empty(), "a run of nobody");
+    for (const LoggedTime& time : run.times) {
+      const double us = time.out_of_place_us.value_or(time.in_place_us.value_or(0));
+      require(std::isfinite(us) && us > 0 && time.bytes > 0, "a time that is none");
+    }
   }
 }
 
@@ -724,8 +755,12 @@ std::vector<Format> all_formats() {
       {"import", 10'000, [](const Files&) { return seeds_in("tests/sim/imports"); },
        import_damaged},
       {"msccl", 10'000, [](const Files&) { return seeds_in("tests/collectives/msccl"); },
-       read_damaged_msccl, std::size_t{256} << 20},
+       read_damaged_program, std::size_t{256} << 20},
+      {"mscclpp", 10'000, [](const Files&) { return seeds_in("tests/collectives/mscclpp"); },
+       read_damaged_program, std::size_t{256} << 20},
       {"bench", 1'000, only(kBench), read_damaged_bench},
+      {"log", 5'000, [](const Files&) { return Texts{kLog, kJsonLog, kRecords}; },
+       read_damaged_log},
       {"tables", 5'000, published, tables_reader("tables.toml")},
       {"table", 5'000, only(kTable), tables_reader("table.csv")},
       {"wire", 20'000, wire_seeds, decode_damaged}};
@@ -733,7 +768,7 @@ std::vector<Format> all_formats() {
 
 // ---- cases
 
-constexpr unsigned kMostSeconds = 60;  // of a case: more is a hang
+constexpr unsigned kMostSeconds = 60;  // for a case: more is a hang
 constexpr std::size_t kMostCharacters = 1000;
 
 struct Options {
@@ -745,7 +780,7 @@ struct Options {
   std::string write;
 };
 
-/// The case that runs, for whoever ends the program: a crash, a hang, a sanitizer.
+/// The running case, for a report by the end of the program: a crash, a hang, a sanitizer.
 char running[200] = "no case\n";
 
 void say_what_runs() {
@@ -775,7 +810,7 @@ struct Outcome {
   std::string refusal;  ///< the last one
 };
 
-/// What is wrong with the reader, if anything is.
+/// Returns the reader's mistake, if it makes one.
 std::string run_case(const Format& format, const std::string& bytes, const Files& files,
                      Random& random, Outcome& outcome) {
   const std::size_t before = most_taken = taken;

@@ -1,4 +1,4 @@
-"""What commands read from others while they run, damaged: answers to a judge, and results.csv of a study.
+"""Damaged texts that commands read from others while they run: answers to a judge, and results.csv of a study.
 
     ARLAB_FUZZ_CASES=100000 ARLAB_FUZZ_SEED=2 .venv/bin/python -m pytest tests/fuzz/test_damaged_answers.py      hours
 """
@@ -65,7 +65,7 @@ def cases(name, judge, count=CASES):
 
 
 def test_answers_to_a_judge(tmp_path):
-    """None that was changed is taken for right, unless it is as good: a change of bits that nobody looks at."""
+    """No changed one is taken for right, unless it is as good: a change of unread bits."""
 
     def judge(generator, number):
         folder = tmp_path / str(number)

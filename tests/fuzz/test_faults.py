@@ -1,7 +1,7 @@
 """Every command, with the n-th call of a kind failing: memory, files, threads, sockets.
 
-What must hold: no signal of the program's own making, exit code 0, 1 or 2, one line where it is 2, outputs whole or
-absent, nothing left behind, and a study that --resume completes to the file that an undisturbed one writes.
+Required: no signal of the program's own making; exit code 0, 1 or 2, with one line where it is 2; outputs whole or
+absent, and nothing left behind; a study that --resume completes to the file that an undisturbed one writes.
 
     ARLAB_FAULTS=all .venv/bin/python -m pytest tests/fuzz/test_faults.py      every n; hours
 """
@@ -16,7 +16,7 @@ from commands import COMMANDS, contents, make_inputs, python, run
 from program import MOST_CHARACTERS
 
 INJECTOR = os.environ["ARLAB_FAULT_INJECTOR"]
-# How many n of a command are tried, of those that there are. What takes memory takes it thousands of times.
+# How many n of a command are tried, of those that there are. Calls for memory are counted in thousands.
 MOST = {
     "malloc": 40, "mmap": 4, "open": 8, "write": 6, "rename": 4, "fsync": 6, "thread": 4,
     "socket": 4, "connect": 4, "accept": 4,
@@ -26,7 +26,7 @@ SEED = int(os.environ.get("ARLAB_FAULTS_SEED", "1"))
 
 
 def numbers(kind, count, generator):
-    """Which of `count` calls are to fail: the first, the last, and some between."""
+    """Returns the calls among `count` that are to fail: the first, the last, and some between."""
     if ALL or count <= MOST[kind]:
         return range(1, count + 1)
     between = generator.sample(range(2, count), MOST[kind] - 2)
@@ -59,7 +59,7 @@ PROGRESS = {"study": (" ", "resuming", "100%", "the folder")}
 
 
 def left_behind(folder, before, outputs):
-    """Names that are new and nobody asked for."""
+    """New names that were not asked for."""
     names = {str(path.relative_to(folder)) for path in folder.rglob("*")} - before
     return {name for name in names if name.split("/")[0] not in outputs}
 

@@ -7,7 +7,7 @@ from commands import COMMANDS, make_inputs, python, run
 
 INJECTOR = os.environ["ARLAB_FAULT_INJECTOR"]
 NEEDS_PACKAGE = pytest.mark.skipif("ARLAB_EXTENSION" not in os.environ, reason="this build has no Python package")
-# What draws pictures starts other programs.
+# Drawing pictures starts other programs.
 MORE = {
     "picture of a topology": "topology show full:2 --out picture.png",
     "picture of a selection": "select --topology full:2 --synthetic gaussian --algorithms ring --codecs fp16 --plot p.png",

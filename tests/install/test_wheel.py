@@ -1,4 +1,5 @@
-"""What `pip install .` would install is what it builds: asked of CMake and ninja, since building it takes minutes."""
+"""Checks that `pip install .` would install exactly what it builds: asked of CMake and ninja, since building it takes
+minutes."""
 
 import os
 import re

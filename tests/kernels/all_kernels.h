@@ -25,6 +25,21 @@ inline void launch_codec_alone(const CodecChoice& codec, DType dtype) {
   (void)launch_decode_add(codec, dtype, nullptr, kLong, nullptr, nullptr);
 }
 
+/// A residual and a norm of rows of whole trees; in names of kernels it is 8384560, and the kernel's own besides.
+inline constexpr TailSteps kTail = {
+    .adds_residual = true, .normalizes = true, .has_whole_trees = true};
+
+inline TailCall one_row() {
+  TailCall tail{};
+  tail.elements = tail.hidden = 8192;
+  return tail;
+}
+/// With a scale of e4m3 for a row; in names of kernels it is 25161776.
+inline constexpr TailSteps kTailOfFp8 = {.adds_residual = true,
+                                         .normalizes = true,
+                                         .has_whole_trees = true,
+                                         .fp8 = TailSteps::Fp8::of_row};
+
 inline void launch_collectives(const CodecChoice& codec, DType dtype) {
   const CodecTraits traits = traits_of(codec, dtype);
   if (traits.programs_only) return;
@@ -41,7 +56,11 @@ inline void launch_collectives(const CodecChoice& codec, DType dtype) {
   }
   if (!traits.is_tuned || size_of(dtype) != 2) return;
   launch(forms::kTwoShotLamport);
-  if (!traits.has_message_scale) launch(forms::kOneShotLamport);
+  if (!traits.has_message_scale) {
+    launch(forms::kOneShotLamport);
+    (void)launch_with_tail(call, {}, kTail, codec, dtype, nullptr);
+    (void)launch_tail(one_row(), kTail, codec, dtype, nullptr);
+  }
   if (traits.one_shot_sentinel) launch(forms::kOneShotSentinel);
   for (call.team.layout.ranks = 2; traits.two_shot_sentinel && call.team.layout.ranks <= 4;
        ++call.team.layout.ranks) {
@@ -71,6 +90,8 @@ inline void launch_others(DType dtype) {
   (void)launch_linear_int8({}, 1, {}, 1, 1, dtype, nullptr, nullptr);
   (void)launch_matrix_product(nullptr, nullptr, nullptr, 64, nullptr);
   (void)launch_overwrite(nullptr, 1, 0, 1, nullptr);
+  (void)launch_tail(one_row(), kTail, dtype, nullptr);
+  (void)launch_tail(one_row(), kTailOfFp8, dtype, nullptr);
 }
 
 /// All kernels that there are with a codec and a dtype.

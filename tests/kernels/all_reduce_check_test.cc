@@ -89,6 +89,8 @@ TEST(AllReduceCheck, KnowsTheReferencesAlgorithms) {
   for (const Row& row : {Row{"one_shot", "fp16", Accumulate::native, "one_shot/fp16/native"},
                          Row{"two_shot", "fp16", Accumulate::fp32, "two_shot/fp16/fp32"},
                          Row{"ring", "fp16", Accumulate::native, "ring/fp16/native"},
+                         Row{"one_shot", "fp16", Accumulate::exact, "nvls"},
+                         Row{"two_shot", "fp16", Accumulate::exact, "two_shot/fp16/add=exact"},
                          Row{"two_shot", "qr-q4", Accumulate::native, "two_shot/qr-q4/native"}}) {
     for (const bool in_place : {false, true}) {
       AllReduceCheckRequest request = request_of(4);
@@ -320,7 +322,7 @@ TEST(AllReduceCheck, ListedCodecsAreNoMistakes) {
 }
 
 TEST(AllReduceCheck, AnSqnrBelowThatOfAllListedCodecs) {
-  // What a rank adds is noise of its own, as large as the contribution.
+  // A rank adds noise of its own, as large as the contribution.
   AllReduceCheckRequest request = request_of(2, DType::bf16);
   request.lengths = {2050};
   const AllReduceCheckReport report = checked(

@@ -1,4 +1,4 @@
-// What the packed arithmetic of the any-bit kernels takes for granted.
+// Assumptions of the packed arithmetic of the any-bit kernels.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 TEST(AnyBitArithmetic, QuotientsByTheLargestCodeAreExact) {
   // All mantissas of one binade, and the ends of the range.
-  for (unsigned bits = 1; bits <= 8; ++bits) {  // of symmetric formats, one bit less
+  for (unsigned bits = 1; bits <= 8; ++bits) {  // symmetric formats have one bit less
     const auto top = static_cast<float>((1u << bits) - 1);
     for (std::uint32_t i = 0; i < 1u << 23; ++i) {
       const float x = float_of(0x3F800000u + i);
@@ -80,13 +80,13 @@ TEST(AnyBitArithmetic, ProductsWithInversesOfIntegerScalesRoundAsQuotientsDo) {
   }
 }
 
-/// Of bf16 numbers: their product and sum, rounded once. The sum has to fit a long double.
+/// Product and sum of bf16 numbers, rounded once. The sum has to fit a long double.
 std::uint32_t fused(float a, float b, float c) {
   const long double exact = static_cast<long double>(a) * b + c;
   const auto near = static_cast<float>(exact);
   std::uint32_t best = 0;
   long double least = INFINITY;
-  // Of the neighbours, the nearest; of two as near, the even one.
+  // The nearest of the neighbours; of two as near, the even one.
   for (int step = -1; step <= 1; ++step) {
     const std::uint32_t bits = (float_bits(near) >> 16) + static_cast<std::uint32_t>(step);
     const long double off =

@@ -243,7 +243,7 @@ TEST(Bootstrap, WhatOthersSayIsReadable) {
 
 // ---------------------------------------------------------------- those who should not get in
 
-/// What socket_bootstrap.cc speaks, for those who speak it wrongly.
+/// The language of socket_bootstrap.cc, for those who speak it wrongly.
 constexpr std::uint32_t kMagic = 0x4c524101;
 struct Hello {
   std::uint32_t magic;
@@ -585,7 +585,7 @@ TEST(BootstrapStrangers, WhatAFalseRankZeroSaysDoesNoHarm) {
       if (rank == 0) {
         const FileDescriptor peer = zero.accept_one();
         (void)!send(peer.number(), wrong.said.data(), wrong.said.size(), MSG_NOSIGNAL);
-        // What rank 1 says, until it gives up; so that it hears all this before the end.
+        // Reads rank 1's messages until it gives up; so that it hears all this before the end.
         shutdown(peer.number(), SHUT_WR);
         char byte = 0;
         while (recv(peer.number(), &byte, 1, 0) > 0) {

@@ -62,7 +62,7 @@ class Maker {
 
 Result<CodeObject> no_compiler() { return Status::error("no compiler"); }
 
-/// What a cache says on stderr while it is made and asked for a kernel; "made" or "found" first.
+/// Words of a cache on stderr while it is made and asked for a kernel; "made" or "found" first.
 std::string asked(const CachePlaces& places, const KernelKey& key = key_of("unit")) {
   testing::internal::CaptureStderr();
   Maker maker;

@@ -57,7 +57,7 @@ TEST(Compiler, NvrtcIsOneWhoseCodeTheDriverLoads) {
   const std::string fake = FAKE_COMPILER_FILE;
   EXPECT_EQ(nvrtc_says(fake, "13000", 13000), "NVRTC 13.0.7");
   EXPECT_EQ(nvrtc_says(fake, "12080", 13000), "NVRTC 12.8");
-  EXPECT_EQ(nvrtc_says(fake, "12090", 12080), "NVRTC 12.9");  // of one major version, any
+  EXPECT_EQ(nvrtc_says(fake, "12090", 12080), "NVRTC 12.9");  // any of one major version
   EXPECT_EQ(nvrtc_says(fake, "13000", 0), "NVRTC 13.0.7");    // where there is no driver
   EXPECT_EQ(nvrtc_says(fake, "13010", 12080),
             "ARLAB_NVRTC: NVRTC 13.1 (" + fake +

@@ -14,7 +14,7 @@
 namespace arlab::kernels {
 namespace {
 
-constexpr const char* kArchitecture = "gfx90a";  // of the fake's first device
+constexpr const char* kArchitecture = "gfx90a";  // the fake's first device's
 
 /// Skips the test where there is none.
 class CompiledForAmd : public testing::Test {
@@ -38,6 +38,11 @@ bool is_code(std::string_view bytes) {
 
 // A codec of each family, and forms that differ most.
 const Sample kSamples[] = {{"bf16", DType::bf16, "one_shot_lamport/2"},
+                           {"bf16", DType::bf16, "one_shot_lamport_tail/8384562"},
+                           {"bf16", DType::bf16, "tail_rows/8384564"},
+                           {"bf16", DType::bf16, "tail_rows/25161780"},
+                           {"int8-g128", DType::bf16, "tail_rows_encoded/8384564"},
+                           {"qr-q4", DType::bf16, "one_shot_lamport_tail/8384568"},
                            {"bf16", DType::bf16, "multiply_int8"},
                            {"fp32", DType::fp32, "two_shot"},
                            {"qr-q4", DType::fp16, "two_shot"},

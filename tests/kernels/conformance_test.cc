@@ -405,7 +405,7 @@ TEST(Fp32Sums, AndWhatElseKernelsCanAndCannot) {
                           codec));
   }
   EXPECT_EQ(refusal(request("shared-int8-g32", "fp32")),
-            "codec shared-int8-g32 adds codes, so its sums are none of numbers: allowed is the sum "
+            "codec shared-int8-g32 adds codes, not numbers: allowed is the sum "
             "native, not fp32");
   for (const char* sum : {"add=fma", "add=fp32,order=own", "add=fp32,round=none", "result=sum"}) {
     EXPECT_EQ(refusal(request("mxfp8-e4m3", sum)),
@@ -462,7 +462,7 @@ TEST(Conformance, ShowsValuesThatDifferAndWhatTheyAreMadeOf) {
     EXPECT_EQ(first.got, first.expected ^ 1);
     ASSERT_EQ(first.inputs.size(), 3U);
     const auto value = [](std::uint32_t bits) { return std::bit_cast<float>(bits); };
-    // What is shown explains what is expected: the sum of the inputs; slot 1 from rank 1.
+    // The values shown explain the expected one: the sum of the inputs; slot 1 from rank 1.
     EXPECT_EQ(value(first.expected),
               row.subject == "one_shot"
                   ? value(first.inputs[0]) + value(first.inputs[1]) + value(first.inputs[2])

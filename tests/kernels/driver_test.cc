@@ -31,7 +31,7 @@ class CudaDriver : public testing::Test {
   }
 };
 
-/// Of a process whose driver is `file`: what hipGetDeviceCount() says.
+/// The words of hipGetDeviceCount() in a process whose driver is `file`.
 std::string without_driver(const std::string& file, const char* init_fails = nullptr) {
   return in_processes({0}, [&](int) {
     setenv("ARLAB_LIBCUDA", file.c_str(), 1);
@@ -81,7 +81,7 @@ TEST_F(CudaDriver, IsLoadedOnceAndInitialized) {
   int count = 0;
   EXPECT_EQ(hipGetDeviceCount(&count), hipSuccess);
   EXPECT_EQ(count, 2);
-  EXPECT_EQ(fake().calls["cuInit"], 0);  // that was before
+  EXPECT_EQ(fake().calls["cuInit"], 0);  // it was called before
   EXPECT_EQ(arlab_driver::driver_version(), 12080);
 }
 
@@ -167,7 +167,7 @@ TEST_F(CudaDriver, Memory) {
   EXPECT_EQ(static_cast<unsigned char*>(opened)[15], 7);
   EXPECT_EQ(hipIpcCloseMemHandle(opened), hipSuccess);
   EXPECT_EQ(hipFree(memory), hipSuccess);
-  // Of nothing, nothing is made.
+  // No memory is made of nothing.
   EXPECT_EQ(hipMalloc(&memory, 0), hipSuccess);
   EXPECT_EQ(memory, nullptr);
   EXPECT_EQ(hipFree(nullptr), hipSuccess);

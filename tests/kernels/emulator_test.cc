@@ -421,7 +421,7 @@ TEST_F(Emulator, ThreadsTakeTurns) {
   EXPECT_EQ(sums, std::vector<std::uint32_t>(kThreads, kCalls));
 }
 
-/// What a launch in the child of a fork() ends with.
+/// The error of a launch in the child of a fork().
 hipError_t error_in_child() {
   const pid_t child = fork();
   if (child == 0) {
@@ -514,7 +514,7 @@ TEST_F(Emulator, MemoryIsOpenedByItsFile) {
     EXPECT_FALSE(emulator::close_shared(memory));
     EXPECT_TRUE(emulator::close_shared(opened));
     EXPECT_FALSE(emulator::works_with_other_processes());
-    // Of another size.
+    // Another size is refused.
     EXPECT_EQ(emulator::open_shared(file, bytes + 4096), nullptr);
     EXPECT_EQ(emulator::open_shared(file, bytes + 8192), nullptr);
     EXPECT_EQ(emulator::open_shared(file, std::size_t{1} << 40), nullptr);

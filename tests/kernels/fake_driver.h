@@ -1,4 +1,4 @@
-// What a test sees of the driver that stands in the place of a GPU's.
+// A test's view of the driver that stands in the place of a GPU's.
 #pragma once
 
 #include <dlfcn.h>
@@ -27,12 +27,12 @@ struct FakeCalls {
   }
 };
 
-/// Of AMD's GPUs, with the last launch.
+/// Fake of AMD's GPUs, with the last launch.
 struct FakeHip : FakeCalls {
   std::array<unsigned, 3> blocks{};
   unsigned threads = 0;
   unsigned shared_bytes = 0;
-  std::string module_begin;  ///< of the last one
+  std::string module_begin;  ///< the last one's
 };
 
 /// The fake in a library that the process uses, or will use.

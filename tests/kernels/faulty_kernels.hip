@@ -1,5 +1,5 @@
-// What inspect_code_objects.py must report: a collective that never acquires, scratch memory, and one
-// whose blocks do not fit and whose words are not stored at system scope.
+// Faults that inspect_code_objects.py must report: a collective that never acquires, scratch memory,
+// and one whose blocks do not fit and whose words are not stored at system scope.
 
 #include <hip/hip_runtime.h>
 

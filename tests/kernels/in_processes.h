@@ -18,7 +18,7 @@
 
 namespace arlab::kernels {
 
-inline constexpr auto kLongest = std::chrono::seconds(120);  // of a test; under sanitizers
+inline constexpr auto kLongest = std::chrono::seconds(120);  // for a test; under sanitizers
 inline constexpr std::uint64_t kPatientMs = 100'000;
 
 /// Runs `rank(r)` in a process for each of these ranks; what each says.

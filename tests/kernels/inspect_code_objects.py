@@ -4,15 +4,16 @@ be, by metadata and disassembly.
 --units: "PROGRAM FOLDER ...", which writes the translation units of kernels as they are compiled on demand (write_units.cc); --compile:
 what compiles each, as "COMMAND;OPTION;...".
 
-Every kernel: no undefined symbols, no scratch memory, no spilled vector registers (scalar ones may be kept
-in lanes of a vector register), at most so many vector registers and so much local memory (LDS) that the blocks that a call starts fit on
-a compute unit, no flat accesses, and every write-back of the L2 cache is waited for before the next access to memory (a release store is only
-then one: clang 19 to 22 leave the wait out, llvm-project #178316).
+Every kernel has no undefined symbols, no scratch memory, no flat accesses, and no spilled vector registers (scalar ones
+may be kept in lanes of a vector register). It has at most so many vector registers and so much local memory (LDS) that the
+blocks that a call starts fit on a compute unit. Every write-back of the L2 cache is waited for before the next access to
+memory: a release store is only then one, and clang 19 to 22 leave the wait out (llvm-project #178316).
 QuickReduce codecs on fp16: packed arithmetic and 128-bit accesses. Codecs that measure: 128-bit accesses to
 tensors and statistics. Collectives: system-scope flags; those with Lamport slots store words of 128 bits there, at system scope.
 
---csv: a row per kernel. `waves` are those of a SIMD (one per block) that registers and local memory leave room for, `packed_share` is the part of the
-vector instructions on floating-point numbers and 16-bit integers that work on two at once, `waits` are instructions that wait for memory.
+--csv: a row per kernel. `waves` are those of a SIMD (one per block) that registers and local memory leave room for;
+`packed_share` is the part of the vector instructions on floating-point numbers and 16-bit integers that work on two at
+once; `waits` are instructions that wait for memory.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-VECTOR_REGISTERS = 512  # of a lane, shared by the waves on a SIMD
+VECTOR_REGISTERS = 512  # a lane's, shared by the waves on a SIMD
 MOST_WAVES = 8
 LOCAL_MEMORY = 64 << 10  # bytes of a compute unit, shared by its blocks: kSharedBytes
 BLOCKS_PER_COMPUTE_UNIT = 2
@@ -72,7 +73,7 @@ def write_backs_not_waited_for(instructions):
 
 
 def waves_of(metadata):
-    """That fit on a SIMD; a block of 256 threads has one on each of the four."""
+    """Waves that fit on a SIMD; a block of 256 threads has one on each of the four."""
     registers = -(-metadata["vgpr_count"] // 8) * 8
     local = metadata["group_segment_fixed_size"]
     return min(MOST_WAVES, VECTOR_REGISTERS // max(registers, 8), LOCAL_MEMORY // local if local else MOST_WAVES)

@@ -12,9 +12,9 @@
 
 namespace arlab::testing {
 
-/// Another platform, with one bit of every result changed: the lowest of the byte in the middle of
-/// a wire, of element 0 of what decode_add adds, of the middle element of the last rank, and of the
-/// middle code and result of a layer.
+/// Another platform, with the lowest bit of one part of every result changed: the middle byte of a
+/// wire, element 0 of what decode_add adds, the middle element of the last rank, and the middle code
+/// and result of a layer.
 class MistakenPlatform : public kernels::Platform {
  public:
   explicit MistakenPlatform(const kernels::Platform& right) : right_(right) {}

@@ -158,7 +158,7 @@ const char* measured_codec(const char* codec) {
   return blocks_for_large() == 1 ? "int3-g24" : codec;
 }
 
-/// What a run of calls changes between one call and the next.
+/// Requests of a run of calls, changed between one call and the next.
 std::vector<CollectiveRequest> changing_requests() {
   return {request_of("two_shot", "qr-q4", 1000),
           request_of("two_shot", "qr-q4", 20000),
@@ -378,7 +378,7 @@ void expect_difference_is_named(int team_size, int odd, const CollectiveRequest&
     return team.enqueue(rank == odd ? of_odd : of_others, static_cast<std::size_t>(rank));
   };
   for (int rank = 0; rank < team_size; ++rank) EXPECT_TRUE(make_call(rank).ok());
-  // That there is a call behind makes no difference.
+  // A call behind makes no difference.
   team.enqueue_all(later);
   for (int rank = 0; rank < team_size; ++rank) {
     (void)hipStreamSynchronize(team.stream(static_cast<std::size_t>(rank)));

@@ -1,4 +1,4 @@
-// What the packed arithmetic of the QuickReduce kernels takes for granted.
+// Assumptions of the packed arithmetic of the QuickReduce kernels.
 
 #include <gtest/gtest.h>
 

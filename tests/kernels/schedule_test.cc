@@ -27,7 +27,7 @@ using testing::Random;
 using testing::Variant;
 using Bytes = std::vector<std::byte>;
 
-/// What run_program.h does, on whole chunks. The outputs may be the inputs.
+/// Work of run_program.h, on whole chunks. The outputs may be the inputs.
 class Interpreter {
  public:
   Interpreter(const Schedule& schedule, const Codecs& codecs, DType dtype, Bytes& inputs,
@@ -57,7 +57,7 @@ class Interpreter {
     Bytes bytes;
   };
 
-  /// Of the kernel that runs a step: that which encodes in the last phase where one begins.
+  /// The codec of the kernel that runs a step: that which encodes in the last phase where one begins.
   static CodecRole codec_of(const Lowered& lowered, int phase, bool is_send) {
     CodecRole codec = CodecRole::outer;
     for (std::size_t i = 0; i < lowered.encoding_phases.size(); ++i) {
@@ -152,7 +152,7 @@ bool expect_bits(const Schedule& schedule, const Codecs& codecs, DType dtype, Pa
   for (const Lowered& part : lowered.value()) {
     in_place = in_place && part.in_place;
     Interpreter(schedule, codecs, dtype, inputs, outputs).run(part);
-    // What is encoded waits in memory, whole.
+    // Encoded values wait in memory, whole.
     if (passes == Passes::two) {
       for (const Program& program : part.programs) {
         for (int i = 0; i < program.first_step[program.phases]; ++i) {
@@ -198,7 +198,10 @@ TEST(Lower, EveryAlgorithmWithEveryOptionGivesTheReferencesBits) {
           const Result<std::vector<Lowered>> lowered = lower(schedule, passes);
           ASSERT_TRUE(lowered.ok());
           for (const Lowered& part : lowered.value()) {
-            EXPECT_TRUE(part.in_place) << what;
+            // Two passes: its sums of groups wait where inputs are copied to in the end.
+            const bool waits =
+                passes == Passes::two && variant.algorithm == "hierarchical_reduce_scatter";
+            EXPECT_TRUE(part.in_place || waits) << what;
             EXPECT_TRUE(passes == Passes::one || part.kernels_are_whole) << what;
           }
         }
@@ -236,6 +239,8 @@ TEST(Lower, EveryAlgorithmWithTwoCodecsGivesTheReferencesBits) {
   for (Rank ranks = 2; ranks <= 8; ++ranks) {
     std::vector<Variant> variants = testing::all_variants(ranks, {1, 3, 4});
     variants.push_back({"all_to_all", {{"combine", "quantized"}}});
+    std::ranges::copy(testing::variants_of({Collective::reduce_scatter}, ranks),
+                      std::back_inserter(variants));
     for (Variant& variant : variants) {
       if (!variant.algorithm.starts_with("hierarchical") && variant.algorithm != "all_to_all")
         continue;
@@ -277,7 +282,7 @@ TEST(Lower, RandomSchedulesWithTwoCodecsGiveTheReferencesBitsOrAreRefused) {
   EXPECT_GT(refused, 100);
 }
 
-/// Of a schedule that the checker proves: with one pass and with two.
+/// Lowers a schedule that the checker proves: with one pass and with two.
 void expect_lowered(const Schedule& schedule, const std::string& what) {
   const testing::FadingCodec codec;
   ASSERT_TRUE(check(schedule).correct) << check(schedule).violation;

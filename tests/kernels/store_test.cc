@@ -235,7 +235,7 @@ TEST_F(KernelsOnDemand, OfLayersAreLoadedAhead) {
   EXPECT_EQ(loads(), before);
 }
 
-/// Of all algorithms, as conform makes them.
+/// Calls of all algorithms, as conform makes them.
 std::vector<CollectiveRequest> calls_of(const AheadRequest& ahead, std::size_t ranks) {
   std::vector<CollectiveRequest> calls;
   for (const std::string& algorithm : ahead.algorithms) {

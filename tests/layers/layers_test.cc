@@ -121,7 +121,7 @@ TEST(Int8, ScalesAndCodes) {
   EXPECT_EQ(int8_code(kSubnormal, {0, 0}, false), 0);
 }
 
-/// What the correction terms come to: the sum of (x - x_zero) (w - w_zero), in the largest case too.
+/// The correction terms add up: the sum of (x - x_zero) (w - w_zero), in the largest case too.
 TEST(Int8, CorrectedSums) {
   for (const auto& [x_name, w_name] :
        {std::pair("int8-asym", "int8-asym"), std::pair("int8", "int8-asym"),

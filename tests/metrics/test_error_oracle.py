@@ -16,7 +16,7 @@ each_dtype = pytest.mark.parametrize("name", DTYPES)
 
 
 def error_stream(arguments, data):
-    program = Path(os.environ["ARLAB_BIN"]) / "error_stream"
+    program = Path(os.environ["ARLAB_BIN"]).resolve() / "error_stream"
     return subprocess.run([program, *arguments], input=data, stdout=subprocess.PIPE, check=True).stdout
 
 

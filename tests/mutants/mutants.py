@@ -87,7 +87,7 @@ def places_in(text, file, named):
 
 
 def write(path, text):
-    """What has not changed keeps its date, so that it is not compiled again."""
+    """Unchanged files keep their date, so that they are not compiled again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file() or path.read_text() != text:
         path.write_text(text)
@@ -124,7 +124,7 @@ def main(list_file, sources, out):
         + '  std::fprintf(stderr, "there is no mutant %s\\n", name);\n  std::exit(2);\n}\n}  // namespace\n'
         "const int arlab_mutant = chosen();\n",
     )
-    for old in out.rglob("*.*"):  # a copy that nobody makes any more would hide the source
+    for old in out.rglob("*.*"):  # a stale copy would hide the source
         if old.is_file() and old not in written:
             old.unlink()
 

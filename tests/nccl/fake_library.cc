@@ -108,7 +108,7 @@ ncclResult_t ncclRecv(void* recv, size_t, ncclDataType_t, int, ncclComm_t, ncclS
 }
 ncclResult_t ncclAlltoAll(const void*, void* recv, size_t count, ncclDataType_t, ncclComm_t comm,
                           ncclStream_t) {
-  // What it is given arrives, over the stack and in registers.
+  // Arguments arrive, over the stack and in registers.
   return count == 12345 && comm->ranks == 2 ? mark(__func__, recv) : ncclInvalidArgument;
 }
 

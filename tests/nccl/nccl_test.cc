@@ -123,7 +123,7 @@ std::string said_by(const std::function<void()>& body) {
   return "right";
 }
 
-/// Nobody waits for a rank that has found something wrong.
+/// No rank waits for one that has found something wrong.
 void run(const Body& body, int rank, ncclComm_t comm) {
   try {
     body(rank, comm);
@@ -133,7 +133,7 @@ void run(const Body& body, int rank, ncclComm_t comm) {
   }
 }
 
-/// What ranks say that have each a process, and call `body` with their communicator.
+/// Returns the words of ranks in a process each, which call `body` with their communicator.
 std::vector<std::string> as_processes(int ranks, const Body& body, bool destroys = true) {
   const ncclUniqueId id = new_id();
   return in_processes(all_of(ranks), [&](int rank) {
@@ -217,11 +217,11 @@ void require_same(const void* got, const std::byte* want, std::size_t bytes,
 /// Memory in which nothing is that was not put there.
 Bytes unset(std::size_t bytes) { return Bytes(std::max<std::size_t>(bytes, 1), std::byte{0xDB}); }
 
-/// Which algorithm and codec a table has for each collective; empty: values as they are.
+/// A table's algorithm and codec for each collective; empty: values as they are.
 struct Rules {
   const char* all_reduce = "two_shot";
   const char* all_reduce_codec = "";
-  const char* slots_codec = "";  // of reduce_scatter, all_gather and broadcast
+  const char* slots_codec = "";  // used by reduce_scatter, all_gather and broadcast
 };
 
 /// Every collective of a rank, in place and not, compared with the reference.
@@ -354,6 +354,25 @@ TEST(Nccl, ATableSaysHowCallsTravel) {
   };
   EXPECT_EQ(as_processes(2, body), all_right(2));
   EXPECT_EQ(as_threads(2, 1, body), all_right(2));
+}
+
+TEST(Nccl, SixteenBitsCarryFp32AndNothingElse) {
+  const Environment environment{{"ARLAB_ALL_REDUCE", "0-:two_shot/wire-bf16"}};
+  const Body body = [](int rank, ncclComm_t comm) {
+    const auto me = static_cast<std::size_t>(rank);
+    constexpr std::size_t kCount = 3000;
+    for (const Type& type : kTypes) {
+      const Tensor inputs = inputs_of(2, type.dtype, kCount, 61);
+      Bytes out = unset(inputs.rank_bytes(me).size());
+      REQUIRE(ncclAllReduce(inputs.rank_bytes(me).data(), out.data(), kCount, type.nccl, ncclSum,
+                            comm, nullptr));
+      const bool narrow = type.dtype == DType::fp32;
+      const Bytes want = expected("two_shot", narrow ? "wire-bf16" : "", inputs);
+      require_same(out.data(), &want[me * out.size()], out.size(),
+                   std::string(name_of(type.dtype)));
+    }
+  };
+  EXPECT_EQ(as_processes(2, body), all_right(2));
 }
 
 TEST(Nccl, SizesChooseTheRule) {
@@ -523,7 +542,7 @@ TEST(Nccl, StreamsAndGraphs) {
       const Tensor inputs = inputs_of(2, DType::fp16, kCount, 50 + replay);
       std::memcpy(in.data(), inputs.rank_bytes(me).data(), in.size());
       (void)hipGraphLaunch(executable, stream);
-      // Of a dtype that the codec does not take.
+      // The codec does not take this dtype.
       float one = 1;
       REQUIRE(ncclAllReduce(&one, &one, 1, ncclFloat32, ncclSum, comm, stream));
       if (one != 2) throw Wrong{"a sum between replays"};
@@ -1110,7 +1129,7 @@ void four_all_reduces(int rank, ncclComm_t comm) {
   }
 }
 
-/// What two ranks say of calls that are recorded, and all that they print.
+/// Returns the words of two ranks on recorded calls, and all that they print.
 std::pair<std::vector<std::string>, std::string> recorded_calls(
     const std::string& recorded, const Body& body = four_all_reduces) {
   const kernels::Meeting folder;
@@ -1146,7 +1165,7 @@ TEST(Nccl, RecordsAreForThisUserOnly) {
   EXPECT_EQ(names.size(), 4U);  // and the payloads of three calls
   for (const std::string& name : names) EXPECT_EQ(mode_of(recorded + "/" + name), 0600U) << name;
 
-  // What others could write, read, or lead elsewhere is refused, and nothing is written.
+  // A folder that others could write, read, or lead elsewhere is refused, and nothing is written.
   const std::string target = around.folder() + "/target";
   std::ofstream(target) << "untouched";
   const std::string calls = recorded + "/calls.csv";
@@ -1196,7 +1215,7 @@ TEST(Nccl, RecordsAreForThisUserOnly) {
          {"arlab: ARLAB_NCCL_RECORD: ", refused.said, "; nothing more is recorded\n"}) {
       EXPECT_NE(printed.find(part), std::string::npos) << refused.what << ": " << printed;
     }
-    EXPECT_EQ(std::ranges::count(printed, '\n'), 2) << printed;  // of both ranks
+    EXPECT_EQ(std::ranges::count(printed, '\n'), 2) << printed;  // from both ranks
   }
   EXPECT_EQ(lines_of(target), std::vector<std::string>{"untouched"});
   EXPECT_TRUE(files_in(around.folder() + "/elsewhere").empty());

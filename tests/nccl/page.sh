@@ -21,6 +21,6 @@ grep -q ',2,1,all_reduce,bf16,524288,1048576,plain,' left/calls.csv || { cat sai
 [[ $(grep -c 'of 2: all_reduce 0 by rules, 0 by the library, 1 plain' errors) == 2 ]] || { cat errors; exit 1; }
 # Without this library, the program has another one's results.
 if ./your_program; then echo 'the program needs no library'; exit 1; fi
-# What no rule takes goes to the one that the program is linked with, found by its name, though that calls us by ours.
+# Calls without a rule go to the library that the program is linked with, found by its name, though that calls us by ours.
 ! ARLAB_BOOTSTRAP_DIR=$folder ARLAB_NCCL_LIBRARY=libnccl.so.2 ARLAB_NCCL_DEBUG=1 LD_PRELOAD=$PWD/build/lib/libarlab_nccl.so ./your_program 2>errors
 grep -q 'all other calls by the real library' errors || { cat errors; exit 1; }

@@ -13,7 +13,7 @@ def extremes(x, tensor):
 
 
 def usable(x, tensor):
-    """Of each row: whether what shares a scale with it is finite."""
+    """Returns, by row, whether all that shares a scale with it is finite."""
     rows = np.isfinite(x).all(1, keepdims=True)
     return np.broadcast_to(rows.all(), rows.shape) if tensor else rows
 
@@ -90,7 +90,7 @@ def fused(a, b, c):
     product, c = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
     total = product + c
     of_c = total - product
-    left = (product - (total - of_c)) + (c - of_c)  # what the addition has lost, exactly
+    left = (product - (total - of_c)) + (c - of_c)  # the addition's loss, exactly
     inexact = np.isfinite(total) & (left != 0)
     even = total.view(np.int64) & 1 == 0
     return np.where(inexact & even, np.nextafter(total, np.where(left > 0, np.inf, -np.inf)), total).astype(f32)

@@ -37,6 +37,48 @@ def test_right(dtype):
     assert "passed" in str(report)
 
 
+def cast(x, wire):
+    with np.errstate(all="ignore"):
+        return np.asarray(x, np.float32).astype({"bf16": ml_dtypes.bfloat16, "fp16": np.float16}[wire])
+
+
+def compress_hook(wire):
+    """DDP's, of two ranks: what was cast, added in 16 bits, and cast back."""
+
+    def all_reduce(tensors):
+        with np.errstate(all="ignore"):
+            halves = [cast(tensor, wire).astype(np.float32) for tensor in tensors]
+            total = cast(halves[0] + halves[1], wire).astype(np.float32)
+        return [total.copy(), total]
+
+    return all_reduce
+
+
+def owner_exact(tensors):
+    """torchcomms#3320's sums, to the nearest: bf16 from the other rank, fp32 from the owner; then bf16 to both."""
+    halves = [slice(0, (len(tensors[0]) + 1) // 2), slice((len(tensors[0]) + 1) // 2, None)]
+    with np.errstate(all="ignore"):
+        wires = [[cast(tensor[half], "bf16").astype(np.float32) for half in halves] for tensor in tensors]
+        sums = [tensors[0][halves[0]] + wires[1][0], wires[0][1] + tensors[1][halves[1]]]
+        total = np.concatenate([cast(each, "bf16").astype(np.float32) for each in sums])
+    return [total.copy(), total]
+
+
+@pytest.mark.parametrize(
+    "claim, right, wrong",
+    [
+        ("ddp-bf16", compress_hook("bf16"), compress_hook("fp16")), ("ddp-fp16", compress_hook("fp16"), owner_exact),
+        ("two_shot/wire-bf16/own=exact", owner_exact, compress_hook("bf16")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_sixteen_bits_on_the_wire_of_fp32(claim, right, wrong):
+    request = {"world_size": 2, "dtype": "fp32", "lengths": LENGTHS, "claim": claim}
+    report = check(right, **request)
+    assert report.passed and claim in report.exact_as, report
+    assert not check(wrong, **request).passed
+
+
 def test_modes():
     def in_place(tensors):
         for tensor, result in zip(tensors, rank_order(tensors)):

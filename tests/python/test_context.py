@@ -323,7 +323,7 @@ def test_halves_in_the_reference_the_simulator_and_kernels():
              for codec in ("bf16", HALVES, "fp8-e4m3-g128")}  # fmt: skip
     assert times["bf16"] > times[HALVES] > times["fp8-e4m3-g128"]
 
-    with pytest.raises(arlab.ArgumentError, match="an inner codec is named as well: allowed is one of both$"):
+    with pytest.raises(arlab.ArgumentError, match="an inner codec is named, too: allowed is one of the two$"):
         arlab.all_reduce(x, codec=HALVES, algorithm="hierarchical", inner_codec="fp16")
 
 

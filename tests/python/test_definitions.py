@@ -215,7 +215,7 @@ def test_a_notebook_that_improves_its_codec(folder):
         arlab.study("own.toml", out="out", resume=True)
     assert rows() == before
 
-    @arlab.codec("another", block=32, dtypes=("fp16",), encode_ops=1, decode_ops=1)  # of which the study knows nothing
+    @arlab.codec("another", block=32, dtypes=("fp16",), encode_ops=1, decode_ops=1)  # unknown to the study
     class Another:
         def encode(self, blocks):
             return blocks.copy().view(np.uint8)
@@ -290,7 +290,7 @@ def test_fingerprints_tell_what_runs(monkeypatch):
 
 
 def test_fingerprints_need_no_source():
-    """Of what exec() makes, of closures, and of a codec that calls another one by its name."""
+    """Code by exec(), closures, and a codec that calls another one by its name."""
 
     def made(text):
         space = {}
@@ -523,7 +523,7 @@ GUARDS = {
     "views": lambda x: (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32),
     "rows": lambda x: np.stack([row * 2 for row in x]),
 }
-#: What leaves NumPy, or is done with plain arrays.
+#: Operations that leave NumPy, or work on plain arrays.
 LEAVING = {
     "asarray": lambda x: np.asarray(x, np.float32),
     "ascontiguousarray": lambda x: np.ascontiguousarray(x),

@@ -1,4 +1,4 @@
-"""Studies and sweeps on a Dask cluster: the rows of one process, whoever dies and whatever fails."""
+"""Studies and sweeps on a Dask cluster: the rows of one process, whatever dies or fails."""
 
 import json
 import logging
@@ -273,10 +273,10 @@ def test_processes_of_this_machine(folder):
 def test_other_users_have_no_way_into_processes_of_this_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    known = tmp_path / "dask-scratch-space"  # Dask's name for its folder: somebody else has made it
+    known = tmp_path / "dask-scratch-space"  # Dask's name for its folder: another program has made it
     known.mkdir()
     known.chmod(0o777)
-    # What a killed process has left goes with the next one; what only has such a name stays.
+    # Files of a killed process go with the next one; others with such a name stay.
     (tmp_path / ".arlab-abcdefgh.tmp" / "dask-scratch-space").mkdir(parents=True)
     (tmp_path / ".arlab-ijklmnop.tmp").symlink_to(known)
     with connected(None, 2) as client:
@@ -319,5 +319,5 @@ def test_what_is_wrong_is_one_line(folder):
         assert not Path("out/results.csv").exists()
     with pytest.raises(ValueError, match="workers is 0"):
         arlab.study("tiny.toml", out="out", workers=0)
-    with pytest.raises(ValueError, match="unknown option 'workers'"):  # that is of the program
+    with pytest.raises(ValueError, match="unknown option 'workers'"):  # an option of the program
         _arlab.ask("study", {"file": "tiny.toml", "workers": 2}, None)

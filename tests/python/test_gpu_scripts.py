@@ -29,7 +29,7 @@ import two_gpus as two_gpus_script  # noqa: E402
 
 from arlab import conformance  # noqa: E402
 
-PROGRAM = str(Path(os.environ["ARLAB_BIN"]) / "arlab")
+PROGRAM = str(Path(os.environ["ARLAB_BIN"]).resolve() / "arlab")
 
 
 class Threads:
@@ -118,7 +118,7 @@ def test_check_script_says_what_cannot_run():
 
 
 def test_regions_fit():
-    # What the check asks for is what check_script.region_bytes() says.
+    # The check's memory is that of check_script.region_bytes().
     seen = []
 
     def all_reduce(tensors):
@@ -268,7 +268,8 @@ def test_bad_options(module, capsys):
 
 
 def test_rows_of_layers(monkeypatch):
-    """A layer's time over its neighbour's with NCCL; what an all-reduce adds, up to 8 MiB; one_shot where somebody would take it."""
+    """A layer's time over its neighbour's with NCCL; what an all-reduce adds, up to 8 MiB; one_shot where it would be
+    taken."""
 
     class Kind:
         itemsize = 2
@@ -297,7 +298,7 @@ def test_rows_of_layers(monkeypatch):
 
 
 def test_rows_of_an_overlap(monkeypatch):
-    """Which graphs are made: products alone; all-reduces alone; without a limit behind a product, with one beside it."""
+    """Graphs are made of products alone; of all-reduces alone; without a limit behind a product, with one beside it."""
     made = []
 
     def capture(ranks, run, calls):
@@ -376,7 +377,7 @@ def test_a_layers_neighbours(monkeypatch):
     class OneRank:
         torch = type("Torch", (), {"cuda": Cuda})
         barrier = staticmethod(lambda: None)
-        # Of a second rank that takes twice as long.
+        # A second rank takes twice as long.
         gather = staticmethod(lambda mine: [mine, {name: [(2 * a, 2 * b, c) for a, b, c in each] for name, each in mine.items()}])
 
     graphs = {"none": Graph("none", 1), "nccl": Graph("nccl", 3)}
@@ -466,19 +467,24 @@ def test_rows_of_turns(monkeypatch):
 
 
 def test_programs_in_turns(tmp_path):
-    rows = "gpus,bytes,tokens,hidden,kernel,pdl,fused,time_us", "2,16384,1,8192,one_shot_lamport,1,0,2.5"
+    rows = "gpus,bytes,tokens,hidden,kernel,pdl,fused,time_us", *(f"2,16384,1,8192,one_shot_lamport,1,{n},2.5" for n in (0, 1))
     fake = "#!/bin/sh\n" + "".join(f"echo {row}\n" for row in rows)
     for name, more in (("bench_1", ""), ("bench_2", "echo '# wrong 1 want 2'\n")):
         (tmp_path / name).write_text(fake + more)
         (tmp_path / name).chmod(0o755)
     bench = f"{PROGRAM} bench --platform host --ranks 2 --algorithm one_shot --codec qr-q4 --bytes 16K --calls 1"
     out = tmp_path / "x.csv"
+    tail = "hidden=512,residual=add"
     command = [sys.executable, two_gpus_script.__file__, "programs", "--out", str(out), "--turns", "2", "--bench", bench]
+    command += ["--bench", f"{bench} --tail {tail}"]
     subprocess.run([*command, "--lamport", str(tmp_path / "bench_1")], check=True, capture_output=True)
     rows = list(csv.DictReader(line for line in out.read_text().splitlines() if not line.startswith("#")))
-    assert [(row["library"], row["algorithm"], row["codec"], row["bytes"], row["turns"]) for row in rows] == [
-        ("arlab", "one_shot", "qr-q4", "16384", "2"), ("bench_1", "one_shot_lamport pdl", "bf16", "16384", "2"),
-    ]  # fmt: skip
+    arlab, other = ("arlab", "one_shot", "qr-q4"), ("bench_1", "one_shot_lamport pdl", "bf16")
+    of_other = two_gpus_script.FLASHINFER_TAIL.format(8192)
+    columns = "library", "algorithm", "codec", "tail", "bytes", "turns"
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        (*each, "16384", "2") for each in ((*arlab, ""), (*arlab, tail), (*other, ""), (*other, of_other))
+    ]
     command += ["--lamport", str(tmp_path / "bench_2")]
     failed = subprocess.run(command, check=False, capture_output=True, text=True)
     assert failed.returncode == 1 and "# wrong 1 want 2" in failed.stderr

@@ -16,7 +16,7 @@ LONGEST = 20000
 
 @functools.cache
 def values(elements, seed):
-    """Of every rank, from tiny to large, so that each sum and each scale is rounded."""
+    """Returns values for every rank, from tiny to large, so that each sum and each scale is rounded."""
     rng = np.random.default_rng([seed, elements])
     x = rng.normal(size=(RANKS, elements)) * np.exp2(rng.integers(-8, 5, (RANKS, elements)))
     return x.astype(np.float16)
@@ -40,7 +40,7 @@ def differing(all_reduce, alignment, most=LONGEST):
         around = values(begin + length + behind, 2).copy()
         around[:, begin : begin + length] = piece
         outputs = all_reduce([unaligned(x) if number % 2 else x.copy() for x in around], number)
-        # What is shorter than a block at the end has a scale of its own, which is behind the piece.
+        # A piece shorter than a block at the end has a scale of its own, behind the piece.
         same = all(np.array_equal(out[begin : begin + length].view(np.uint16), one.view(np.uint16)) for out, one in zip(outputs, alone))
         if not same:
             found.append((before, behind))

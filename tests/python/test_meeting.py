@@ -63,7 +63,7 @@ def meeting(store, rank, ranks=2, timeout_s=0.3, group="0"):
 
 
 def all_say(meetings, words):
-    """What each hears, or why it does not."""
+    """Returns the words that each hears, or why it does not."""
     heard = [None] * len(meetings)
 
     def gather(rank):
@@ -122,7 +122,7 @@ def test_words_of_one_group_are_none_in_another(places):
 
 
 def test_words_of_an_earlier_meeting_are_none_in_the_next():
-    """Of the same group, by the same name: its ranks say other random bytes each time."""
+    """A second meeting of the same group, by the same name: its ranks say other random bytes each time."""
     store = Store()
     said = [b"memory that is gone", b"as well"]
     assert all_say([meeting(store, rank) for rank in range(2)], said) == [said] * 2

@@ -77,7 +77,7 @@ def encode(x, mistake=""):
 
 
 def round_trip(x, mistake="", to=None):
-    """What a wire of x is decoded to, in x's dtype, or in fp32."""
+    """Returns x after a trip over the wire, in its dtype, or in fp32."""
     if mistake in PLAIN:
         return x
     values = []

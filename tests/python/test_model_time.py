@@ -48,3 +48,24 @@ def test_requests_that_arrive(tmp_path):
     assert alone.latencies["p99_us"][0] == pytest.approx(prompt.ttft_us)
     with pytest.raises(ValueError, match="rate"):
         arlab.models.time("llama-3-8b", topology="a100-8", rate=-1)
+
+
+def test_experts_are_spread_and_kinds_of_layers_are_told(tmp_path):
+    config = {
+        "model_type": "kimi_vl", "text_config": {
+            "model_type": "deepseek_v3", "num_hidden_layers": 3, "hidden_size": 256, "num_attention_heads": 8, "vocab_size": 512,
+            "intermediate_size": 512, "kv_lora_rank": 64, "q_lora_rank": None, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
+            "v_head_dim": 32, "n_routed_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 64, "n_shared_experts": 1,
+            "first_k_dense_replace": 1, "num_nextn_predict_layers": 1,
+        },
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = arlab.models.time(tmp_path / "config.json", topology="h200-8", tp=2, dp=4, ep=8, batch=8, phase="decode", tokens=99)
+    dense, sparse = found.layer_kinds
+    assert (dense["layers"], sparse["layers"]) == (1, 2) and "16 experts" in sparse["kind"] and "latent" in dense["kind"]
+    assert sparse["kv_cache_bytes_per_sequence"] == 100 * (64 + 16) * 2
+    experts = 16 * 3 * 256 * 64
+    assert sparse["parameters"] - dense["parameters"] == experts + 16 * 256 + 3 * 256 * (64 - 512)
+    assert found.buffers_gib > 0 and "multi-token prediction" in found.left_out and "left_out" in repr(found)
+    with pytest.raises(ValueError, match="--tp times --dp must be the ranks"):
+        arlab.models.time(tmp_path / "config.json", topology="h200-8", ranks=8, tp=2, dp=2)

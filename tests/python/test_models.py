@@ -23,7 +23,7 @@ from arlab import fetch, models
 from arlab._arrays import numpy_dtype
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
+PROGRAM = Path(os.environ["ARLAB_BIN"]).resolve() / "arlab"
 TEXTS = REPOSITORY / "experiments" / "activations" / "texts"
 SMOLLM2 = fetch.cache_folder() / "models" / "smollm2"
 
@@ -228,6 +228,23 @@ def test_logits_are_those_of_numpy(model, files):
     assert np.abs(numpy_logits(wrong, IDS) - found).max() > 1e-3, "negative control"
 
 
+def test_a_network_with_tails_is_itself_where_nothing_is_rounded(files):
+    """In fp32 a tail changes roundings of fp32 alone; in bf16 the named roundings part."""
+    exact = perplexity_json(files, "--dtype", "fp32", "--tail", "rounding=unfused", codec="fp32")
+    assert exact["mean_kl"] < 1e-9 and exact["tail"].startswith("hidden=") and "kl_from_unfused" not in exact
+    runs = perplexity_json(
+        files, "--dtype", "bf16", *(each for name in ("unfused", "vllm", "aiter-before-2586") for each in ("--tail", f"rounding={name}")),
+        "--tail", "rounding=vllm,out=int4-g32", codec="bf16",
+    )["runs"]  # fmt: skip
+    unfused, vllm, before, quantized = runs
+    assert unfused["kl_from_unfused"] is None and 1e-9 < unfused["mean_kl"] < quantized["mean_kl"]
+    assert 0 < vllm["kl_from_unfused"] < 0.1 and before["kl_from_unfused"] > 0 and before["wire_bits_per_element"] == 16
+    code, _, error = perplexity(files, "--tail", "sum=fp32", codec="int4-g32")
+    assert code == 2 and "the sum of codec int4-g32 is rounded before the tail: allowed with sum=fp32 is codec fp16" in error
+    code, _, error = perplexity(files, "--tail", "hidden=7", codec="int4-g32")
+    assert code == 2 and "rows of this network have" in error
+
+
 def test_slower_rotations_are_those_of_llama_3(files, tmp_path):
     """As its inventors' code has it: https://github.com/meta-llama/llama-models, apply_scaling()."""
     factor, low, high, length = 8.0, 1.0, 4.0, 200
@@ -297,7 +314,7 @@ def recorded():
 
 @pytest.mark.parametrize("projection", ["0.self_attn.o_proj", "0.mlp.down_proj", "1.self_attn.o_proj", "1.mlp.down_proj"])
 def test_every_sum_goes_through_the_reference(tmp_path, recorded, projection):
-    """Of each projection: what ranks send is what NumPy's split network has, and the network goes on with the very bits of
+    """Ranks send for each projection what NumPy's split network has, and the network goes on with the very bits of
     arlab.all_reduce of that."""
     weights = only(projection)
     (tmp_path / "only.gguf").write_bytes(gguf_file(weights))
@@ -330,7 +347,7 @@ def captured(path):
 
 
 def test_captured_sums_are_those_of_numpy(files, tmp_path):
-    """Of two texts, in chunks of 100 tokens and a rest: every 7th token of each, in the order of the text."""
+    """Two texts, in chunks of 100 tokens and a rest: every 7th token of each, in the order of the text."""
     (tmp_path / "x.txt").write_text("one other then a" * 20)
     texts = [tmp_path / "x.txt", files / "text.txt"]
     out = tmp_path / "sums.safetensors"
@@ -368,7 +385,7 @@ def test_what_cannot_be_captured_is_one_line_and_no_file(files, tmp_path):
     (tmp_path / "text.txt").write_text((files / "text.txt").read_text())
     for changed, fragment in [
         ({"--model": "large.gguf"}, "text.layer0.ffn_down: a partial sum is"),
-        ({"--text": f"text.txt,{files}/text.txt"}, "another has its name"),
+        ({"--text": f"text.txt,{files}/text.txt"}, "another text has the same name"),
         ({"--text": "text.txt,missing.txt"}, "missing.txt"),
         ({"--ranks": "5"}, "5 ranks cannot hold equal parts"),
         ({"--ranks": "1"}, "'1': allowed is an integer from 2 to"),
@@ -669,7 +686,7 @@ def test_a_cache_is_made_where_there_is_none(files, tmp_path):
 
 
 def test_wire_bits_are_those_that_were_sent(files):
-    """Of a codec that writes a codec's bytes with fewer bits: below those of the codec itself; one wire for every layer."""
+    """A codec that writes a codec's bytes with fewer bits stays below that codec; one wire for every layer."""
     figures = perplexity_json(files, codec="rans-qr-q4", ranks="2", algorithm="two_shot")
     plain = perplexity_json(files, codec="qr-q4", ranks="2", algorithm="two_shot")
     assert figures["mean_kl"] == plain["mean_kl"] and plain["wire_bits_per_element"] == 4.5

@@ -1,5 +1,5 @@
 """Mistakes of kernel authors, planted one by one: with a claim every one is found, and nearly all are called by their name. Without a
-claim, sums that hold a contribution too often or not at all are found, whoever owns which part."""
+claim, sums that hold a contribution too often or not at all are found, whatever the owners of parts."""
 
 import ml_dtypes
 import numpy as np
@@ -285,7 +285,7 @@ class TwoShot:
         return list(range(ranks))
 
     def stale(self, tensors):
-        """What buffers hold that keep what was sent before."""
+        """Returns buffers that keep earlier messages."""
         n, ranks = len(tensors[0]), len(tensors)
         if self.kept is None:
             self.kept = [np.zeros(1 << 17, tensors[0].dtype) for _ in tensors]
@@ -423,7 +423,7 @@ def test_what_nans_hide_names_no_other_rank():
 
 
 def test_the_order_of_arrival_of_eight_encoded_contributions():
-    """What every rank adds, itself first, the others as they come."""
+    """Every rank adds itself first, the others as they come."""
     order = np.random.default_rng(5)
 
     def one_shot(tensors):

@@ -39,7 +39,7 @@ def meet(rank, ranks, pipe, work, arguments):
 
 
 def run(ranks, work, change=lambda rank, handles: handles, absent=(), **arguments):
-    """What comes of all ranks that are there."""
+    """Returns the outcomes of all ranks that are there."""
     spawn = multiprocessing.get_context("spawn")
     pipes, processes = [], []
     for rank in range(ranks):
@@ -105,7 +105,7 @@ def operators(rank):
     assert handle.dtype == np.uint8
     qr.qr_open_handles(number, [np.frombuffer(each, np.uint8) for each in exchanged(rank)(handle.tobytes())])
     results = []
-    for level in range(4):
+    for level in range(5):
         for cast in (False, True):
             inp = values(rank, BF16)
             before, out = inp.tobytes(), np.zeros_like(inp)
@@ -152,7 +152,7 @@ def of_another_machine(rank, handles):
 
 
 def of_a_stranger(rank, handles):
-    """Rank 1 is told of a rank 0 that nobody is."""
+    """Rank 1 is told of a rank 0 that does not exist."""
     stranger = json.dumps({**json.loads(handles[0]), "meeting": "0" * 32}).encode()
     return [stranger, handles[1]] if rank == 1 else handles
 
@@ -248,8 +248,8 @@ def test_what_is_wrong_is_said_before_anything_runs(monkeypatch):
         qr.allreduce(6, np.ones(8, np.float16))
     with pytest.raises(ValueError, match="allowed are bytes"):
         qr.set_comm_handles([qr.get_comm_handle(), 3])
-    for level in (-1, 4):
-        with pytest.raises(ValueError, match="quant_level"):
+    for level in (-1, 5):
+        with pytest.raises(ValueError, match=r"quant_level .*, 3 \(INT4\), 4 \(INT3\)"):
             qr.qr_all_reduce(1, None, None, level)
     for size in (0, -1, 1.5, "8", True, 2**31 + 1, [8], 10**5000):
         with pytest.raises(ValueError, match="qr_max_size .*: allowed are 1 to 2147483648 bytes"):
@@ -270,24 +270,65 @@ def test_what_is_wrong_is_said_before_anything_runs(monkeypatch):
     ):  # fmt: skip
         with pytest.raises(ValueError, match=said):
             qr.init_custom_qr(0, 2, **options)
+    with pytest.raises(ValueError, match=r"quant_level 4 \(INT3\) on 3 ranks: allowed are 2 ranks"):
+        qr.qr_all_reduce(qr.init_custom_qr(0, 3), None, None, 4)
     with pytest.raises(ValueError, match="cast_bf2half 'no'"):
         qr.qr_all_reduce(1, None, None, 0, "no")
 
 
 def test_the_variables_of_vllm():
     name = "VLLM_ROCM_QUICK_REDUCE_"
-    assert qr.settings({}) == (None, True, 2**31)
+    assert qr.settings({}) == qr.settings({f"{name}QUANTIZATION": "", "OTHER": "1"}) == (None, True, 2**31, None, 0)
     said = {f"{name}QUANTIZATION": "INT6", f"{name}CAST_BF16_TO_FP16": "0", f"{name}MAX_SIZE_BYTES_MB": "64"}
-    assert qr.settings(said) == ("INT6", False, 64 << 20)
+    assert qr.settings(said) == ("INT6", False, 64 << 20, None, 0)
+    more = {f"{name}QUANTIZATION": "INT3", f"{name}MIN_SIZE_BYTES_MB": "0", f"{name}QUANTIZATION_MIN_SIZE_KB": "256"}
+    assert qr.settings(more) == ("INT3", True, 2**31, 0, 256 << 10)
+    assert [qr.settings(more).codec_of(each) for each in (262143, 262144)] == [None, "qr-q3"]
+    with pytest.raises(ValueError, match=f"{name}MIN_SIZE_BYTES_MB is 65: allowed are 0 to 64, the largest size"):
+        qr.settings({**said, f"{name}MIN_SIZE_BYTES_MB": "65"})
+    assert qr.settings({**said, f"{name}MIN_SIZE_BYTES_MB": "64"}).min_bytes == 64 << 20
     for key, value in (("QUANTIZATION", "int4"), ("CAST_BF16_TO_FP16", "2"), ("MAX_SIZE_BYTES_MB", "4096"), ("MAX_SIZE_BYTES_MB", "-1"),
                        ("MAX_SIZE_BYTES_MB", "0"), ("MAX_SIZE_BYTES_MB", "00"), ("MAX_SIZE_BYTES_MB", "1e3"), ("MAX_SIZE_BYTES_MB", "²"),
-                       ("MAX_SIZE_BYTES_MB", "9" * 5000), ("MAX_SIZE_BYTES_MB", "0" * 5000 + "9999")):  # fmt: skip
+                       ("MAX_SIZE_BYTES_MB", "9" * 5000), ("MAX_SIZE_BYTES_MB", "0" * 5000 + "9999"),
+                       ("MIN_SIZE_BYTES_MB", "-1"), ("MIN_SIZE_BYTES_MB", "2049"),
+                       ("QUANTIZATION_MIN_SIZE_KB", "-1"), ("QUANTIZATION_MIN_SIZE_KB", "1.5")):  # fmt: skip
         with pytest.raises(ValueError, match=f"{name}{key} is {re.escape(ascii(value)[:40])}.*: allowed are"):
             qr.settings({f"{name}{key}": value})
 
 
+def test_the_variables_of_sglang():
+    vllm, name = "VLLM_ROCM_QUICK_REDUCE_", "ROCM_QUICK_REDUCE_"
+    said = {f"{name}QUANTIZATION": "INT4", f"{name}MAX_SIZE_BYTES_MB": "0"}
+    assert qr.settings(said) == ("INT4", True, 2**31, None, 0)
+    said |= {f"{name}QUANTIZATION": "FP", f"{name}CAST_BF16_TO_FP16": "0", f"{name}MAX_SIZE_BYTES_MB": "8"}
+    assert qr.settings(said) == ("FP", False, 8 << 20, None, 0)
+    same = {f"{name}QUANTIZATION": "INT8", f"{vllm}QUANTIZATION": "INT8"}
+    same |= {f"{name}CAST_BF16_TO_FP16": "True", f"{vllm}CAST_BF16_TO_FP16": "1"}
+    assert qr.settings({**same, f"{vllm}MIN_SIZE_BYTES_MB": "1"}) == ("INT8", True, 2**31, 1 << 20, 0)
+    for wrong, said in (
+        ({**same, f"{name}QUANTIZATION": "INT4"}, f"{vllm}QUANTIZATION and {name}QUANTIZATION contradict each other"),
+        ({**same, f"{vllm}QUANTIZATION": "NONE"}, f"{vllm}QUANTIZATION and {name}QUANTIZATION contradict each other"),
+        ({f"{name}QUANTIZATION": "INT3"}, f"{name}QUANTIZATION is 'INT3': allowed are FP, INT8, INT6, INT4, NONE"),
+        ({f"{name}MAX_SIZE_BYTES_MB": "-1"}, f"{name}MAX_SIZE_BYTES_MB is '-1': allowed are 0 to 2048"),
+        ({f"{name}MIN_SIZE_BYTES_MB": "1"}, f"unknown variable '{name}MIN_SIZE_BYTES_MB': known are {name}QUANTI"),
+        ({f"{vllm}QUANTISATION": "INT4"}, f"unknown variable '{vllm}QUANTISATION': known are {vllm}QUANTIZATION, "),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(said)}") as error:
+            qr.settings(wrong)
+        assert "\n" not in str(error.value)
+
+
+def test_int3_is_for_two_ranks(monkeypatch):
+    monkeypatch.setenv("VLLM_ROCM_QUICK_REDUCE_QUANTIZATION", "INT3")
+    with pytest.warns(UserWarning, match="INT3 is for 2 ranks, not 4"):
+        reduce = qr.QuickAllReduce(lambda handle: [handle], 0, 4)
+    assert reduce.disabled and not reduce.should_quick_allreduce(np.ones(1 << 22, np.float16))
+    with pytest.raises(ValueError, match="not to be used"):
+        reduce.quick_all_reduce(np.ones(8, np.float16))
+
+
 def refused_outputs(rank):
-    """What a tensor that is cast would have been written to; nobody waits for the others."""
+    """Returns the outputs of a refused cast; no rank waits for the others."""
     small = qr.init_custom_qr(rank, 2, 4096)
     qr.qr_open_handles(small, exchanged(rank)(qr.qr_get_handle(small).tobytes()))
     tensor = np.ones((2, 1024), BF16)
@@ -362,6 +403,25 @@ def test_vllms_choice(tmp_path, monkeypatch):
         no = ["float16 1", "float32 2", "odd", "8 bytes more", "16 bytes above it", "large"]
         assert pieces == {**dict.fromkeys(yes, True), **dict.fromkeys(no, False)}
         assert result == expected.outputs[0].tobytes()
+
+
+def smallest_sizes(rank):
+    reduce = qr.QuickAllReduce(exchanged(rank), rank, 2)
+    halves = values(rank, np.dtype(np.float16), 4096)
+    taken = [reduce.should_quick_allreduce(each) for each in (halves, halves[:1024], np.ones(1 << 19, np.float16))]
+    return taken, [reduce.quick_all_reduce(each.copy()).tobytes() for each in (halves, halves[:1024])]
+
+
+@pytest.mark.parametrize("min_mib, taken", [("", [False, False, True]), ("0", [True] * 3), ("2", [False] * 3)])
+def test_vllms_two_smallest_sizes(min_mib, taken, tmp_path, monkeypatch):
+    monkeypatch.setenv("HANDLES", str(tmp_path))
+    monkeypatch.setenv("VLLM_ROCM_QUICK_REDUCE_QUANTIZATION", "INT3")
+    monkeypatch.setenv("VLLM_ROCM_QUICK_REDUCE_MIN_SIZE_BYTES_MB", min_mib)
+    monkeypatch.setenv("VLLM_ROCM_QUICK_REDUCE_QUANTIZATION_MIN_SIZE_KB", "4")
+    inputs = np.stack([values(rank, np.dtype(np.float16), 4096) for rank in range(2)])
+    quantized = arlab.all_reduce(inputs, like="quickreduce", codec="qr-q3").outputs[0].tobytes()
+    as_it_is = arlab.all_reduce(inputs[:, :1024], like="quickreduce", codec="fp16").outputs[0].tobytes()
+    assert run(2, smallest_sizes) == [(taken, [quantized, as_it_is])] * 2
 
 
 def lines_of_the_page(rank):

@@ -35,7 +35,7 @@ def bits(array):
 
 
 def program(folder, command, **files):
-    """What the program prints, and the folder, where --out may be."""
+    """Returns the program's output, and the folder, where --out may be."""
     for name, array in files.items():
         np.save(folder / f"{name}.npy", array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array)
     done = subprocess.run(
@@ -204,12 +204,13 @@ def test_simulate_is_the_programs(tmp_path):
     assert again.latency_us == result.latency_us
     low, high = result.interval
     assert low < result.latency_us < high
-    assert arlab.simulate(topology="full:8", algorithm="two_shot", codec="qr-q4", bytes=64 << 20).interval is None
+    low, high = arlab.simulate(topology="full:8", algorithm="two_shot", codec="qr-q4", bytes=64 << 20).interval
+    assert high > 3 * low  # nobody has timed it
     assert result.sensitivity["constant"][0] == "link.bandwidth_gb_per_s"
 
 
 def test_algorithms_are_values(tmp_path):
-    """What a class of an algorithm takes is what the algorithm says; it goes wherever an algorithm goes."""
+    """An algorithm's class takes its options, and goes wherever an algorithm goes."""
     assert str(inspect.signature(arlab.Ring)) == "(*, own='exact', forward='unchanged', rings=1)"
     for name in arlab.algorithms():
         assert getattr(arlab, name.title().replace("_", ""))().name == name
@@ -456,7 +457,7 @@ def test_an_algorithm_in_python_is_one_everywhere(tmp_path):
         arlab.all_reduce(x, algorithm="two_shot", codec="qr-q4").outputs
     )
     times = [
-        # Of a machine that has no kernel for two_shot alone.
+        # This machine has no kernel for two_shot alone.
         arlab.simulate(topology="h800-8", algorithm=name, codec="qr-q4", bytes="4M").latency_us
         for name in ("two_shot", "twin_of_two_shot")
     ]
@@ -656,7 +657,7 @@ def test_what_callbacks_raise_arrives(kind, tmp_path):
             except arlab.conformance.CheckError as error:
                 caught = error
             else:
-                assert result.violation is not None  # of check_codec, whose answer it is
+                assert result.violation is not None  # the answer is check_codec's
                 continue
             assert "as it was told" in str(caught) and "\n" not in str(caught)
             caught = caught.__cause__
@@ -871,6 +872,7 @@ def test_a_codec_of_chance_is_called_so():
         (arlab.vectors, "vectors", {"codec", "folder"}, {}),
         (arlab.import_topology, "topology import", {"file"}, {"from": "source"}),
         (arlab.models.time, "model time", {"model", "attention"}, {}),
+        (arlab.models.experts, "model experts", {"topology"}, {}),
         (arlab.models.perplexity, "model perplexity", {"model", "algorithm", "progress"}, {"layer_codec": "layer_codecs"}),
         (arlab.models.layers, "model layers", {"model", "algorithm", "progress"}, {}),
         (arlab.models.assign, "model assign", {"model", "algorithm", "progress"}, {}),
@@ -890,7 +892,8 @@ def test_arguments_are_the_fields_of_the_question(function, question, own, renam
         assert (parameters[name].default is inspect.Parameter.empty) == fields[name]["required"], name
         if fields[name]["default"] is not None:
             assert parameters[name].default == fields[name]["default"], name
-        assert f"    {name}: {fields[name]['help'][:20]}" in function.__doc__
+        words = re.sub(r"--([\w-]+)", lambda option: option[1].replace("-", "_"), fields[name]["help"])
+        assert f"    {name}: {words[:18]}" in function.__doc__
 
 
 def test_defaults_that_words_say():

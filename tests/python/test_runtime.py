@@ -15,7 +15,7 @@ import pytest
 
 import arlab
 
-PROGRAM = Path(os.environ["ARLAB_BIN"]) / "arlab"
+PROGRAM = Path(os.environ["ARLAB_BIN"]).resolve() / "arlab"
 
 
 def gaussian(elements, dtype=np.float16, seed=1):
@@ -23,7 +23,7 @@ def gaussian(elements, dtype=np.float16, seed=1):
 
 
 def reference(tensors, algorithm, codec, dtype, folder, inner_codec=None):
-    """What the program says that every rank ends with."""
+    """Returns the program's result for every rank."""
     stacked = np.stack(tensors)
     np.save(folder / "in.npy", stacked.view(np.uint16) if dtype == "bf16" else stacked)
     command = f"reduce --algorithm {algorithm} --codec {codec} --ranks {len(tensors)} --dtype {dtype}"
@@ -111,6 +111,23 @@ def test_sums_in_fp32(algorithm):
         results[name] = call([tensor.copy() for tensor in tensors], codec="qr-q4", sum=sum)
         assert all(same_bits(a, b) for a, b in zip(results[name], expected)), name
     assert not same_bits(results["native"][0], results["fp32"][0])
+
+
+@pytest.mark.parametrize("codecs", [{"codec": "wire-bf16-stoch"}, {"codec": "int4-g32", "inner_codec": "wire-fp16"}], ids=str)
+def test_a_reduce_scatter_in_two_hops(codecs):
+    """With two codecs sums wait in the output, which is then another tensor."""
+    tensors = [gaussian(4 * 3000, np.float32, seed) for seed in range(4)]
+    group, how = arlab.Group([0, 1, 2, 3]), {"algorithm": "hierarchical_reduce_scatter", "group_size": 2, **codecs}
+    expected = arlab.reduce_scatter(tensors, **how).outputs
+    made = group.reduce_scatter(tensors, out=[np.empty_like(tensor) for tensor in tensors], **how)
+    assert all(same_bits(a, b) for a, b in zip(made, expected))
+    if "inner_codec" in codecs:
+        with pytest.raises(arlab.Error, match="the output must be another tensor"):
+            group.reduce_scatter([tensor.copy() for tensor in tensors], **how)
+    for call in (arlab.reduce_scatter, group.reduce_scatter):
+        for other in ("two_shot", arlab.Ring(), arlab.schedule("all_gather", 4, 12000)):
+            with pytest.raises(ValueError, match="not reduce_scatter: allowed are reduce_scatter, hierarchical_reduce"):
+                call(tensors, algorithm=other)
 
 
 def test_a_budget_of_multiprocessors(tmp_path):
@@ -271,7 +288,7 @@ def test_memory_that_a_rank_writes_is_its_own(wrapped):
         with pytest.raises(arlab.ArgumentError, match=message):
             group.all_reduce(tensors, out=out)
     assert same_bits(row, before)
-    # What is only read may be shared, and what touches does not overlap.
+    # Inputs may be shared, and outputs that touch do not overlap.
     group.all_reduce([a, into_a], out=[c, d])
     assert same_bits(row[40:60], before[:20] + before[19:39]) and same_bits(row[60:80], row[40:60])
     group.all_reduce([a, a], out=[b, c])

@@ -6,6 +6,7 @@ import fnmatch
 import hashlib
 import re
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import arlab
@@ -19,9 +20,12 @@ MEASURED = ROOT / "experiments/measured/foreign_all_reduce_h200.csv"
 sys.path += [str(ROOT / "experiments/gpu"), str(ROOT / "tests/codecs")]
 import anybit_oracle  # noqa: E402
 import foreign_all_reduce  # noqa: E402
+import microscaling_oracle  # noqa: E402
+from wire_oracle import PAYLOADS  # noqa: E402
 
 GROUP = 64
 RANKS = 4
+PLAIN = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def e4m3(values):
@@ -120,6 +124,7 @@ KINDS = arlab.codecs() + [
     "int4-g32-sym-sr", "int4-g32-stoch", "had-int4-g32-sym", "int8-gtensor-static0.05:-3", "int8-gtensor-sym-static0.05", "mxfp4-rceil", "mxfp8-e5m2-ceil",
     "logfmt8-g64", "nvfp4-vllm", "nvfp4-te", "nvfp4-te-4over6", "nvfp4-ts448", "nf4-g64", "e4m3b15-g32", "shared-int8-g32", "lossless-e3-g32",
     "rans-int4-g32", "rans-logfmt4-g32", "rans-int4-g32-sr", "rans-qr-q4", "rans-mxfp4", "rans-nf4-g64", "ef-logfmt4-g32", "ef-nvfp4", "ef-int2-g32-sr-is", "ef-fp8-e4m3-g128",
+    "fp8-e4m3-g128-ue8m0",
 ]  # fmt: skip
 # Each with what it is compared with: the sum that differs from it in that field alone.
 CHANGES = {
@@ -132,6 +137,32 @@ CHANGES = {
     "result": (arlab.Sum(result="sum"), arlab.Sum()),
     "cast": (arlab.Sum(cast="fp16"), arlab.Sum()),
 }
+
+
+def nearest(value, dtype):
+    """The number of the dtype that is nearest to a Fraction, ties to even: of a guess and its neighbours."""
+    words = np.uint32 if np.dtype(dtype).itemsize == 4 else np.uint16
+    guess = int(np.asarray(float(abs(value))).astype(dtype).view(words))
+    near = [max(guess - 1, 0), guess, guess + 1]
+    numbers = [Fraction(float(np.asarray(bits, words).view(dtype))) for bits in near]
+    best = min(zip(near, numbers, strict=True), key=lambda each: (abs(each[1] - abs(value)), each[0] % 2))
+    return np.copysign(float(best[1]), float(value) if value else 1.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_exact_sums_are_those_of_fractions(dtype):
+    random = np.random.default_rng(7)
+    for ranks in (2, 3, 8):
+        x = (random.normal(size=(ranks, 300)) * 2.0 ** random.integers(-12, 13, (ranks, 300))).astype(dtype)
+        x[0, ::3] = -x[1, ::3]  # cancelling leaves small bits
+        expected = [nearest(sum(Fraction(float(v)) for v in column), dtype) for column in x.T]
+        for algorithm in ("one_shot", "two_shot"):
+            got = arlab.all_reduce(x, algorithm=algorithm, codec=PLAIN[np.dtype(dtype).name], sum="add=exact").outputs
+            assert np.array_equal(got[0].astype(np.float64), expected), (ranks, algorithm)
+    x = np.float32([[1e8], [1], [-1e8], [1]]).repeat(8, 1)
+    assert (arlab.all_reduce(x, algorithm="one_shot", codec="fp32", sum="add=exact").outputs == 2).all()
+    like = arlab.all_reduce(x, like="nvls")
+    assert (like.outputs == 2).all()
 
 
 def pairs_that_cannot_differ():
@@ -171,7 +202,7 @@ def test_every_field_changes_bits_is_refused_or_is_in_the_table(codec):
             inputs = [gaussian(ranks, dtype), gaussian(ranks, dtype, spread=True)]
             for name, (how, without) in CHANGES.items():
                 entry = f"{name}={getattr(how, name)}" if name in vars(how) else name
-                results = []  # of every algorithm and input, whether bits are the same; None: refused
+                results = []  # by algorithm and input, whether bits are the same; None: refused
                 for x in inputs:
                     for algorithm in ("one_shot", "two_shot"):
                         got, refusal = outputs_of(x, codec, how, algorithm)
@@ -192,7 +223,8 @@ def test_the_table_is_of_codecs_that_there_are():
 
 
 def spiked_values(codec, dtype, wire, elements):
-    """Of int<b>-g<G>-sr and -sr-is, before a rounding to the dtype: by SPEC.md, from the wire's arrays."""
+    """Returns the values of int<b>-g<G>-sr and -sr-is, before a rounding to the dtype: by SPEC.md, from the wire's
+    arrays."""
     oracle = anybit_oracle.find(codec)
     kind = np.float16 if dtype == "fp16" else ml_dtypes.bfloat16
     codes, metadata = oracle.layout(dtype, elements).split(np.asarray(wire))
@@ -297,6 +329,32 @@ def test_other_peoples_all_reduces_have_their_bits(like, kind):
         assert hash_of(like, bits, int(row["block"])) == row["sha256"], row
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_flashinfer_fp4_is_what_its_sources_say(ranks):
+    """Records of rows by the oracle, added in rank order by fused multiply-adds; four ranks encode the sums again."""
+    row = 48
+    x = np.random.default_rng(7).normal(size=(ranks, 9, row)).astype(ml_dtypes.bfloat16)
+    x[0, 2], x[:, 3], x[1, 4, 5] = 0, 0, -0.0
+    codec = microscaling_oracle.find(f"nvfp4-g{row}-flashinfer")
+
+    def decoded(values):  # products of a code and a scale are exact in float64
+        wire = codec.encode("fp32", values.astype(np.float32).view(np.uint32).reshape(-1)).reshape(9, -1)
+        codes = np.stack([wire[:, : row // 2] & 15, wire[:, : row // 2] >> 4], axis=2).reshape(9, -1, 16)
+        scale = wire[:, row // 2 : -4].copy().view(ml_dtypes.float8_e4m3fn).astype(np.float32) * wire[:, -4:].copy().view("<f4")
+        return (microscaling_oracle.E2M1.values(codes).astype(np.float64) * scale[:, :, None]).reshape(9, row)
+
+    total = np.zeros((9, row), np.float32)
+    for each in x:
+        total = (total + decoded(each)).astype(np.float32)
+    if ranks == 4:
+        total = decoded(total).astype(np.float32)
+    result = arlab.all_reduce(x, like="flashinfer-fp4")
+    expected = PAYLOADS["bf16"].from_fp32(total)
+    assert all(np.array_equal(each.view(np.uint16), expected) for each in result.outputs)
+    halved = arlab.all_reduce(x, like="flashinfer-fp4", block=row // 3).outputs.view(np.uint16)
+    assert not np.array_equal(halved[0], expected)
+
+
 # Each is wrong in one thing: the division, the order, a rounding, who keeps the sum, whose stripe it is.
 @pytest.mark.parametrize(
     "like, codec, sum, stripe",
@@ -325,13 +383,13 @@ def test_no_variant_has_the_bits_of_another(like, codec, sum, stripe):
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        ({"like": "flash"}, "like 'flash': did you mean 'flashinfer-fp8'? allowed are quickreduce, quickreduce-vllm, flashinfer-fp8, vllm-fp8, vllm-int8, torchft-fp8"),
+        ({"like": "flash"}, "like 'flash': did you mean 'flashinfer-fp8' or 'flashinfer-fp4'? allowed are quickreduce, quickreduce-vllm, flashinfer-fp8, vllm-fp8, vllm-int8, torchft-fp8, flashinfer-fp4"),
         ({"like": "flashinfer-fp8", "block": 48}, "groups of 48"),
         ({"like": "torchft-fp8", "block": 7}, "whole rows: 102400 elements are no multiple of 7"),
         ({"like": "torchft-fp8", "codec": "qr-q4"}, "has its own codec"),
         ({"like": "flashinfer-fp8", "sum": "fp32"}, "has its own algorithm and sum"),
         ({"like": "flashinfer-fp8", "algorithm": "ring"}, "has its own algorithm"),
-        ({"like": "vllm-fp8", "own": "exact"}, "like 'vllm-fp8': it has its own own; allowed is none"),
+        ({"like": "vllm-fp8", "own": "exact"}, "like 'vllm-fp8': it has its own own; leave it out"),
         ({"like": "torchft-fp8", "block": 64, "stripe": 128}, "it has its own stripe"),
         ({"like": "vllm-int8", "stripe": 25616}, "blocks of 25616: how its compiler adds"),
         ({"like": "vllm-fp8", "ranks": 8}, "8 ranks, groups of 256, blocks of 4096: how its compiler adds"),
@@ -343,7 +401,7 @@ def test_no_variant_has_the_bits_of_another(like, codec, sum, stripe):
         ({"sum": "add"}, "'add' is not of a sum"),
         ({"sum": "round=none"}, "round=none needs fp32 sums"),
         ({"sum": "own=exact", "own": "encoded"}, "the algorithm's own is encoded"),
-        ({"sum": "fp32", "accumulate": "fp32"}, "one of them says how sums are made"),
+        ({"sum": "fp32", "accumulate": "fp32"}, "give one of them; in sum it is add="),
         ({"sum": "order=own", "codec": "shared-int8-g128"}, "adds codes"),
         ({"sum": "add=fp32,round=none", "codec": "int4-g32-sr"}, "its wire holds numbers of bf16, so round=none is not possible"),
     ],

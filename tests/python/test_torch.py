@@ -1,7 +1,7 @@
 """arlab.torch: partial sums of row-parallel layers.
 
-The arithmetic is NumPy's and is tested everywhere. What hooks a model is tested where PyTorch can be imported; it is not in
-requirements.txt, for its size, and those tests are skipped without it.
+The arithmetic is NumPy's and is tested everywhere. Hooks of a model are tested where PyTorch can be imported; it is not
+in requirements.txt, for its size, and those tests are skipped without it.
 """
 
 import json

@@ -1,7 +1,7 @@
 """arlab in PyTorch: a backend of torch.distributed, operators, DDP and FSDP2, on emulated GPUs with a process per rank.
 
-`./test.sh torch` runs them, in an environment of its own. All bits are compared with those of the reference, and mistakes that
-somebody might make (MISTAKES) must be seen by the same comparisons.
+`./test.sh torch` runs them, in an environment of its own. All bits are compared with those of the reference, and likely
+mistakes (MISTAKES) must be seen by the same comparisons.
 """
 
 import multiprocessing
@@ -30,7 +30,7 @@ from arlab.torch import Options, _teams, _training
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = REPOSITORY / "experiments/site/pages/pytorch.md"
 SOON_S = 60
-BLOCKS = 2  # of kernels: emulated ones are threads
+BLOCKS = 2  # for kernels: emulated ones are threads
 
 
 def bits(tensor):
@@ -111,7 +111,7 @@ def all_well(results):
 
 
 def collectives(rank, ranks, codec, gather_codec, dtype, elements, kind):
-    """What differs from the reference, of all collectives that arlab does."""
+    """Returns differences from the reference in all collectives that arlab does."""
     wrong = []
     inputs = [inputs_of(each, elements * ranks, dtype, kind) for each in range(ranks)]
     plain = str(dtype).removeprefix("torch.").replace("float", "fp").replace("bfp", "bf")
@@ -264,7 +264,7 @@ def test_a_table_says_what_calls_take(run, table, variable):
 
 
 def others(rank, ranks):
-    """What arlab does not do goes to PyTorch's own backend."""
+    """Calls that arlab does not do go to PyTorch's own backend."""
     own = torch.arange(6) + 10 * rank
     numbers = [torch.arange(6) + 10 * each for each in range(ranks)]
     wrong = []
@@ -367,6 +367,14 @@ def operators(rank, ranks):
     group = distributed.group.WORLD
     named = torch.compile(lambda x: arlab.torch.all_reduce(x, group.group_name), fullgraph=True, backend="aot_eager")
     compare("a group by its name", named(inputs[rank]), arlab.all_reduce(inputs).outputs[rank])
+    rows, weight = [x.view(-1, 64) for x in inputs], torch.linspace(0.5, 2, 64, dtype=torch.float16)
+    tail = arlab.Tail(residual="add", norm="rms", eps=1e-5, out="int8-g32", rounding="vllm")
+    made = tail(arlab.all_reduce(rows, algorithm="two_shot").outputs[rank], residual=rows[0], weight=weight)
+    with_tail = (rows[0], weight, 1e-5, "int8-g32", "vllm")
+    normed = torch.compile(lambda x: torch.ops.arlab.all_reduce_tail(x, *with_tail), fullgraph=True, backend="aot_eager")
+    for what, got, wanted in zip(("normalized", "residual", "wire"), normed(rows[rank]), (made.normalized, made.residual, made.wire)):
+        compare(what, got, torch.as_tensor(wanted))
+    torch.library.opcheck(torch.ops.arlab.all_reduce_tail.default, (rows[rank].clone(), *with_tail))
     for name in ("all_reduce", "all_reduce_", "reduce_scatter", "all_gather", "all_to_all"):
         torch.library.opcheck(getattr(torch.ops.arlab, name).default, (inputs[rank].clone(),))
     return wrong
@@ -458,6 +466,7 @@ def by_the_reference(ranks, buckets, codec=None, dtype=torch.float32, error_feed
         {"codec": "int4-g32"},
         {"codec": "int4-g32", "error_feedback": False, "algorithm": "ring"},
         {"codec": "qr-q4", "dtype": torch.bfloat16, "sum": "fp32"},
+        {"codec": "wire-bf16", "error_feedback": False},
     ],
     ids=str,
 )
@@ -537,7 +546,7 @@ def test_only_sharded_models_can_be_told():
 
 
 def mistaken(name):
-    """Makes a mistake that somebody would make, in this process."""
+    """Makes a likely mistake in this process."""
     all_reduce, reduce_scatter, all_gather, all_to_all = _teams.all_reduce, _teams.reduce_scatter, _teams.all_gather, _teams.all_to_all
     meet = _teams.Team._meet
 
@@ -621,7 +630,7 @@ def test_a_mistake_of_the_error_is_seen(run, name):
 
 
 def with_a_stranger(rank, ranks):
-    """Rank 1 does not come; somebody else has written what it would have said (more of it in test_meeting.py)."""
+    """Rank 1 does not come; another process has written its message (more of it in test_meeting.py)."""
     if rank == 1:
         distributed.group.WORLD.team._store.set("arlab/0/0/1", b"=of a stranger" * 300)
         time.sleep(3)
@@ -768,11 +777,11 @@ def test_the_lines_of_the_page_run(installed, tmp_path, title, lines):
     done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, timeout=5 * SOON_S, check=False)
     assert done.returncode == 0, done.stderr
     counted = {
-        "A backend": "all_reduce by arlab as int8-g128", "Operators": "all_reduce by arlab as qr-q4",
+        "A backend": "all_reduce by arlab as int8-g128", "Operators": "all_reduce by arlab as qr-q4", "Tails": "all_reduce by arlab as qr-q4",
         "DistributedDataParallel": "all_reduce by arlab as int4-g32", "FSDP2": "reduce_scatter by arlab as int8-g128",
     }[title]  # fmt: skip
     assert done.stdout.count(f"'{counted}': ") == 2, done.stdout
 
 
 def test_every_way_has_its_five_lines():
-    assert [title for title, _ in BLOCKS_OF_PAGE] == ["A backend", "Operators", "DistributedDataParallel", "FSDP2"]
+    assert [title for title, _ in BLOCKS_OF_PAGE] == ["A backend", "Operators", "Tails", "DistributedDataParallel", "FSDP2"]

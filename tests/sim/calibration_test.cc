@@ -295,7 +295,7 @@ TEST_F(OwnTable, WhatNoCellDependsOnIsFrozen) {
   EXPECT_EQ(frozen(true).value, 7);
 }
 
-/// Of two times that always come together one cell can tell the sum only.
+/// A cell can determine only the sum of two times that always come together.
 TEST_F(OwnTable, WhatCellsDoNotTellApartIsFrozenOneByOne) {
   FitDefinition fit = measurements_.fit("links");
   fit.shared = {"link.bandwidth_gb_per_s", "overhead.launch_us", "link.latency_us"};
@@ -485,7 +485,7 @@ TEST_F(Calibration, WhatIsTheSameInAllRowsMayBeAComment) {
   EXPECT_EQ(m.cells[0].dtype, DType::bf16);
   EXPECT_EQ(m.cells[0].value, 10);
   EXPECT_TRUE(m.cells[1].library);
-  // What instructions of the codec take is told by its times, of others not.
+  // Times of the codec determine its instructions, those of others do not.
   const std::vector<std::string>& keys = m.fit("h100").shared;
   EXPECT_EQ(std::ranges::count(keys, "codecs.qr-q4.slots"), 1);
   EXPECT_EQ(std::ranges::count(keys, "codecs.qr-q8.slots"), 0);

@@ -1,4 +1,4 @@
-// What is packed comes out as it went in, whatever it is; and what few use takes the memory of few.
+// Packed causes come out as they went in; rarely used fields take the memory of their few uses.
 
 #include "sim/run/causes.h"
 

@@ -333,8 +333,8 @@ TEST(FabricShifts, AreThoseThatChangeNothing) {
   EXPECT_EQ(shifts(small_graph()), Extents{});
 }
 
-/// By brute force: a shift takes the route of a pair to the route of the shifted pair, link by link
-/// of the same orbit, and an orbit has as many links as it says.
+/// By brute force: a shift takes the route of a pair to that of the shifted pair, link by link of the
+/// same orbit. An orbit has as many links as it says.
 TEST(FabricShifts, TakeRoutesToRoutes) {
   for (const Topology& t : {machine(full_mesh, 6),
                             machine(switched, 5),
@@ -471,7 +471,7 @@ TEST(Routes, InsideServersWithoutASwitch) {
       << "the card is at the first PCIe switch";
 }
 
-/// What switches_of() says of a machine is what the fabric has.
+/// The fabric has the switches of switches_of().
 TEST(Fabric, HasTheSwitchesThatItsTopologySays) {
   for (const Topology& t :
        {machine(full_mesh, 4), machine(switched, 4), machine(numa, 6, 2), machine(fat_tree, 4, 4),

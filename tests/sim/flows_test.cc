@@ -1,4 +1,4 @@
-// What flows get, counted by hand, and where PCIe collapses.
+// Rates of flows, counted by hand, and where PCIe collapses.
 #include "sim/flows.h"
 
 #include <gtest/gtest.h>
@@ -95,8 +95,8 @@ TEST(Flows, OfCopyEnginesTakeTurns) {
   expect_rates(rates(t, "0>1 0>4 1>4", Mover::copies), {5.0 / 6, 5.0 / 6, 7.0 / 6});
 }
 
-/// Of four ranks that all send to all, a port into a rank has nothing to do when none of three others
-/// is at it, each with a third of its time. Both ways are no limit: they carry twice one.
+/// Four ranks all send to all: a port into a rank is idle when none of three others is at it, each with a third of its time.
+/// Both ways are no limit: they carry twice one.
 TEST(Flows, OfCopyEnginesMeetAtRandom) {
   Topology t = pcie({4}, {0});
   t.link_types[0].both_ways_gb_per_s = assumed(20);
@@ -143,6 +143,11 @@ TEST(Collapses, AreWhereASwitchWritesToSeveralRootComplexes) {
   EXPECT_EQ(places(t, "0>2 0>4"), 0u) << "copies of one rank take turns";
   EXPECT_EQ(places(t, "0>2 0>4", Mover::stores), 1u);
   EXPECT_EQ(places(t, "all"), 4u);
+  Topology spared = t;  // a chip that does not collapse
+  for (LinkType& type : spared.link_types) type.collapses = !type.root_port;
+  EXPECT_EQ(places(spared, "all"), 0u);
+  const Topology again = parse_topology(to_toml(spared), "again");
+  EXPECT_EQ(again, spared);
   Topology unknown = t;
   for (LinkType& type : unknown.link_types) type.root_port = false;
   EXPECT_EQ(places(unknown, "all"), 0u) << "nothing says what a root port is";

@@ -141,6 +141,62 @@ TEST(KernelModel, CodecsOfTwoPassesMeasureFirst) {
   EXPECT_DOUBLE_EQ(measure_us(two_passes), 2 * 5 + 3 * 2);
 }
 
+TEST(KernelModel, RowsOfATailTakeWhatMemoryAndOperationsTake) {
+  Device device = round_device();
+  device.hbm_gb_per_s = assumed(1000);
+  device.tails = {.fused_us = assumed(2), .kernel_us = assumed(3), .efficiency = assumed(0.5)};
+  const CodecPtr int8 = find_codec("int8-g64");
+  const TailWork plain = tail_work(1'000'000, DType::bf16, true, nullptr);
+  EXPECT_EQ(plain.bytes, 4e6) << "a residual is read, and one written";
+  const TailWork narrow = tail_work(1'024'000, DType::bf16, false, int8.get());
+  EXPECT_EQ(narrow.bytes, 1'024'000 * (68.0 / 64 - 2)) << "less is written than of the sum";
+  EXPECT_EQ(narrow.ops, 1'024'000 * (8 + int8->info().cost.encode_ops_per_element));
+  device.codec_gops_per_s = assumed(1e6);
+  EXPECT_DOUBLE_EQ(fused_tail_us(device, DType::fp16, plain), 2 + 8) << "4e6 / 500e9";
+  const double alone = std::pow(std::pow(3.0, 4) + std::pow(16.0, 4), 0.25);
+  EXPECT_DOUBLE_EQ(separate_tail_us(device, DType::fp16, plain), alone) << "8e6 / 500e9";
+  device.codec_gops_per_s = assumed(400);
+  EXPECT_DOUBLE_EQ(fused_tail_us(device, DType::fp16, plain), 2 + 20) << "8e6 / 400e9";
+}
+
+/// h200_add_norm_2026-11-29.csv and h200_small_messages.csv, for which the constants are.
+TEST(KernelModel, TailsOfTheH200AreNearTheMeasuredOnes) {
+  const Device device = find_topology("h200-8").device;
+  const auto rows = [](std::uint64_t tokens) {
+    return tail_work(tokens * 8192, DType::bf16, true, nullptr);
+  };
+  for (const auto& [tokens, us] :
+       {std::pair(1, 2.70), {128, 2.96}, {2048, 37.04}, {8192, 135.37}}) {
+    const double simulated =
+        separate_tail_us(device, DType::bf16, rows(static_cast<std::uint64_t>(tokens)));
+    EXPECT_NEAR(simulated / us, 1, 0.12) << tokens;
+  }
+  for (const auto& [tokens, us] : {std::pair(1, 2.62), {16, 2.98}, {64, 2.65}, {1024, 13.19}}) {
+    const double simulated =
+        fused_tail_us(device, DType::bf16, rows(static_cast<std::uint64_t>(tokens)));
+    EXPECT_NEAR(simulated / us, 1, 0.26) << tokens;
+  }
+  EXPECT_FALSE(is_given(find_topology("mi300x-8").device.tails.fused_us));
+}
+
+TEST(KernelModel, ATailIsAddedToThePlan) {
+  const Topology t = machine(TopologyKind::full_mesh, 2);
+  const CodecPtr codec = find_codec("fp16");
+  const Schedule s = make_schedule("one_shot", {.world_size = 2, .elements = 4096});
+  Plan plan = plan_of(s, *codec, DType::fp16);
+  const SimulationResult alone = simulate({plan, t});
+  plan.tail = tail_work(4096, DType::fp16, true, nullptr);
+  const SimulationResult both = simulate({plan, t});
+  const double us = fused_tail_us(t.device, DType::fp16, plan.tail);
+  EXPECT_NEAR(both.latency_us - alone.latency_us, us, 1e-6);
+  EXPECT_NEAR(both.breakdown.codec_us - alone.breakdown.codec_us, us, 1e-6);
+  EXPECT_NEAR(both.algbw_gb_per_s * both.latency_us, alone.algbw_gb_per_s * alone.latency_us, 1e-6);
+  Schedule tailed = s;
+  tailed.row = 8;
+  EXPECT_EQ(refusal_of([&] { plan_of(tailed, *codec, DType::fp16); }),
+            "schedule 'one_shot' has tails: simulated is one without");
+}
+
 TEST(KernelModel, ReleasesCoalesce) {
   Device device = round_device();
   device.stores = stores();
@@ -180,7 +236,7 @@ TEST(KernelModel, StoresContend) {
   const double half = std::sqrt(130000.0) - 300;
   EXPECT_NEAR(contention_us(device, plan),
               2 * (5 / 6.0) * 100 * (std::sqrt(1 + half / 50) - 1) * 0.0064, 1e-12);
-  // Nobody else is there to meet.
+  // No other rank is there to meet.
   EXPECT_EQ(contention_us(device, plan_with(1, 10000, {3, 2}, 25600)), 0);
 }
 
@@ -250,7 +306,7 @@ TEST(KernelModel, LinksCarryWhatWireBytesArePackedInto) {
     return make_kernel_model(device, plan)->link_efficiency();
   };
   constexpr auto kLl = LibraryProtocol::low_latency;
-  // What other machines send their cards and PCIe pack anew.
+  // Messages to other machines are packed anew by cards and PCIe.
   EXPECT_DOUBLE_EQ(efficiency(), 1);
   device.stores = stores();
   EXPECT_DOUBLE_EQ(efficiency(), 0.75);
@@ -297,9 +353,9 @@ TEST(KernelModel, TheLibraryHasTwoProtocols) {
   EXPECT_EQ(parts.total_us(), 8 + 7) << "a library's latency does not overlap";
 }
 
-/// Of 40000 instructions per us. A thread encodes eight elements by 16, of fp16 by 32, each in two slots and three cycles: 10000
-/// elements take 1 us (fp16: 2), and the first tile 16 / 8 * 3 * 0.5 us. Of other codecs, with 4 operations an element, an
-/// operation is 4 instructions for eight elements, each in 5 slots, or 8 where it is packed.
+/// The device does 40000 instructions per us. A thread encodes eight elements by 16, of fp16 by 32, each in two slots and three
+/// cycles: 10000 elements take 1 us (fp16: 2), and the first tile 16 / 8 * 3 * 0.5 us. Other codecs have 4 operations an
+/// element: an operation is 4 instructions for eight elements, each in 5 slots, or 8 where it is packed.
 TEST(KernelModel, InstructionsCostWhatWasMeasured) {
   Device device = round_device();
   device.blocks = blocks_of(1e6, 1);
@@ -378,7 +434,7 @@ TEST(KernelModel, KernelsOfAScaleOfTheMessageMeasureOnTheWay) {
   for (const Stage& stage : large.stages) {
     if (stage.encoded == 0) continue;
     const StageCost cost = model->cost_of(stage);
-    // Of the input both chunks are read once, of the sums one is written and read.
+    // Measuring reads both chunks of the input once, and writes and reads one sum.
     EXPECT_DOUBLE_EQ(cost.measure_us, meet_us + 2 * pass_us);
     EXPECT_GT(cost.flags_us, 0);
     sums += stage.added > 0 ? 1 : 0;
@@ -444,6 +500,11 @@ TEST(KernelModel, OperationsOnBf16MayCostMore) {
   EXPECT_DOUBLE_EQ(of_bf16.first_tile_us - of_fp16.first_tile_us,
                    3 * device.codec_tile_us_per_op.value);
   EXPECT_DOUBLE_EQ(model->output_us(1000), 0.1);
+  device.bf16_tile_cost.value = 10;  // 3 operations and a sum each
+  const StageCost fixed = make_kernel_model(device, plan)->cost_of(plan.stages[0]);
+  EXPECT_DOUBLE_EQ(fixed.work_us, of_bf16.work_us);
+  EXPECT_DOUBLE_EQ(fixed.first_tile_us - of_bf16.first_tile_us,
+                   (4 * 10 - 3 * 2) * device.codec_tile_us_per_op.value);
 }
 
 /// Parts of the latency of the fit of MI300X at 32 KiB, 2 ranks, fp16: two stages of 16384 bytes.

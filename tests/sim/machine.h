@@ -34,7 +34,8 @@ inline Device round_device() {
           .small = {},
           .sentinels = {},
           .library = {},
-          .compute = {}};
+          .compute = {},
+          .tails = {}};
 }
 
 /// A vendor's library of so many channels, which takes LL up to a limit; LL takes half of the

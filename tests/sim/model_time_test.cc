@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reference/codecs/registry.h"
+#include "sim/device/kernel_model.h"
 #include "sim/simulator.h"
 #include "tests/refusal.h"
 #include "tests/sim/machine.h"
@@ -15,19 +16,19 @@
 namespace arlab {
 namespace {
 
-ModelShape small_model() {
-  return {.name = "small",
-          .source = "test",
-          .layers = 3,
-          .hidden = 8,
-          .heads = 4,
-          .kv_heads = 2,
-          .head_size = 2,
-          .ffn = 16,
-          .vocabulary = 32};
+/// Three layers; `more`: other keys, each with a comma before it.
+ModelShape small_model(const std::string& more = "") {
+  return parse_model(
+      R"({"num_hidden_layers": 3, "hidden_size": 8, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "intermediate_size": 16, "vocab_size": 32)" +
+          more + "}",
+      false, "small");
 }
+constexpr const char* kWindow =
+    R"(, "sliding_window": 2, "layer_types": ["sliding_attention", "full_attention", "full_attention"])";
+constexpr const char* kFourExperts = R"(, "num_experts": 4, "num_experts_per_tok": 2)";
 
-/// Of the last layer.
+/// Returns the last layer's operations.
 std::vector<Operation> layer_of(const ModelShape& model, const InferenceStep& step) {
   return operations_of_layer(model, model.kinds().back(), step);
 }
@@ -92,12 +93,10 @@ TEST(Layer, WeightsAreReadWithTheirBits) {
                 8 * 16 + 2 * (2 * 8 + 2 * 16));
 }
 
-// Of a rank of two: 32 of q, of o, of k and v together, 192 of the feed-forward part in each layer;
-// 128 of the embedding and of the head. Two heads of keys and values: one each, of 2 elements.
+// A rank of two has 32 of q, of o, of k and v together, 192 of the feed-forward part in each layer; 128 of the embedding and of
+// the head. Two heads of keys and values: one each, of 2 elements.
 TEST(Layer, MemoryIsThatByHand) {
-  ModelShape model = small_model();
-  model.window = 2;
-  model.windowed_layers = 1;
+  ModelShape model = small_model(kWindow);
   InferenceStep step = small_step();
   EXPECT_EQ(memory_of(model, step).weights, 2 * (3 * 288 + 256));
   // Tokens of two prompts: 2 in the layer with a window, 3 in the others, of 4 elements each.
@@ -141,10 +140,7 @@ TEST(Layer, SeparateKernelsMoveMore) {
 
 // 6 rows are 3 per rank, which go to 2 of 4 experts of width 16; a rank has 2 of these.
 TEST(Layer, CountsOfExpertsAreThoseByHand) {
-  ModelShape model = small_model();
-  model.experts = 4;
-  model.experts_per_token = 2;
-  const auto layer = layer_of(model, small_step());
+  const auto layer = layer_of(small_model(kFourExperts), small_step());
   expect_counts(operation(layer, "router"), 2 * 3 * 8 * 4, 2 * (8 * 4 + 3 * 8 + 3 * 4));
   EXPECT_EQ(operation(layer, "dispatch").collective, Collective::all_to_all);
   EXPECT_EQ(operation(layer, "dispatch").elements, 3u * 2 * 8);
@@ -158,10 +154,38 @@ TEST(Layer, CountsOfExpertsAreThoseByHand) {
   EXPECT_EQ(operation(layer, "experts: down").flop, 2 * 6 * 16 * 8);
 }
 
+// Two groups of two ranks with 6 rows each: 3 rows of a rank, which go to 2 of 4 experts on 4 ranks.
+TEST(Layer, GroupsExchangeTokensOrAddUpCutExperts) {
+  const ModelShape model = small_model(kFourExperts);
+  InferenceStep step = small_step();
+  step.groups = 2;
+  const auto exchanged = layer_of(model, step);
+  EXPECT_EQ(operation(exchanged, "attention all-reduce").ranks, 2u);
+  EXPECT_EQ(operation(exchanged, "dispatch").ranks, 4u);
+  EXPECT_EQ(operation(exchanged, "dispatch").elements, 3u * 2 * 8);
+  EXPECT_EQ(operation(exchanged, "all-gather").elements, 6u * 8);
+  // Each of 12 rows goes to two experts, 6 to the one of a rank, which none of 12 chooses with 1/2^12.
+  const double read = 1 - 1.0 / 4096;
+  expect_counts(operation(exchanged, "experts: gate and up"), 2 * 6 * 8 * 32,
+                2 * (read * 8 * 32 + 6 * 8 + 6 * 32));
+  // Two ranks for each expert: half of its width, of all rows that chose one of two experts.
+  step.experts_over = 2;
+  const auto cut = layer_of(model, step);
+  EXPECT_THROW(operation(cut, "dispatch"), std::out_of_range);
+  EXPECT_EQ(operation(cut, "tokens all-gather").elements, 12u * 8);
+  EXPECT_EQ(operation(cut, "ffn all-reduce").elements, 12u * 8);
+  EXPECT_EQ(operation(cut, "ffn all-reduce").ranks, 4u);
+  EXPECT_EQ(operation(cut, "experts: gate and up").flop, 2 * 12 * 8 * 16);
+  EXPECT_EQ(operation(cut, "router").flop, 2 * 12 * 8 * 4);
+  // Weights of a rank are a quarter of all experts, however these are cut.
+  const double of_layer = 16 + 16 + 32 + 32 + 8 * 4 + 4 * 3 * 8 * 16 / 4;
+  EXPECT_EQ(memory_of(model, step).weights, 2 * (3 * of_layer + 256));
+  // Input and output of 6 rows, the largest product's operands, 12 rows sent and received.
+  EXPECT_EQ(memory_of(model, step).buffers, 2 * (2 * 6 * 8 + 12 * (8 + 16) + 2 * 12 * 8));
+}
+
 TEST(Layer, AWindowIsAllThatATokenLooksAt) {
-  ModelShape model = small_model();
-  model.window = 2;
-  model.windowed_layers = 1;
+  const ModelShape model = small_model(kWindow);
   InferenceStep step = small_step();
   ASSERT_EQ(model.kinds().size(), 2U);
   const LayerKind windowed = model.kinds().front();
@@ -178,11 +202,9 @@ TEST(Layer, AWindowIsAllThatATokenLooksAt) {
 }
 
 TEST(Layer, FirstOnesWithoutExpertsHaveAWidthOfTheirOwn) {
-  ModelShape model = small_model();
-  model.experts = 4;
-  model.experts_per_token = 2;
-  model.dense_layers = 1;
-  model.dense_ffn = 32;
+  const ModelShape model = small_model(
+      R"(, "num_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": 1,
+          "moe_intermediate_size": 16, "intermediate_size": 32)");
   const auto first = operations_of_layer(model, model.kinds().front(), small_step());
   EXPECT_EQ(operation(first, "down").flop, 2 * 6 * 16 * 8);
   EXPECT_EQ(operation(layer_of(model, small_step()), "experts: down").flop, 2 * 6 * 16 * 8);
@@ -191,9 +213,9 @@ TEST(Layer, FirstOnesWithoutExpertsHaveAWidthOfTheirOwn) {
 // 4 heads, 2 of a rank, whose queries and keys have 2 elements without and 1 with positions, values 2;
 // vectors of 5 for queries and of 3, with 1 that knows positions, for keys and values.
 TEST(Layer, CountsOfLatentAttentionAreThoseByHand) {
-  ModelShape model = small_model();
-  model.head_size = 3;
-  model.latent = {.kv_rank = 3, .q_rank = 5, .rope_size = 1, .value_size = 2};
+  const ModelShape model = small_model(
+      R"(, "kv_lora_rank": 3, "q_lora_rank": 5, "qk_nope_head_dim": 2, "qk_rope_head_dim": 1,
+          "v_head_dim": 2)");
   InferenceStep step = small_step();
   const auto prompt = layer_of(model, step);
   expect_counts(operation(prompt, "q and kv down"), 2 * 6 * 8 * 9, 2 * (8 * 9 + 6 * 8 + 6 * 9));
@@ -229,8 +251,8 @@ TEST(Model, ParametersAreThoseOfItsName) {
   EXPECT_NEAR(billions("smollm2"), 0.1345, 0.0005);
 }
 
-/// What is published: of DeepSeek-V3 in arXiv 2412.19437, of gpt-oss in arXiv 2508.10925, table 1, of
-/// Qwen3 in arXiv 2505.09388 and on its pages on Hugging Face.
+/// Published numbers of DeepSeek-V3 are in arXiv 2412.19437, of gpt-oss in arXiv 2508.10925, table 1, of Qwen3 in arXiv
+/// 2505.09388 and on its pages on Hugging Face.
 TEST(Model, ParametersOfExpertsAreWhatIsPublished) {
   struct Published {
     const char* name;
@@ -247,7 +269,7 @@ TEST(Model, ParametersOfExpertsAreWhatIsPublished) {
     EXPECT_NEAR(model.parameters() / 1e9, total, digit / 2) << name;
     EXPECT_NEAR(model.active_parameters() / 1e9, active, digit / 2) << name;
   }
-  // Of this one the embedding must have been counted as active, and then a digit cut off.
+  // The published number must have counted the embedding as active, and then lost a digit.
   const ModelShape model = find_model("qwen3-30b-a3b");
   const double embedding = double(model.hidden) * model.vocabulary;
   EXPECT_NEAR(model.parameters() / 1e9, 30.5, 0.05);
@@ -302,6 +324,35 @@ TEST(Roofline, TimesAreThoseByHand) {
   op.kind = OperationKind::elementwise;
   op.bytes = 5e6;
   EXPECT_DOUBLE_EQ(roofline(op, device).us, 2 + 10);
+}
+
+/// Two norms less in every layer but the first one's, each of which was a kernel; all-reduces take more.
+TEST(ModelTime, TailsTakeThePlaceOfNormsBehindAllReduces) {
+  InferenceStep step{.phase = Phase::decode, .batch = 4, .ranks = 8};
+  const Topology t = round_machine();
+  const ModelShape shape = find_model("llama-3-8b");
+  const auto count = [&](const ModelTime& time, const char* part) {
+    double all = 0;
+    for (const TimedOperation& each : time.operations) {
+      if (each.operation.name.find(part) != std::string::npos) all += each.count;
+    }
+    return all;
+  };
+  const ModelTime fused = time_of(step, t);
+  step.kernels = Kernels::tails;
+  const ModelTime tails = time_of(step, t);
+  const auto layers = static_cast<double>(shape.layers.size());
+  EXPECT_EQ(count(fused, "norm"), 2 * layers + 1);
+  EXPECT_EQ(count(tails, "norm"), 1);
+  EXPECT_EQ(count(tails, "all-reduce"), 2 * layers);
+  const TailWork work = tail_work(4 * shape.hidden, DType::bf16, true, nullptr);
+  const double added = 2 * layers * fused_tail_us(t.device, DType::bf16, work);
+  EXPECT_NEAR(tails.communication_us - fused.communication_us, added, 1e-6 * added);
+  EXPECT_NE(refusal_of([&] { time_of(step, t, "bf16", Overlap::batches); }).find("kernels tails"),
+            std::string::npos);
+  // Where experts are exchanged, a gather ends the layer.
+  step.phase = Phase::prefill;
+  EXPECT_EQ(count(time_of(step, t, "bf16", Overlap::none, "mixtral-8x7b"), "attention norm"), 32);
 }
 
 TEST(ModelTime, IsTheSumOfItsParts) {
@@ -439,11 +490,11 @@ TEST(ModelFile, JsonAndTomlSayTheSame) {
       "intermediate_size = 16\nvocab_size = 32\n",
       true, "a.toml");
   for (const ModelShape& each : {json, toml}) {
-    EXPECT_EQ(each.layers, 3u);
-    EXPECT_EQ(each.head_size, 2u);
-    EXPECT_EQ(each.kv_heads, 2u);
+    EXPECT_EQ(each.layers.size(), 3u);
+    EXPECT_EQ(each.layers[0].mixer.head_size, 2u);
+    EXPECT_EQ(each.layers[0].mixer.kv_heads, 2u);
     EXPECT_EQ(each.parameters(), small_model().parameters());
-    EXPECT_EQ(each.experts, 0u);
+    EXPECT_EQ(each.layers[0].feed_forward.experts, 0u);
   }
 }
 
@@ -454,8 +505,8 @@ TEST(ModelFile, TomlHasFlagsAndLayers) {
       "layer_types = [\"sliding_attention\", \"full_attention\"]\n",
       true, "a.toml");
   EXPECT_TRUE(model.tied);
-  EXPECT_EQ(model.windowed_layers, 1U);
-  EXPECT_EQ(model.window, 4U);
+  EXPECT_EQ(model.layers[0].mixer.window, 4U);
+  EXPECT_EQ(model.layers[1].mixer.window, 0U);
 }
 
 /// kConfig with one key of another value.
@@ -486,8 +537,8 @@ TEST(ModelFile, WrongOnesAreRefusedInOneLine) {
     return std::string(kConfig).replace(
         1, 0, R"("num_local_experts": 4, "num_experts_per_tok": 2, )" + more + ", ");
   };
-  refused(of_experts(R"("moe_layer_freq": 2)"),
-          "'moe_layer_freq': it must be an integer from 1 to 1");
+  refused(of_experts(R"("moe_layer_freq": 0)"),
+          "'moe_layer_freq': it must be an integer from 1 to");
   refused(of_experts(R"("first_k_dense_replace": 4)"), "it must be an integer from 0 to 3");
   refused(of_experts(R"("n_shared_experts": 65537)"), "it must be an integer from 0 to 65536");
   refused(with("layer_types", R"(["full_attention"])"), "for each of the 3 layers");

@@ -36,7 +36,7 @@ SimulationResult run(const Topology& t, std::string_view algorithm, std::uint64_
                    options});
 }
 
-/// Of 10^9 bytes that a rank sends.
+/// Returns the drift in us when a rank sends so many bytes: 4 for 10^9.
 double drift(double bytes) { return 4 * std::sqrt(bytes / 1e9); }
 
 TEST(Nccl, ChoosesAsItsSourceSays) {
@@ -94,6 +94,35 @@ TEST(Nccl, TakesTheTimesWorkedOutByHand) {
   }
 }
 
+/// A host's floor is the least fixed time of every protocol; without peer to peer 0.59 of the bandwidth are left.
+TEST(Nccl, OverPcieTheHostHasAPart) {
+  const double close = 1e-5;
+  Topology t = nccl_machine(4);
+  t.device.library->host_floor_us = assumed(15);
+  EXPECT_NEAR(run(t, "ring", 65536).latency_us, 15 + 6 * (1 + 16384e-3 / 4), close);
+  EXPECT_NEAR(run(t, "all_to_all", 65536).latency_us, 15 + 1 + 3 * 16384e-3 / 5, close);
+  EXPECT_NEAR(run(t, "ring", 8000000).latency_us, 20 + 6 * 201.5 + drift(12e6), close);
+  t.device.library->host_floor_us = assumed(30);
+  EXPECT_NEAR(run(t, "ring", 8000000).latency_us, 30 + 6 * 201.5 + drift(12e6), close);
+  t.device.library->peer_to_peer = false;
+  EXPECT_NEAR(run(t, "ring", 8000000).latency_us, 30 + 6 * (200 / 0.59 + 1.5) + drift(12e6), 1e-3);
+  const Topology shipped = find_topology("rtx-5090-no-p2p-4");
+  EXPECT_FALSE(shipped.device.library->peer_to_peer);
+  EXPECT_EQ(parse_topology(to_toml(shipped), "again"), shipped);
+}
+
+/// Four RTX 5090 without peer to peer, times of a published log; with it, they would take little more than half as long.
+TEST(Nccl, WithoutPeerToPeerIsWithinAQuarterOfItsTimes) {
+  const Topology t = find_topology("rtx-5090-no-p2p-4");
+  const std::pair<std::uint64_t, double> times[] = {{4096, 27.21},     {65536, 32.58},
+                                                    {kMi, 93.45},      {4 * kMi, 261.4},
+                                                    {16 * kMi, 935.7}, {128 * kMi, 7384.4}};
+  for (const auto& [bytes, us] : times) {
+    EXPECT_NEAR(run(t, "ring", bytes).latency_us / us, 1, 0.25) << bytes;
+  }
+  EXPECT_LT(run(find_topology("rtx-5090-4"), "ring", 128 * kMi).latency_us, 0.8 * 7384.4);
+}
+
 TEST(Nccl, IsNeverSlowerForLess) {
   const Topology t = nccl_machine(2);
   // By LL 64 KiB would take 2 + 1 + 32768e-3 / 2 = 19.4 us. The least that goes by Simple, 32770 bytes to the
@@ -107,7 +136,7 @@ TEST(Nccl, IsNeverSlowerForLess) {
   EXPECT_EQ(r.wire_bytes, WideCount{65536});
   EXPECT_NEAR(r.algbw_gb_per_s, 65.536 / more_us, 1e-5);
   EXPECT_NEAR(r.busbw_gb_per_s, 32.768 / more_us, 1e-5);
-  // Of the 19.4 us the start took 2. LL leaves half of a port: 32768 bytes are 6.6 us.
+  // The start took 2 of the 19.4 us. LL leaves half of a port: 32768 bytes are 6.6 us.
   EXPECT_NEAR(r.breakdown.launch_us, 2 * more_us / 19.384, 1e-5);
   EXPECT_NEAR(r.links.front().utilisation, 32768e-3 / 5 / more_us, 1e-5);
 }
@@ -115,10 +144,10 @@ TEST(Nccl, IsNeverSlowerForLess) {
 TEST(Nccl, NvlsAddsOnePartWhileItSpreadsTheOther) {
   const Topology t = nccl_machine(4);
   const SimulationResult r = run(t, "nvls", 8000000);
-  // Of each share a chunk of 1 MiB, and the 951424 bytes that are left. To be added they count twice, at an
-  // efficiency of a half, and leave every port four times: 2500 bytes/us. Then what is left, of which
-  // 2500 bytes have come before the chunk is there, and the sum of the chunk share the port as five,
-  // 2000 bytes/us each; what is spread last goes into every port thrice.
+  // Each share has a chunk of 1 MiB, and the 951424 bytes that are left. To be added they count twice, at an efficiency of a
+  // half, and leave every port four times: 2500 bytes/us. Then what is left, of which 2500 bytes have come before the chunk is
+  // there, and the sum of the chunk share the port as five, 2000 bytes/us each; what is spread last goes into every port
+  // thrice.
   const double chunk = 1048576;
   const double left = 951424;
   const double spread_us = chunk / 2000;
@@ -185,7 +214,7 @@ TEST(Multicast, CountsWhatGoesToAllOnceAndIsNeverSlower) {
   const Topology t = nccl_machine(8);
   struct Case {
     const char* algorithm;
-    std::uint64_t out;  ///< of the 1 MiB that every rank has, in eighths, over all ranks
+    std::uint64_t out;  ///< part of each rank's 1 MiB, in eighths, over all ranks
     std::uint64_t multicast_out;
   };
   for (const Case& c : {Case{"one_shot", 448, 64},

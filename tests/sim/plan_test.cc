@@ -1,4 +1,4 @@
-// What plans are made of schedules: stages, messages and who waits for whom, by hand.
+// Plans of schedules by hand: stages, messages and who waits for whom.
 
 #include "sim/plan.h"
 
@@ -86,7 +86,7 @@ TEST(Plan, OfTwoShot) {
   EXPECT_FALSE(plan.folded());
 }
 
-/// What is in memory and must be loaded, and what comes last.
+/// Stages load what is in memory, without what comes last.
 TEST(Plan, KnowsWhatIsLoaded) {
   const Plan two_shot = plan_by(written("two_shot", 4));
   const Stage& contribute = two_shot.stages[0];
@@ -111,7 +111,7 @@ TEST(Plan, KnowsWhatIsLoaded) {
       return stage.rank == 0 && stage.step == step;
     });
   };
-  EXPECT_EQ(of_step(1).loaded, 200u);  // what came, and its own input
+  EXPECT_EQ(of_step(1).loaded, 200u);  // the arrived sum, and its own input
   EXPECT_EQ(of_step(2).gathered, 0u);
   EXPECT_EQ(of_step(2).received, 200u);
   EXPECT_EQ(of_step(3).gathered, 100u);
@@ -175,7 +175,7 @@ TEST(Plan, OfAllToAll) {
                    "1: e100 d200 a0 ->1:100 <0.1", "1: e100 d200 a0 ->2:100 <0.2"}));
 }
 
-/// Who only receives decodes what arrives, and waits for no flag of its own.
+/// A rank that only receives decodes the messages, and waits for no flag of its own.
 TEST(Plan, OfAnOutputAtARankWithoutAStage) {
   ScheduleBuilder s("broadcast", {.world_size = 3, .elements = 400});
   const ChunkId chunk = s.add_chunk({0, 400});

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "reference/codecs/registry.h"
+#include "sim/device/across_kernel.h"
 #include "sim/library/library.h"
 #include "sim/library/library_plan.h"
 #include "sim/machine_plan.h"
@@ -28,11 +29,13 @@ Topology cluster(Rank count, ServerInside inside = ServerInside::switched) {
   t.leaf_servers = counted(count);
   t.in_switch = {inside == ServerInside::switched, inside == ServerInside::switched, assumed(0.5)};
   t.device.library = nccl(inside == ServerInside::switched);
-  t.device.library->network = {.low_latency_hop_us = assumed(9),
+  t.device.library->network = {.fabric = NetFabric::roce,
+                               .low_latency_hop_us = assumed(9),
                                .simple_hop_us = assumed(12),
-                               .chunk_bytes = assumed(1000),
                                .eager_bytes = assumed(1e9),
-                               .rendezvous_us = assumed(5)};
+                               .rendezvous_us = assumed(5),
+                               .fill_hops = assumed(2),
+                               .chunk_bytes = assumed(1000)};
   return t;
 }
 
@@ -121,6 +124,12 @@ TEST(Servers, TreesShareTheWorkOfInnerServers) {
   EXPECT_EQ(depth(8), 3u);
 }
 
+/// A hop of the network that cluster() describes: a floor, the receiver is asked, eight chunks of 1000 bytes of each of four
+/// ranks half fill the pipeline.
+double hop_us(double floor_us, double bytes) {
+  return floor_us * (1 + 2 * bytes / (bytes + 32000)) + 5 * bytes / (bytes + 1e9);
+}
+
 TEST(Servers, TakeTheTimesWorkedOutByHand) {
   const Topology t = cluster(2);
   const double close = 1e-2;
@@ -133,9 +142,8 @@ TEST(Servers, TakeTheTimesWorkedOutByHand) {
     const double inside = a == LibraryAlgorithm::nvls ? 0 : a == LibraryAlgorithm::ring ? 11 : 6;
     const double start = a == LibraryAlgorithm::nvls ? 7 : p == simple ? 20 : p == ll128 ? 10 : 3;
     const double hop = p == simple && a != LibraryAlgorithm::nvls ? 0.5 : 0;
-    // 8 channels of 1000 bytes fill a tree.
-    const double fill = p == simple && a != LibraryAlgorithm::ring ? 0.5 : 0;
-    return start + inside * (1 + hop) + hops * ((p == simple ? 12 : 9) + fill) + (hops - 1) * 1.5;
+    return start + inside * (1 + hop) +
+           hops * hop_us(p == simple ? 12 : 9, p == simple ? bytes : 8) + (hops - 1) * 1.5;
   };
   EXPECT_NEAR(run(t, "ring", size).latency_us,
               fixed(LibraryAlgorithm::ring, simple) + 1 + 2 * 7.0 / 8 * 0.75 * bytes / 10000,
@@ -146,22 +154,82 @@ TEST(Servers, TakeTheTimesWorkedOutByHand) {
   EXPECT_NEAR(run(t, "nvls", size).latency_us,
               fixed(LibraryAlgorithm::nvls, simple) + 1 + (2 + 0.25) * bytes / 10000, close);
   EXPECT_NEAR(run(t, "all_gather", size).latency_us,
-              20 + 6 * 1.5 + 12 + 1 + 7.0 / 8 * 0.75 * bytes / 10000, close);
+              20 + 6 * 1.5 + hop_us(12, bytes) + 1 + 7.0 / 8 * 0.75 * bytes / 10000, close);
   EXPECT_NEAR(run(t, "tree", 8).latency_us, fixed(LibraryAlgorithm::tree, low_latency) + 1.5,
               close);
-  // With faster ports the cards are what counts.
+  // With faster ports the cards are the limit.
   Topology fast = t;
   fast.link_type("link").bandwidth_gb_per_s = assumed(100);
   EXPECT_NEAR(run(fast, "ring", size).latency_us,
               fixed(LibraryAlgorithm::ring, simple) + 1.5 + 2 * 7.0 / 8 * bytes / 16000, close);
   EXPECT_NEAR(run(fast, "tree", size).latency_us,
               fixed(LibraryAlgorithm::tree, simple) + 1.5 + bytes / 16000, close);
-  // Beyond eager_bytes every hop asks first.
+  // Half of eager_bytes, and all but none, ask first: in two hops 5 us each.
   Topology asks = t;
-  asks.device.library->network.eager_bytes = assumed(8);
-  EXPECT_NEAR(run(asks, "tree", 16).latency_us - run(asks, "tree", 8).latency_us, 10, close);
+  asks.device.library->network.eager_bytes = assumed(16);
+  EXPECT_NEAR(run(asks, "tree", 16).latency_us - run(t, "tree", 16).latency_us, 5, close);
   // A card carries what all four ranks of a server send to one of the other.
-  EXPECT_NEAR(run(t, "all_to_all", size).latency_us, 6 + 12 + 1.5 + 4 * bytes / 8 / 4000, close);
+  EXPECT_NEAR(run(t, "all_to_all", size).latency_us,
+              6 + hop_us(12, bytes) + 1.5 + 4 * bytes / 8 / 4000, close);
+}
+
+/// A declared floor is that of all protocols, and what asking and filling add are multiples of it; without one it is the
+/// fabric's, of which TCP's is the longest.
+TEST(Servers, AFloorIsOfTheHopOrOfTheFabric) {
+  Topology t = cluster(2);
+  LibraryNetwork& network = t.device.library->network;
+  network = {.fabric = NetFabric::efa, .hop_floor_us = assumed(40)};
+  const LibraryNetwork usual;
+  const double asked = usual.rendezvous_hops.value;
+  const double eager = usual.eager_bytes.value;
+  const double pipeline = 8 * 4 * usual.chunk_bytes.value;
+  for (const LibraryProtocol protocol : {low_latency, simple}) {
+    EXPECT_NEAR(hop_us_across(network, protocol, 4, 0), 40, 1e-9);
+    EXPECT_NEAR(hop_us_across(network, protocol, 4, eager),
+                40 * (1 + asked / 2 + usual.fill_hops.value * eager / (eager + pipeline)), 1e-9);
+    EXPECT_NEAR(hop_us_across(network, protocol, 4, 1e15), 40 * (1 + asked + usual.fill_hops.value),
+                1e-3);
+  }
+  network.hop_floor_us = unless_given(0);
+  std::map<NetFabric, double> floors;
+  for (const NetFabric fabric : kNetFabrics) {
+    network.fabric = fabric;
+    const Quantity floor = hop_floor_of(network);
+    floors[fabric] = floor.value;
+    EXPECT_LT(floor.low, floor.value) << name_of(fabric);
+    EXPECT_GT(floor.high, floor.value);
+    EXPECT_EQ(hop_us_across(network, simple, 4, 0), floor.value);
+  }
+  EXPECT_LT(floors[NetFabric::roce], floors[NetFabric::efa]);
+  EXPECT_LT(floors[NetFabric::efa], floors[NetFabric::tcp]);
+  network.fabric.reset();
+  EXPECT_EQ(hop_floor_of(network).value, floors[NetFabric::roce]);
+}
+
+/// A file says which fabric, and between which ends the floor lies; it reads back, and nonsense is refused.
+TEST(Servers, FilesDeclareAFabricAndItsFloor) {
+  const auto file = [](const std::string& network) {
+    return "base = \"p5-2x8\"\nname = \"mine\"\n[library.network]\n" + network;
+  };
+  const Topology mine = parse_topology(
+      file("fabric = \"tcp\"\nhop_floor_us = { value = 50, source = \"measured\", note = \"n\", "
+           "interval = [40, 60] }\n"),
+      "mine");
+  const LibraryNetwork& network = mine.device.library->network;
+  EXPECT_EQ(network.fabric, NetFabric::tcp);
+  EXPECT_EQ(network.hop_floor_us.high, 60);
+  EXPECT_EQ(parse_topology(to_toml(mine), "again"), mine);
+  const auto refused = [&](const std::string& text) {
+    return message_of([&] { parse_topology(file(text), "mine"); });
+  };
+  expect_contains(refused("fabric = \"myrinet\"\n"), "allowed are roce, infiniband, efa, tcp");
+  for (const char* interval : {"[60, 70]", "[40]", "[0, 60]", "[60, 40]"}) {
+    expect_contains(
+        refused(fmt::format("hop_floor_us = {{ value = 50, source = \"measured\", note "
+                            "= \"n\", interval = {} }}\n",
+                            interval)),
+        "hop_floor_us.interval': it must be two numbers above 0, with the value between");
+  }
 }
 
 TEST(Servers, TheLibraryTakesWhatIsFastest) {
@@ -202,7 +270,7 @@ TEST(Servers, RcclAcrossThemGoesOnFromItsOwnNumbers) {
   t.device.library->network = network;
   EXPECT_NEAR(run(t, "tree", 8).latency_us, 15 + 6 * 1 + 2 * 9 + 2 * 1.5, 1e-2);
   EXPECT_NEAR(run(t, "ring", 16000000).latency_us,
-              2 + 11 * (1 + 2 * 3) + 3 * (12 + 1.5) + 2 * 7.0 / 8 * 1000, 1e-2);
+              2 + 11 * (1 + 2 * 3) + 3 * (hop_us(12, 16e6) + 1.5) + 2 * 7.0 / 8 * 1000, 1e-2);
 }
 
 TEST(Servers, AFileOfThemGoesOnFromTheServerItIsMadeOf) {
@@ -262,7 +330,7 @@ TEST(Servers, SomeRanksAreAMachineOfTheirOwn) {
     for (const char* algorithm : {"ring", "tree", "nvls", "all_gather", "all_to_all"}) {
       EXPECT_EQ(placed(four, algorithm, bytes, {all}).front(), run(four, algorithm, bytes).latency);
     }
-    // Of all servers half, of these servers half of the ranks and cards.
+    // Half of the servers, with half of the ranks and cards of each.
     Topology half = cluster(2);
     half.ranks = counted(4);
     half.group_size = counted(2);

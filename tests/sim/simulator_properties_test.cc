@@ -1,4 +1,4 @@
-// What must hold for the simulator on every machine, algorithm, codec and size.
+// Laws of the simulator on every machine, for every algorithm, codec and size.
 //
 // What is not here, because it is not true: that one faster link, or one faster codec, never makes
 // anything later. Messages that come earlier take their share of links from others (max-min
@@ -38,7 +38,7 @@ void expect_near(Picoseconds a, Picoseconds b, Picoseconds tolerance) {
   EXPECT_LE(std::abs(a - b), tolerance) << a << " " << b;
 }
 
-/// Of `bytes` of fp16 per rank, or a little more where they must make equal slots.
+/// Returns a request of `bytes` of fp16 per rank, or a little more where they must make equal slots.
 ScheduleRequest request_of(const std::string& algorithm, const Codec& codec, Rank ranks,
                            std::uint64_t bytes) {
   const bool slots = has_slots(find_algorithm(algorithm).collective);
@@ -160,7 +160,7 @@ TEST(SimulatorProperties, BytesAreConservedOnEveryClassOfLinks) {
 
 // ---------------------------------------------------------------- bounds
 
-/// No link moves its bytes faster than its bandwidth, no device encodes faster than its rate, no
+/// No link moves its bytes faster than its bandwidth, and no device encodes faster than its rate. No
 /// cut of the ranks in two is crossed faster than by the links across it together.
 TEST(SimulatorProperties, NothingIsFasterThanItsResources) {
   for_all([](const std::string& algorithm, const std::string& codec_name, const Topology& t) {
@@ -298,10 +298,9 @@ RandomRun random_run(Dice& dice) {
   return run;
 }
 
-/// A rank that is d late makes the whole d later, no more: nobody is overtaken by what was sent
-/// after it. It is exact where a rank has one thing to do at a time. Where several stages of a rank
-/// want its codec, or messages of several senders a link, somebody may come first who did not
-/// before; that is rare, and does not cost much.
+/// A rank that is d late makes the whole d later, no more: no message is overtaken by one that was sent after it. It is exact
+/// where a rank has one thing to do at a time. Where several stages of a rank want its codec, or messages of several senders a
+/// link, one may come first that did not before; that is rare, and does not cost much.
 TEST(SimulatorProperties, AStragglerCostsItsDelay) {
   constexpr int kRuns = 500;
   int rarely = 0;
@@ -486,8 +485,8 @@ TEST(SimulatorProperties, MoreBytesAreNeverFasterWhereAllRanksDoTheSame) {
   });
 }
 
-/// What is as far one way round as the other goes both ways, so that all links of an even ring are
-/// as full: n^2 / 8 messages of two_shot on each, in each of two steps.
+/// Messages as far one way round as the other use both ways, so that all links of an even ring are as full: n^2 / 8 messages of
+/// two_shot on each, in each of two steps.
 TEST(SimulatorProperties, TiesAreBalanced) {
   for (const Rank n : {4U, 6U, 8U}) {
     Topology t = machine(TopologyKind::ring, n);

@@ -221,7 +221,7 @@ std::vector<HandCase> hand_cases() {
   // 2 + 8.5, 42 and 18 us. Then one is gathered: 240000 operations, 1 + 3, 16 and 6 us.
   const Schedule two_shot = make_schedule("two_shot", {.world_size = 2, .elements = kElements});
 
-  // What the others take is longer than 2 us of wire.
+  // The others take longer than 2 us of wire.
   add("blocks, tiles longer", two_shot, one_byte(), with_blocks(machine(full_mesh, 2)),
       5 + (3.5 + 5 + 20 + 1) + (3.5 + 10.5 + 42 + 1) + 4 + 16, {5, 9, 0, 0, 97.5, 0});
 
@@ -245,8 +245,8 @@ std::vector<HandCase> hand_cases() {
       5 + (3 + 3.5 + 80 + 1) + (3 + 6.25 + 80 + 1) + 2.5 + 3, {5, 8, 160, 0, 15.25, 0});
 
   // ---- phases: both ranks encode all for themselves; decode that, and encode and send it; decode both, add and
-  // encode, and decode that. What is encoded is read after an exchange, which takes all ranks 3.5 us, and 0.5
-  // more with a message. 4 tiles for 4 blocks: a first tile takes 2.5, 5.5 and 10.5 us, all together 6, 19 and 36.
+  // encode, and decode that. Encoded chunks are read after an exchange, which takes all ranks 3.5 us, and 0.5 more with a
+  // message. 4 tiles for 4 blocks: a first tile takes 2.5, 5.5 and 10.5 us, all together 6, 19 and 36.
   Topology phases = with_blocks(machine(full_mesh, 2));
   phases.device.blocks->tile_elements.value = 10000;
   add("phases of hierarchical", written("hierarchical", 2), one_byte(), phases,
@@ -258,7 +258,7 @@ std::vector<HandCase> hand_cases() {
       5 + (3 + 5 + 6) + (3.5 + 5.5 + 9.5 + 1) + (3.5 + 16 + 27.5 + 1) + 10.5 + 18,
       {5, 12, 0, 0, 98, 0});
 
-  // What is encoded in a step and sent in the next is one phase.
+  // Elements encoded in a step and sent in the next are one phase.
   ScheduleBuilder later("message", {.world_size = 2, .elements = kElements});
   later.at_step(0);
   const Value encoded = later.encode(later.input(0, later.add_chunk({0, kElements})));
@@ -388,8 +388,8 @@ std::vector<HandCase> hand_cases() {
   const Schedule inside = written("hierarchical", 4, {{"inner_codec", "inner"}});
 
   // fp16 inside: 4, 10 and 4 us of wire. Only what crosses costs operations: step 1 encodes 20000 *
-  // 3 and adds 40000, step 2 decodes 2 * 20000 * 2 and adds: 2.5 and 3 us, hidden. Of the first
-  // tile, step 1 has only to encode, step 2 only to decode: 0.25 * (3 + 7) and 0.25 * (2 + 7).
+  // 3 and adds 40000, step 2 decodes 2 * 20000 * 2 and adds: 2.5 and 3 us, hidden. In the first tile, step 1 has only to
+  // encode, step 2 only to decode: 0.25 * (3 + 7) and 0.25 * (2 + 7).
   add("numa, hierarchical, fp16 inside", inside, one_byte(), machine(numa, 4, 2),
       5 + (3.5 + 4) + (5 + 2.5 + 10) + (3.5 + 2.25 + 4), {5, 12, 18, 0, 4.75, 0}, {}, fp16);
 
@@ -400,7 +400,7 @@ std::vector<HandCase> hand_cases() {
       5 + (3.5 + kTile + 3) + (5 + 2.25 + 20) + (3.5 + kTile + 4.5),
       {5, 12, 20, 0, 2 * kTile + 3 + 2.25 + 4.5, 0}, {}, one_byte());
 
-  // Of what the outer codec puts on a link half is no wire bytes: 20 us across, and inside as above.
+  // Half of the outer codec's bytes on a link are no wire bytes: 20 us across, and inside as above.
   add("numa, hierarchical, packed across", inside,
       std::make_shared<CountedCodec>(1, 1, CodecCost{3, 2, 0.5}),
       with_stores(machine(numa, 4, 2), [](Stores&) {}),
@@ -408,7 +408,7 @@ std::vector<HandCase> hand_cases() {
 
   // Two slots of 20000 elements, a block for each tile: flags take 8 us, with half a microsecond for a phase of a program. There: 240000 operations, 5
   // us for the first tiles, as in two_shot above. Back: the own slot is decoded, 3 * 2 operations, encoded, 1, and decoded, 1; the other
-  // one is decoded and encoded: unpacked 600000, 2 + 7.5 and 15 us. What comes back is gathered: 3 * 1, 120000.
+  // one is decoded and encoded: unpacked 600000, 2 + 7.5 and 15 us. Returned slots are gathered: 3 * 1, 120000.
   Topology a_tile_each = with_blocks(machine(full_mesh, 2));
   a_tile_each.device.blocks->resident.value = 20;
   add("blocks, dispatch and combine",
@@ -538,7 +538,7 @@ std::vector<HandCase> hand_cases() {
   add("full mesh, a straggler", written("two_shot", 4), fp16,
       with_straggler(machine(full_mesh, 4), 2, 10), 5 + 10 + 2 * (4.5 + 2), {15, 9, 4, 0, 0, 0});
 
-  // A straggler that nobody waits for: the others end at 16.5 us, it ends at 25 us, as it starts.
+  // No rank waits for the straggler: the others end at 16.5 us, it ends at 25 us, as it starts.
   add("messages, an idle straggler", messages(3, {{0, 1}}), fp16,
       with_straggler(machine(full_mesh, 3), 2, 20), 25, {25, 0, 0, 0, 0, 0});
 
@@ -559,7 +559,7 @@ std::vector<HandCase> hand_cases() {
   add("1 rank, all_to_all, own exact", written("all_to_all", 1, {{"own", "exact"}}), one_byte(),
       machine(full_mesh, 1), 5, {5, 0, 0, 0, 0, 0});
 
-  // Nobody to talk to: 0 + x for 40000 elements, 1 us.
+  // A single rank: 0 + x for 40000 elements, 1 us.
   add("1 rank, two_shot", written("two_shot", 1), fp16, machine(full_mesh, 1), 5 + 1,
       {5, 0, 0, 0, 1, 0});
 
@@ -660,7 +660,7 @@ TEST(Simulator, TheSameCodecTwiceIsOne) {
   }
 }
 
-/// Of codes that are added, only a rank's input is encoded, and only what it ends with is decoded.
+/// Where codes are added, only a rank's input is encoded, and only its result is decoded.
 TEST(Simulator, SumsOfCodesTakeNoCodecAtAHop) {
   const CodecPtr codec = find_codec("shared-int8-g32");
   for (const char* algorithm : {"ring", "two_shot", "tree"}) {
@@ -878,8 +878,8 @@ std::string refusal(const Schedule& s, const Codec& codec, DType dtype, const To
   return message_of([&] { simulate({s, codec, dtype, t, options}); });
 }
 
-/// What a rank sends in later steps leaves after what it has sent before: the straggler's neighbour
-/// gets in order what has piled up, and nobody waits longer than for the straggler.
+/// Messages of later steps leave after those of earlier ones: the straggler's neighbour gets in order what has piled up, and no
+/// rank waits longer than for the straggler.
 TEST(Simulator, SendsInTheOrderOfSteps) {
   const CodecPtr codec = one_byte();
   for (const char* algorithm : {"ring", "tree"}) {
@@ -994,7 +994,7 @@ TEST(Simulator, RefusesMessagesThatCrossTooManyLinks) {
             "messages of 8 ranks on topology 'test machine': its messages cross more than 4 links "
             "together, which would take minutes and gigabytes; allowed are fewer ranks, or an "
             "algorithm whose messages go to near ranks");
-  // Of all ranks, where the plan lists one.
+  // All ranks count, where the plan lists one.
   expect_contains(message_of([] {
                     simulate({find_algorithm("one_shot"),
                               {.world_size = 8, .elements = 8},

@@ -15,7 +15,7 @@
 namespace arlab {
 namespace {
 
-/// Of two kernels that begin together, when the last of them ends.
+/// Returns the end of the last of two kernels that begin together, in us.
 double beside_us(double product_us, double tiles, double other_us, std::uint32_t others,
                  std::uint32_t all) {
   TiledProduct product(0, product_us, tiles, all, others);
@@ -33,7 +33,7 @@ TEST(TiledProduct, OfFewWavesLosesAWholeOne) {
   // us: 3 + 4, and one more pair of tiles, which begins at 20. For less than that, it begins sooner.
   EXPECT_EQ(beside_us(20, 16, 10, 1, 8), 30);
   EXPECT_EQ(beside_us(20, 16, 4, 1, 8), 24);
-  // 7 pairs of tiles leave one that nobody needs.
+  // 7 pairs of tiles leave one slot unused.
   EXPECT_EQ(beside_us(20, 14, 10, 1, 8), 20);
 }
 

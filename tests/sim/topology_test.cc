@@ -58,7 +58,7 @@ TEST(DefaultGroupSize, IsWhatIsCloseTogether) {
   EXPECT_EQ(default_group_size(dragonfly, 30), 6u);
 }
 
-/// Of a graph: ranks in one sharing domain, else at one switch by their fastest links.
+/// A graph's group has the ranks in one sharing domain, else at one switch by their fastest links.
 TEST(DefaultGroupSize, OfAGraphIsWhatHangsTogether) {
   Topology t = machine(TopologyKind::graph, 8);
   t.switches = 3;
@@ -565,7 +565,7 @@ bandwidth_gb_per_s = { value = 96, source = "assumed", note = "not oversubscribe
 latency_us = { value = 1, source = "assumed", note = "typical" }
 )",
                                     "two.toml");
-  // Servers that are the base; of a network that is no fat tree nobody knows how the library runs.
+  // Servers that are the base; the library's way over other networks than a fat tree is unknown.
   EXPECT_EQ(t.device, base.device);
   EXPECT_EQ(t.in_switch, base.in_switch);
   Device device = base.device;
@@ -584,7 +584,7 @@ latency_us = { value = 1, source = "assumed", note = "typical" }
   EXPECT_TRUE(blocks.device.blocks.has_value());
 }
 
-/// What a fit says is of its own numbers: not of those that the file has in their place.
+/// A fit is about its own numbers: not about those that the file has in their place.
 TEST(Base, IsAsUncertainWhereItsNumbersStand) {
   const std::string base = to_toml(
       Uncertainty{.scatter_percent = 4,
@@ -616,7 +616,7 @@ TEST(Base, IsAsUncertainWhereItsNumbersStand) {
   EXPECT_EQ(derived(std::regex_replace(base, std::regex("fit"), "own"))->note, "own");
 }
 
-/// What is one section today was four.
+/// One section of today was four.
 TEST(TopologyFiles, HaveFormerNamesForOneVersionMore) {
   const Topology h100 = find_topology("h100-8");
   std::string former = to_toml(h100);
@@ -760,8 +760,8 @@ TEST(TopologyFile, WrongOnesAreRefusedWithFileKeyAndWhatIsAllowed) {
   struct Case {
     const char* what;
     const char* replacement;
-    const char* key;      // that the message names
-    const char* allowed;  // what it says of it
+    const char* key;      // key in the message
+    const char* allowed;  // its text on the key
   };
   const Case cases[] = {
       // out of range

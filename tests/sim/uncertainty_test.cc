@@ -43,7 +43,7 @@ TEST(Uncertainty, ElasticitiesAreExponents) {
   EXPECT_NEAR(by_key.at("overhead.launch_us"), 2, 1e-12);
   EXPECT_NEAR(by_key.at("link.bandwidth_gb_per_s"), -1, 1e-12);
   EXPECT_EQ(by_key.at("overhead.step_us"), 0);
-  // What is at a bound moves to the other side only; what is 0, or not in the file, not at all.
+  // A value at a bound moves to the other side only; 0, or a value that is not in the file, not at all.
   Topology bound = t;
   bound.device.latency_overlap.value = 1;
   bound.device.all_to_all_efficiency.value = 1;
@@ -88,8 +88,9 @@ TEST(Uncertainty, WhatNoFitHasSeenIsSaid) {
   const CollectiveRun seen{.ranks = 4, .bytes = 1 << 20, .algorithm = "ring", .codecs = {"qr-q4"}};
   const std::string unknown =
       "not fitted to this machine: no time of arlab's kernels on it was looked at. ";
-  EXPECT_EQ(reasons(t, seen), unknown);  // the file does not say what it was fitted to
-  EXPECT_EQ(reasons(machine(TopologyKind::full_mesh, 2), seen), unknown);
+  EXPECT_EQ(reasons(t, seen),
+            "unmeasured x 1: " + unknown);  // the file does not say what it was fitted to
+  EXPECT_EQ(reasons(machine(TopologyKind::full_mesh, 2), seen), "unmeasured x 1: " + unknown);
   t.uncertainty->machines = {t.name};
   t.uncertainty->kernels = FittedTo{.device = t.device.name,
                                     .ranks = {2, 8},
@@ -110,13 +111,14 @@ TEST(Uncertainty, WhatNoFitHasSeenIsSaid) {
   EXPECT_EQ(with([](CollectiveRun& r) { r.algorithm = "nvls"; }),
             "algorithm x 1: no kernel of algorithm nvls was measured. ");
   EXPECT_EQ(with([](CollectiveRun& r) { r.codecs = {"fp16", "qr-q6"}; }),
-            "codec x 1: codec qr-q6 was not measured. ");
+            "codec x 0.4: codec qr-q6 was not measured. ");
   EXPECT_EQ(with([](CollectiveRun& r) { r.bytes = std::uint64_t{1} << 30; }),
             "larger x 2: beyond 256 MiB, the most that was measured. ");
   EXPECT_EQ(with([](CollectiveRun& r) { r.bytes = 1 << 13; }),
             "smaller x 1: below 16 KiB, the least that was measured. ");
-  EXPECT_EQ(with([](CollectiveRun& r) { r.library = true; }),
-            "not fitted to this machine: no time of the library on it was looked at. ");
+  EXPECT_EQ(
+      with([](CollectiveRun& r) { r.library = true; }),
+      "unmeasured x 1: not fitted to this machine: no time of the library on it was looked at. ");
   t.uncertainty->kernels->commit = kKernelsSince;
   EXPECT_EQ(with([](CollectiveRun&) {}), "");
   t.uncertainty->kernels->commit = "0123456";
@@ -132,7 +134,7 @@ TEST(Uncertainty, WhatNoFitHasSeenIsSaid) {
   t.uncertainty->library->commit.clear();
   t.device.name = "another";
   EXPECT_EQ(with([](CollectiveRun& r) { r.library = true, r.algorithm = "tree"; }),
-            "device x 1: its numbers are test device's, not another's. algorithm x 1: no "
+            "generation x 1: its numbers are test device's, not another's. algorithm x 1: no "
             "run of the "
             "library by algorithm tree was measured. ");
   t.uncertainty->library->dtypes = {DType::fp16, DType::fp32};
@@ -159,16 +161,16 @@ TEST(Uncertainty, DtypesThatNobodyMeasuredAreSaid) {
                             .algorithm = "ring",
                             .codecs = {codec},
                             .dtype = dtype};
-    return reasons(t, run) + (is_of_guessed_dtype(t, run) ? "guessed" : "");
+    return reasons(t, run);
   };
   EXPECT_EQ(said("qr-q4", DType::fp16), "");
-  EXPECT_EQ(said("qr-q4", DType::bf16), "dtype bf16 was not measured. ");
+  EXPECT_EQ(said("qr-q4", DType::bf16), "dtype x 1: dtype bf16 was not measured. ");
   EXPECT_EQ(said("bf16", DType::bf16), "");
   EXPECT_EQ(said("bf16", DType::bf16, true), "");
   EXPECT_EQ(said("fp32", DType::fp32, true), "dtype fp32 was not measured. ");
   t.device.bf16_cost = assumed(2);
   const char* guessed =
-      "dtype bf16 was not measured: what it costs is a guess (device.bf16_cost). guessed";
+      "dtype x 4: dtype bf16 was not measured: what it costs is a guess (device.bf16_cost). ";
   EXPECT_EQ(said("qr-q4", DType::bf16), guessed);
   EXPECT_EQ(said("bf16", DType::bf16, true), guessed);
   EXPECT_EQ(said("qr-q4", DType::fp16), "");
@@ -178,10 +180,115 @@ TEST(Uncertainty, DtypesThatNobodyMeasuredAreSaid) {
 
 TEST(Uncertainty, IntervalsWidenBySquares) {
   const std::vector<Extrapolation> beyond = {{Beyond::ranks, 3, ""}, {Beyond::codec, 1, ""}};
-  const Widening widening = {2, 100, 2.5, 100, 100, 100};
+  const Widening widening = {2, 100, 2.5, 100, 100, 100, 100, 100, 100, 100, 100, 100};
   EXPECT_NEAR(widened(6, beyond, widening), std::sqrt(36 + 36 + 6.25), 1e-12);
   EXPECT_EQ(widened(6, {}, widening), 6);
   EXPECT_GT(widened(6, beyond), 6);
+}
+
+TEST(Uncertainty, ChipsOfAGenerationAreKin) {
+  Topology t = with_uncertainty(0);
+  t.uncertainty->machines = {t.name};
+  t.uncertainty->kernels = FittedTo{.device = "NVIDIA B200",
+                                    .ranks = {4},
+                                    .least_bytes = 1,
+                                    .most_bytes = 1 << 28,
+                                    .algorithms = {"ring"},
+                                    .codecs = {"fp16"}};
+  const CollectiveRun run{.ranks = 4, .bytes = 1 << 20, .algorithm = "ring", .codecs = {"fp16"}};
+  const auto of = [&](const char* device) {
+    t.device.name = device;
+    return reasons(t, run).substr(0, 3);
+  };
+  for (const char* kin : {"NVIDIA GB200", "NVIDIA B300", "NVIDIA GB300 of a user"}) {
+    EXPECT_EQ(of(kin), "kin") << kin;
+  }
+  for (const char* stranger :
+       {"NVIDIA H200 SXM", "NVIDIA RTX PRO 6000", "NVIDIA GeForce RTX 5090", "x"}) {
+    EXPECT_EQ(of(stranger), "gen") << stranger;
+  }
+}
+
+/// Also where no fit says anything; what a file declares counts as much as the latency depends on it.
+TEST(Uncertainty, EveryLatencyHasAnInterval) {
+  Topology t = machine(TopologyKind::full_mesh, 2);
+  const CollectiveRun run{.ranks = 2, .bytes = 1 << 20, .algorithm = "ring", .codecs = {"fp16"}};
+  const auto beyond = extrapolations_of(t, run);
+  const double unmeasured = kWidening[static_cast<std::size_t>(Beyond::unmeasured)];
+  EXPECT_NEAR(sigma_percent_of(t, run, beyond, powers), unmeasured, 1e-9);
+  t.device.launch_us.low = t.device.launch_us.value / 2;
+  t.device.launch_us.high = t.device.launch_us.value * 2;
+  const double declared = 2 * 100 * std::log(4) / (2 * kIntervalSigmas);  // launch^2
+  EXPECT_NEAR(sigma_percent_of(t, run, {}, powers), declared, 1e-6);
+  EXPECT_NEAR(sigma_percent_of(t, run, beyond, powers), std::hypot(unmeasured, declared), 1e-6);
+  EXPECT_GT(sigma_percent_of(t, run, {}), 0);
+  const Topology known = with_uncertainty(0);
+  EXPECT_NEAR(sigma_percent_of(known, run, {}), std::hypot(3, kConstantsPercent), 1e-9);
+  EXPECT_NEAR(sigma_percent_of(known, run, {}, powers), sigma_percent_of(known, powers), 1e-9);
+  const LatencyInterval interval = interval_of(known, run, 10, {}, powers);
+  EXPECT_LT(interval.low_us, 10);
+  EXPECT_GT(interval.high_us, 10);
+  // A machine that is guessed has the guess's.
+  t.guessed_below_bytes = 2 << 20;
+  EXPECT_EQ(interval_of(t, run, 10, beyond).high_us, 10 * kGuessHigh);
+}
+
+TEST(Uncertainty, AnotherLaboratoryAndHostWidenWithoutWords) {
+  Topology t = with_uncertainty(0);
+  t.uncertainty->machines = {"h100-8"};
+  const CollectiveRun run{.ranks = 2, .bytes = 1 << 20, .algorithm = "ring", .codecs = {"fp16"}};
+  const auto terms = [&](const Topology& on, const CollectiveRun& of) {
+    std::map<std::string, double> times;
+    for (const Extrapolation& each : extrapolations_elsewhere(on, of)) {
+      if (each.in && each.reason.empty()) times[std::string(name_of(*each.in))] = each.times;
+    }
+    return times;
+  };
+  using Terms = std::map<std::string, double>;
+  EXPECT_EQ(terms(t, run), (Terms{{"laboratory", 1}}));
+  EXPECT_EQ(reasons_of(extrapolations_elsewhere(t, run)), reasons_of(extrapolations_of(t, run)));
+  t.uncertainty->machines = {t.name};  // the user's own times
+  EXPECT_EQ(terms(t, run), Terms());
+  const Topology pcie = find_topology("rtx-5090-no-p2p-4");
+  CollectiveRun few{
+      .library = true, .ranks = 4, .bytes = 1 << 16, .algorithm = "ring", .codecs = {"fp16"}};
+  EXPECT_EQ(terms(pcie, few), (Terms{{"laboratory", 1}, {"host", 1}}));
+  Topology undeclared = pcie;
+  undeclared.device.library->host_floor_us = unless_given(0);
+  EXPECT_EQ(terms(undeclared, few), (Terms{{"laboratory", 1}, {"host", 3}}));
+  few.bytes = 1 << 24;
+  EXPECT_EQ(terms(undeclared, few), (Terms{{"laboratory", 1}, {"host", 1}}));
+}
+
+/// A machine of several servers that does not name its fabric says that RoCE is assumed.
+TEST(Uncertainty, AssumedNetworksAreSaid) {
+  Topology t = find_topology("p5-2x8");
+  CollectiveRun run{.library = true,
+                    .ranks = 16,
+                    .bytes = 1 << 20,
+                    .algorithm = "nvls",
+                    .codecs = {"fp32"},
+                    .dtype = DType::fp32};
+  EXPECT_TRUE(assumed_of(t, run).empty());
+  t.device.library->network.fabric = NetFabric::infiniband;
+  expect_contains(assumed_of(t, run).at(0), "no times of infiniband were found");
+  t.device.library->network.fabric.reset();
+  expect_contains(assumed_of(t, run).at(0), "the network between servers is RoCE");
+  CollectiveRun of_kernels = run;
+  of_kernels.library = false;
+  expect_contains(assumed_of(find_topology("fat_tree:16"), of_kernels).at(0),
+                  "do not exist on devices");
+  run.ranks = 8;
+  EXPECT_TRUE(assumed_of(t, run).empty());
+  // Servers of one's own are extrapolated from those of the fit.
+  Topology mine = find_topology("p5-2x8");
+  mine.uncertainty.reset();
+  run.ranks = 64;
+  run.algorithm = "all_gather";
+  std::string said = reasons(mine, run);
+  expect_contains(said, "unmeasured x 0.3: not fitted to these servers");
+  expect_contains(said, "ranks x 2: extrapolated from 16 to 64 ranks");
+  expect_contains(said, "algorithm x 3: no all_gather of the library across servers");
 }
 
 TEST(Uncertainty, WhatDoesNotFitTogetherIsRefused) {

@@ -284,7 +284,7 @@ TEST(WeightBits, ModeloptLeavesRouterAndHeadAsTheyAre) {
   for (const WeightKind kind : {WeightKind::attention, WeightKind::router, WeightKind::head}) {
     EXPECT_EQ(found.of(kind), 16) << name_of(kind);
   }
-  // Of a file beside config.json.
+  // The quantization stands in a file beside config.json.
   const ModelShape beside = parse_model(fmt::format("{{{}}}", kDense), false, "c.json", R"({
       "producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "group_size": 16,
       "exclude_modules": ["lm_head", "model.layers.0*"]}})");

@@ -45,7 +45,7 @@ std::vector<Rank> all_ranks(const Topology& t) {
 
 const char* const kAlgorithms[] = {"one_shot", "two_shot", "ring", "all_to_all", "all_gather"};
 
-/// Of a multiple of 4 ranks; any kind.
+/// Returns a machine with a multiple of 4 ranks, of any kind.
 Topology random_machine(Dice& dice) {
   const Rank ranks = 4 * (1 + dice.below(3));
   Topology t;
@@ -147,10 +147,9 @@ TEST(Workload, GroupsOnLinksOfTheirOwnDoNotSlowEachOther) {
 }
 
 TEST(Workload, TwoAtOnceTakeAtMostWhatTheyTakeOneAfterTheOther) {
-  // Where each rank sends over links that it shares with one other collective, max-min sharing
-  // leaves each at least half of every link, so that a time is at most twice the time alone. In an
-  // all-to-all pattern over several hops it may be that a message waits for what waits for another,
-  // but never for more than all of both.
+  // Where each rank shares its links with one other collective, max-min sharing leaves each at least half of every link: a time
+  // is at most twice the time alone. In an all-to-all pattern over several hops it may be that a message waits for what waits
+  // for another, but never for more than all of both.
   Dice dice(4);
   for (int i = 0; i < 100; ++i) {
     SCOPED_TRACE(i);
@@ -243,8 +242,8 @@ TEST(After, WhoWaitsForTwoBeginsWithTheLater) {
 }
 
 TEST(After, BeginsAsIfItsStartHadBeenWritten) {
-  // What waits shares links with what runs on: two chains of three collectives on the same ranks, and
-  // the same with the starts that they had.
+  // Waiting collectives share links with running ones: two chains of three on the same ranks, and the same with the starts that
+  // they had.
   Dice dice(11);
   for (int i = 0; i < 20; ++i) {
     SCOPED_TRACE(i);
@@ -438,7 +437,7 @@ TEST(Background, TakesItsShareWhileItLasts) {
   const Picoseconds whole = alone(c, t).latency;
   t.background.push_back({{false, 0}, {false, 1}, 4, 6, 11, "test"});
   EXPECT_EQ(alone(c, t).latency - whole, 2'000'000);
-  // Who wants more than half gets half: 5 GB/s, 25,000 bytes.
+  // A flow that wants more than half gets half: 5 GB/s, 25,000 bytes.
   t.background[0].gb_per_s = 50;
   EXPECT_EQ(alone(c, t).latency - whole, 2'500'000);
   // It is not counted as bytes of the collective.

@@ -91,7 +91,7 @@ TEST(CounterRandom, ManyNormalsAreTheSameAsOneByOne) {
   }
 }
 
-/// What is odd has an inverse modulo 2^64; by Newton's method, each step of which doubles the bits.
+/// Odd numbers have an inverse modulo 2^64; by Newton's method, each step of which doubles the bits.
 std::uint64_t inverse(std::uint64_t odd) {
   std::uint64_t x = odd;
   for (int i = 0; i < 6; ++i) x *= 2 - odd * x;

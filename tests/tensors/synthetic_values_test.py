@@ -1,7 +1,6 @@
-"""Whether synthetic tensors are what their names say.
+"""Synthetic tensors are what their names say.
 
-The inputs are fixed, so a test either always passes or never; the bounds are what a right generator misses once in 1000 or
-more.
+The inputs are fixed, so a test either always passes or never; a right generator misses the bounds once in 1000 or more.
 """
 
 import math
@@ -13,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-PROGRAM = Path(os.environ["ARLAB_BIN"]) / "tensor_files_program"
+PROGRAM = Path(os.environ["ARLAB_BIN"]).resolve() / "tensor_files_program"
 TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32}
 
 

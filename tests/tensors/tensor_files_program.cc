@@ -1,4 +1,4 @@
-// What tensor_files_test.py drives: tensors through our readers, generators and writers.
+// Driven by tensor_files_test.py: tensors through our readers, generators and writers.
 #include <fmt/format.h>
 
 #include <charconv>

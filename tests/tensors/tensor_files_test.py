@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors import numpy as safetensors_numpy
 
-PROGRAM = pathlib.Path(os.environ["ARLAB_BIN"]) / "tensor_files_program"
+PROGRAM = pathlib.Path(os.environ["ARLAB_BIN"]).resolve() / "tensor_files_program"
 SHAPES = [(), (0,), (1,), (7,), (8, 16), (2, 3, 4), (5, 0, 2), (123456,), (1,) * 14]
 NUMPY_TYPE = {"fp16": np.float16, "bf16": np.uint16, "fp32": np.float32}
 

@@ -50,6 +50,9 @@ Schedule CollectiveSpec::as_given(Rank world_size, std::uint64_t elements,
   if (has_size && elements != 0 && schedule.elements != elements) {
     fail("{} is for {} elements per rank, not {}", name(), schedule.elements, elements);
   }
+  if (schedule.row != 0) {
+    fail("{} has a tail: allowed is --tail with an all-reduce that has none", name());
+  }
   place_codecs(schedule, options);
   return schedule;
 }
@@ -109,8 +112,10 @@ DType default_dtype(const Codec& codec) {
 
 std::vector<BoundField> fields(CollectiveSpec& spec) {
   std::vector<BoundField> all = {
-      field("algorithm", &spec.algorithm, "Algorithm (see arlab list algorithms)"),
-      field("schedule", &spec.schedule_file, "Schedule as JSON (from arlab schedule, or your own)")
+      field("algorithm", &spec.algorithm, "Use this algorithm (see arlab list algorithms)"),
+      field("schedule", &spec.schedule_file,
+            "Use a schedule from a file: of arlab schedule or your own, a program of MSCCL, or a "
+            "plan of MSCCL++")
           .excludes("algorithm")};
   for (Field& option : all_options()) all.push_back({std::move(option), &spec.options});
   return all;

@@ -22,7 +22,7 @@ struct CollectiveSpec {
   bool is_named() const { return has_schedule() || !algorithm.empty(); }
   /// The algorithm, or the schedule's name for people.
   const std::string& name() const;
-  /// What the options call the inner codec; empty: it is the codec of all others.
+  /// Returns the inner codec of the options; empty: it is the codec of all others.
   std::string inner_codec() const { return options.inner_codec().value_or(""); }
 
   /// The schedule asked for, checked: correct, for this world size and element count.
@@ -32,7 +32,7 @@ struct CollectiveSpec {
   /// The inner codec that the options name, else the outer one.
   CodecPtr inner(const CodecPtr& outer) const;
 
-  /// What the algorithm and its options ask for.
+  /// Returns the request of the algorithm and its options.
   ScheduleRequest request(Rank world_size, std::uint64_t elements, std::uint64_t alignment) const;
 
   /// Throws InvalidInput when options are set that a schedule leaves no room for.

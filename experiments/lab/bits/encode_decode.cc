@@ -35,10 +35,11 @@ struct CodecFiles {
 };
 
 std::vector<BoundField> fields(CodecFiles& f, const char* in_help, const char* out_help) {
-  return {
-      field("codec", &f.codec, "Codec (see arlab list codecs)").required(),
-      field("dtype", &f.dtype, "fp16, bf16 or fp32", "the file's, else fp16 if the codec takes it"),
-      field("in", &f.in, in_help).by_place("IN"), field("out", &f.out, out_help).by_place("OUT")};
+  return {field("codec", &f.codec, "Use this codec (see arlab list codecs)").required(),
+          field("dtype", &f.dtype, "Set the element type: fp16, bf16 or fp32",
+                "the file's, else fp16 if the codec takes it"),
+          field("in", &f.in, in_help).by_place("IN"),
+          field("out", &f.out, out_help).by_place("OUT")};
 }
 
 struct EncodeRequest : CodecFiles {
@@ -110,15 +111,15 @@ struct DecodeRequest : CodecFiles {
 };
 
 std::vector<BoundField> fields(EncodeRequest& r) {
-  return together(
-      fields(r, "Tensor of any shape, taken as flat (.npy or .safetensors)", "Wire bytes"),
-      {field("tensor", &r.tensor, "Which tensor of a .safetensors file")});
+  return together(fields(r, "Read this tensor, of any shape, as flat (.npy, .safetensors or .gguf)",
+                         "Write the wire bytes here"),
+                  {field("tensor", &r.tensor, "Select a tensor of a .safetensors or .gguf file")});
 }
 
 std::vector<BoundField> fields(DecodeRequest& r) {
-  return together(fields(r, "Wire bytes", "Flat tensor (.npy)"),
-                  {field("elements", &r.elements, "Elements to decode",
-                         "the largest count that the wire size allows")});
+  return together(fields(r, "Read the wire bytes from here", "Write the flat tensor here (.npy)"),
+                  {field("elements", &r.elements, "Decode N elements",
+                         "the most that the wire's size allows")});
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
-// What does a collective make of data? The reference runs on it; output of every rank, error, wire volume, counts. Of
-// other collectives too.
+// What does a collective make of data? The reference runs on it; output of every rank, error, wire volume, counts. Other
+// collectives have the same.
 
 #include <nlohmann/json.hpp>
 
 #include "experiments/lab/bits/collective.h"
 #include "experiments/lab/bits/reduction.h"
+#include "experiments/lab/bits/tailed.h"
 #include "experiments/lab/bits/tensor_source.h"
 #include "experiments/lab/files.h"
 #include "experiments/lab/questions.h"
@@ -23,6 +24,7 @@ struct ReduceRequest {
   TensorSource source;
   std::string codec;
   LikeOptions like;
+  TailOptions tail;
   std::string out;
 
   void settle() { codec = split_codecs(codec, schedule.options); }
@@ -50,6 +52,7 @@ struct ReduceRequest {
   Result answer_of(const Tensor& inputs, bool has_nvidia_nan) const {
     const ExecuteOptions options = execution.make();
     if (!out.empty()) require_output_file(out);
+    if (!tail.tail_out.empty()) require_output_name("--tail-out", tail.tail_out, {".safetensors"});
     CollectiveSpec spec = schedule;
     give_own(options.sum, spec);
     const CodecPtr c = codec_for(codec, inputs);
@@ -57,13 +60,16 @@ struct ReduceRequest {
         schedule.inner_codec().empty() ? c : codec_for(schedule.inner_codec(), inputs);
     require_takes(*c, inputs.dtype, source.name());
     require_takes(*inner, inputs.dtype, source.name());
-    const Codecs codecs(*c, *inner);
+    const std::optional<Tail> t = tail.parse(channels_of(inputs.shape));
+    const CodecPtr out_codec = t ? find_output_codec(*t) : nullptr;
+    const Codecs codecs(*c, *inner, out_codec ? *out_codec : *c);
     if (inputs.elements_per_rank() == 0) fail("{}: there are no elements to reduce", source.name());
     const auto world_size = static_cast<Rank>(inputs.ranks());
-    const Schedule s = spec.make(world_size, inputs.elements_per_rank(), codecs.alignment());
+    const Schedule s =
+        spec.make(world_size, inputs.elements_per_rank(), codecs.alignment(t ? t->hidden : 1));
     const bool sums = adds(s.collective);
     if (!sums && options.sum != Sum{}) {
-      fail("--{}: {} sums nothing; leave it out", execution.said(), s.algorithm);
+      fail("--{}: {} sums nothing; leave it out", execution.option_text(), s.algorithm);
     }
     require_memory(
         reduction_bytes(inputs.dtype, world_size, inputs.elements_per_rank(), s.collective),
@@ -72,6 +78,8 @@ struct ReduceRequest {
     Reduction reduction =
         run_reduction(s, codecs, inputs, channels_of(inputs.shape), exact, options);
     if (has_nvidia_nan) set_nvidia_nan(inputs.dtype, reduction.outputs);
+    std::vector<Figure> of_tail;
+    if (t) of_tail = tail.apply(*t, s, codecs, inputs, exact, options);
     if (!out.empty()) {
       write_npy(out, {inputs.dtype, inputs.shape, std::move(reduction.outputs)});
     }
@@ -108,13 +116,15 @@ struct ReduceRequest {
           {"error_figures_of_rank", 0, "ranks differ; the figures are those of rank 0"});
       report.shown_figures.emplace_back("error_figures_of_rank");
     }
+    for (const Figure& each : of_tail) report.shown_figures.push_back(each.name);
+    report.figures.insert(report.figures.end(), of_tail.begin(), of_tail.end());
     report.figures.push_back({"volume_total", volume.total, "payloads of one rank, all links"});
     report.figures.push_back(
         {"provenance", "exact", "every figure is computed from the bits, none is a model's"});
     return report;
   }
 
-  /// What --algorithm does; what a schedule does is in its file.
+  /// Returns the collective of --algorithm; a schedule's is in its file.
   Collective named_collective() const {
     if (schedule.algorithm.empty()) return Collective::all_reduce;
     return find_algorithm(schedule.algorithm).collective;
@@ -123,9 +133,9 @@ struct ReduceRequest {
 
 std::vector<BoundField> fields(ReduceRequest& r) {
   return together(
-      fields(r.schedule), {field("codec", &r.codec, "Codec (see arlab list codecs)")},
-      fields(r.source), together(fields(r.execution), fields(r.like)),
-      {field("out", &r.out, "Write the output of every rank, the input's shape, as .npy")});
+      fields(r.schedule), {field("codec", &r.codec, "Use this codec (see arlab list codecs)")},
+      fields(r.source), together(fields(r.execution), fields(r.like), fields(r.tail)),
+      {field("out", &r.out, "Write every rank's output, in the input's shape, as .npy")});
 }
 
 }  // namespace

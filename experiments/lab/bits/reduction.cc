@@ -12,14 +12,6 @@
 namespace arlab::lab {
 namespace {
 
-/// Of a whole tensor, where ErrorMetrics has none: infinite without error; as low as can be when
-/// finite values were lost, or when there is an error and nothing that it is relative to.
-Json sqnr_of(const ErrorMetrics& error) {
-  if (error.sqnr_db || error.elements == 0) return decibels(error.sqnr_db);
-  constexpr double infinity = std::numeric_limits<double>::infinity();
-  return decibels(error.exact ? infinity : -infinity);
-}
-
 /// Slot i of rank i, for all i.
 std::vector<std::byte> gathered(std::span<const std::byte> tensors, std::size_t ranks) {
   const std::size_t slot = tensors.size() / ranks / ranks;
@@ -53,12 +45,12 @@ std::vector<double> exchanged(const std::vector<double>& inputs, std::size_t ran
   return outputs;
 }
 
-/// Of the same schedule, by plain values.
+/// Returns the same schedule's result with plain values.
 std::vector<double> uncompressed_result(const Schedule& schedule, const RankPayloads& inputs,
                                         ExecuteOptions options) {
   options.count = false;
   options.state = nullptr;
-  // Plain values have no scale, are rounded when they are sent, and are what others decode.
+  // Plain values have no scale, are rounded when they are sent, and need no decoding.
   options.sum.casts_to_fp16 = false;
   options.sum.rounds = true;
   options.sum.owner_keeps_sum = false;
@@ -76,6 +68,12 @@ Json decibels(const std::optional<double>& value) {
   if (!value || std::isnan(*value)) return nullptr;
   if (std::isinf(*value)) return *value > 0 ? "inf" : "-inf";
   return *value;
+}
+
+Json sqnr_of(const ErrorMetrics& error) {
+  if (error.sqnr_db || error.elements == 0) return decibels(error.sqnr_db);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  return decibels(error.exact ? infinity : -infinity);
 }
 
 std::uint64_t reduction_bytes(DType dtype, std::uint64_t ranks, std::uint64_t elements_per_rank,
@@ -166,7 +164,7 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
   const bool sums = adds(exact.collective);
   const bool alike = ends_alike(exact.collective);
   const std::string target = sums ? "the exact sum" : "the exact result of all ranks";
-  // What was sent, which is less than the most where data decide.
+  // The sent bytes count, which are fewer than the most where data decide.
   const bool varies = r.wire_varies && r.wire.bytes != 0;
   const double sent = varies ? r.wire.bits_per_element * static_cast<double>(r.counts.sent_bytes) /
                                    static_cast<double>(r.wire.bytes)
@@ -264,11 +262,11 @@ std::vector<std::string> main_figures(const Reduction& r) {
 
 std::vector<BoundField> fields(SumOptions& o) {
   return {
-      field("accumulate", &o.accumulate, "Sums in the payload's dtype, or in fp32, rounded once")
+      field("accumulate", &o.accumulate, "Add in the payload's dtype, or in fp32 and round once")
           .among({"native", "fp32"}),
       field("sum", &o.sum,
-            "How sums are made: decode=fp32,add=fma,order=own,round=none,own=exact,result=sum,"
-            "cast=fp16, those that are wanted",
+            "Set the arithmetic of sums by any of "
+            "decode=fp32,add=fma,order=own,round=none,own=exact,result=sum,cast=fp16",
             "native")};
 }
 
@@ -277,8 +275,8 @@ Sum SumOptions::parse() const {
     fail("accumulate is {}: allowed are native, fp32", quote(accumulate));
   }
   if (!sum.empty() && accumulate != "native") {
-    fail("sum {} and accumulate {}: one of them says how sums are made: allowed in sum is add={}",
-         quote(sum), quote(accumulate), accumulate);
+    fail("sum {} and accumulate {}: give one of them; in sum it is add={}", quote(sum),
+         quote(accumulate), accumulate);
   }
   return parse_sum(sum.empty() ? accumulate : sum);
 }
@@ -286,12 +284,12 @@ Sum SumOptions::parse() const {
 std::vector<BoundField> fields(ExecutionOptions& o) {
   return together(
       fields(static_cast<SumOptions&>(o)),
-      {field("threads", &o.threads, "Threads, 0 for all; the result never depends on it", "0")
-           .from(0, 1024),
-       field("rounding_seed", &o.rounding_seed, "Seed of the random numbers that codecs draw", "0")
-           .from(0, UINT32_MAX),
-       field("call", &o.call, "Calls before this one, each of which has its own random numbers",
+      {field("threads", &o.threads, "Run N threads, 0 for all cores; results do not depend on it",
              "0")
+           .from(0, 1024),
+       field("rounding_seed", &o.rounding_seed, "Seed the random numbers that codecs draw", "0")
+           .from(0, UINT32_MAX),
+       field("call", &o.call, "Draw the random numbers of the N-th call, counted from 0", "0")
            .from(0, UINT32_MAX)});
 }
 
@@ -312,7 +310,7 @@ void give_own(const Sum& sum, CollectiveSpec& spec) {
   }
   const std::string given = words_of(spec.options.get("own"));
   if (!given.empty() && given != sum.own) {
-    fail("sum: own={}, but the algorithm's own is {}: allowed is one of them", sum.own, given);
+    fail("sum: own={}, but the algorithm's own is {}: give one of them", sum.own, given);
   }
   spec.options.set("own", sum.own);
 }
@@ -320,29 +318,29 @@ void give_own(const Sum& sum, CollectiveSpec& spec) {
 std::vector<BoundField> fields(LikeOptions& o) {
   std::vector<std::string> names;
   for (const NamedAllReduce& each : named_all_reduces()) names.push_back(each.name);
-  return {
-      field("like", &o.like,
-            fmt::format("An all-reduce of other people, bit for bit: {}", fmt::join(names, ", ")))
-          .excludes("algorithm schedule sum"),
-      field("block", &o.block, "With --like: elements that share a scale", "its default")
-          .from(1, 1U << 24)
-          .needs("like")};
+  return {field("like", &o.like,
+                fmt::format("Reproduce another project's all-reduce, bit for bit: {}",
+                            fmt::join(names, ", ")))
+              .excludes("algorithm schedule sum"),
+          field("block", &o.block, "Share a scale among N elements, with --like", "its default")
+              .from(1, 1U << 24)
+              .needs("like")};
 }
 
 NamedParts LikeOptions::apply(NamedRequest request, CollectiveSpec& spec, std::string& codec,
                               ExecutionOptions& execution) const {
   const NamedAllReduce& named = find_named_all_reduce(like);
   if (spec.is_named() || !execution.sum.empty() || execution.accumulate != "native") {
-    fail("like {}: it has its own algorithm and sum; allowed are neither", quote(like));
+    fail("like {}: it has its own algorithm and sum; leave both out", quote(like));
   }
   if (!codec.empty() && !named.has_codecs) {
-    fail("like {}: it has its own codec, so {} is one too many", quote(like), quote(codec));
+    fail("like {}: it has its own codec; leave out {}", quote(like), quote(codec));
   }
   if (block && !named.has_block) fail("like {}: it has no block to choose", quote(like));
-  // What else may be named of the algorithm's options is none of a kernel's.
+  // A kernel takes no other option of the algorithm.
   for (const auto& [name, value] : spec.options) {
     if (name != "stripe" || !named.has_stripe) {
-      fail("like {}: it has its own {}; allowed is none", quote(like), name);
+      fail("like {}: it has its own {}; leave it out", quote(like), name);
     }
     request.stripe = std::get<std::uint64_t>(value);
   }

@@ -1,5 +1,5 @@
-// One measured collective: inputs through the reference, and how far off the result is. What
-// `arlab reduce` prints and what a study repeats.
+// One measured collective: inputs through the reference, and how far off the result is. `arlab reduce` prints it, and a study
+// repeats it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,11 @@ namespace arlab::lab {
 /// lost, null where there is nothing to compare.
 Json decibels(const std::optional<double>& value);
 
-/// What a collective should give, in float64.
+/// An SQNR of a whole tensor likewise, where ErrorMetrics has none: infinite without error; as low as can be when finite values were
+/// lost, or when there is an error and nothing that it is relative to.
+Json sqnr_of(const ErrorMetrics& error);
+
+/// The exact result of a collective, in float64.
 struct ExactResult {
   Collective collective = Collective::all_reduce;
   /// all_reduce: the sum, that every rank should end with. reduce_scatter: the sum, of which every
@@ -51,12 +55,12 @@ bool has_tokens(Collective collective, std::size_t ranks, std::size_t elements,
 /// Error figures are of rank 0 for all_reduce, of all ranks together for other collectives: of the
 /// sums for reduce_scatter, not of what ranks leave as it was.
 struct Reduction {
-  std::vector<std::byte> outputs;    ///< of all ranks
+  std::vector<std::byte> outputs;    ///< all ranks' tensors
   ErrorMetrics error;                ///< against the exact result
   ErrorMetrics versus_uncompressed;  ///< against the same algorithm with plain values
-  MatrixMetrics tokens;              ///< of tokens (rows) and channels, where inputs have them
+  MatrixMetrics tokens;              ///< by token (row) and channel, where inputs have them
   ExecuteCounts counts;
-  WireVolume wire;           ///< of wires of variable length, the most
+  WireVolume wire;           ///< the most, for wires of variable length
   bool adds_codes = false;   ///< whether sums are sums of codes, which may be clamped
   bool wire_varies = false;  ///< whether data decide how long they are: counts.sent_bytes has it
   /// Between ranks; none when bits are identical, and none where they are not meant to be.
@@ -92,9 +96,11 @@ struct SumOptions {
   std::string accumulate = "native";
   std::string sum;
 
-  /// What is named of it, for messages: sum add=fma, or accumulate fp32.
-  std::string said() const { return sum.empty() ? "accumulate " + accumulate : "sum " + sum; }
-  /// What it says of `own` is the algorithm's matter: see give_own(). Throws InvalidInput.
+  /// Returns its named part for messages: sum add=fma, or accumulate fp32.
+  std::string option_text() const {
+    return sum.empty() ? "accumulate " + accumulate : "sum " + sum;
+  }
+  /// Returns the sum; the algorithm decides about `own`: see give_own(). Throws InvalidInput.
   Sum parse() const;
 };
 std::vector<BoundField> fields(SumOptions& options);

@@ -6,11 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/lab/bits/collective.h"
+#include "experiments/lab/bits/tailed.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/sizes.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/check.h"
 #include "reference/collectives/codecs.h"
+#include "reference/collectives/executor.h"
 #include "reference/collectives/schedule_json.h"
 
 namespace arlab::lab {
@@ -35,10 +37,13 @@ void for_each_row(const Schedule& s, Visit visit) {
       from += value_text(operand);
     }
     if (op.kind == OpKind::reduce && op.start == Start::zero) from.insert(0, "0 + ");
-    const char* kind = op.kind == OpKind::encode && op.codec == CodecRole::inner ? "encode inner"
-                       : op.kind == OpKind::encode                               ? "encode"
-                       : op.kind == OpKind::send                                 ? "send"
-                                                                                 : "reduce";
+    std::string kind = op.kind == OpKind::encode ? "encode"
+                       : op.kind == OpKind::send ? "send"
+                                                 : "reduce";
+    if (op.kind == OpKind::encode && op.codec != CodecRole::outer) {
+      kind += fmt::format(" {}", name_of(op.codec));
+    }
+    if (op.kind == OpKind::tail) kind = name_of(op.makes);
     const bool sends = op.kind == OpKind::send;
     visit(std::vector<std::string>{
         std::to_string(id), std::to_string(op.step), kind, std::to_string(op.rank),
@@ -87,6 +92,7 @@ struct ScheduleRequestOf {
   std::optional<std::uint32_t> ranks;
   std::string elements;
   std::string codec;
+  TailPlaceOptions tail;
   std::string alignment;
   bool fractions = false;
 
@@ -105,27 +111,33 @@ struct ScheduleRequestOf {
       Schedule made = fractions ? marked_schedule(options.algorithm, asked)
                                 : make_schedule(options.algorithm, asked);
       const CodecPtr outer = codec.empty() ? nullptr : find_codec(codec);
+      std::vector<Figure> of_tail;
+      if (const auto t = tail.parse()) {
+        const Schedule alone = std::exchange(made, with_tail(made, *t, tail.placement()));
+        if (outer != nullptr) of_tail = bytes_of(alone, made, outer, find_output_codec(*t));
+      }
       if (outer != nullptr && outer->info().shares_scales && adds(made.collective)) {
         made.agreement = "one_shot";
       }
-      return result_of(std::move(made));
+      return result_of(std::move(made), of_tail);
     }
     options.require_no_algorithm_options();
     const WrittenSchedule written = read_schedule(options.schedule_file);
     Schedule s = written.as_written();
     if (written.has_size()) {
-      if (ranks || !elements.empty() || !codec.empty() || !alignment.empty() ||
+      if (ranks || !elements.empty() || !codec.empty() || !alignment.empty() || tail.is_set() ||
           !options.inner_codec().empty()) {
         fail(
-            "--ranks, --elements, --codec, --inner-codec and --alignment belong to --algorithm; {} "
-            "says them itself",
+            "--ranks, --elements, --codec, --inner-codec, --alignment and --tail belong to "
+            "--algorithm; {} has its own",
             options.schedule_file);
       }
     } else {
-      if (ranks) fail("--ranks belongs to --algorithm; {} says it itself", options.schedule_file);
+      if (ranks) fail("--ranks belongs to --algorithm; {} has its own", options.schedule_file);
       if (elements.empty()) {
         fail("{} is for tensors of any size: name the --elements", options.schedule_file);
       }
+      if (tail.is_set()) fail("--tail belongs to --algorithm");
       s = written.at(parse_count(elements, "--elements"), chosen_alignment());
     }
     if (const CheckReport result = check(s); !result.correct) {
@@ -137,14 +149,38 @@ struct ScheduleRequestOf {
     return result_of(std::move(s));
   }
 
-  std::uint64_t chosen_alignment() const {
-    if (!alignment.empty()) return parse_count(alignment, "--alignment");
-    const CodecPtr outer = codec.empty() ? nullptr : find_codec(codec);
+  /// Counts 16-bit values, if the codec takes these.
+  std::vector<Figure> bytes_of(const Schedule& alone, const Schedule& tailed, const CodecPtr& outer,
+                               const CodecPtr& output) const {
     const CodecPtr inner = options.inner(outer);
-    return outer || inner ? Codecs(outer ? *outer : *inner, *inner).alignment() : 1;
+    const DType dtype = default_dtype(*outer);
+    const Codecs codecs(*outer, *inner, output ? *output : *outer);
+    const CodecPtr plain = find_codec(name_of(dtype));
+    return {
+        {"wire_bytes", Cell(wire_volume(tailed, codecs, dtype).bytes), "all sends of all ranks"},
+        {"wire_bytes_of_sum", Cell(wire_volume(alone, codecs, dtype).bytes),
+         "the same of the all-reduce alone"},
+        {"wire_bytes_of_plain", Cell(wire_volume(alone, *plain, dtype).bytes),
+         fmt::format("the same as {}, as it is", name_of(dtype))}};
   }
 
-  Result result_of(Schedule of) const {
+  std::uint64_t chosen_alignment() const {
+    const std::optional<Tail> t = tail.parse();
+    const std::uint64_t row = t ? t->hidden : 1;
+    if (!alignment.empty()) {
+      const std::uint64_t asked = parse_count(alignment, "--alignment");
+      if (asked % row != 0) fail("--alignment {}: allowed are whole rows of {}", asked, row);
+      return asked;
+    }
+    const CodecPtr outer = codec.empty() ? nullptr : find_codec(codec);
+    const CodecPtr inner = options.inner(outer);
+    const CodecPtr last = t ? find_output_codec(*t) : nullptr;
+    if (!outer && !inner && !last) return row;
+    const CodecPtr any = outer ? outer : inner ? inner : last;
+    return Codecs(*any, inner ? *inner : *any, last ? *last : *any).alignment(row);
+  }
+
+  Result result_of(Schedule of, const std::vector<Figure>& of_tail = {}) const {
     const auto schedule = std::make_shared<const Schedule>(std::move(of));
     const Schedule& s = *schedule;
     const Rank group_size = options.volume_group_size(s.world_size);
@@ -172,6 +208,10 @@ struct ScheduleRequestOf {
           !alike                    ? "not applicable: ranks end with different data"
           : checked.ranks_identical ? "proved: all ranks compute the same expression"
                                     : checked.divergence}}};
+    if (s.row != 0) {
+      result.figures.push_back({"row", s.row, "elements; proved: each is whole, and of all ranks"});
+    }
+    std::ranges::copy(of_tail, std::back_inserter(result.figures));
     if (!s.agreement.empty()) {
       result.figures.push_back({"agreement", s.agreement,
                                 "by which ranks agree on scales that they share, before step 0"});
@@ -188,11 +228,13 @@ struct ScheduleRequestOf {
                          {"violation", checked.violation},
                          {"ranks_identical", ranks_identical},
                          {"divergence", checked.divergence}}}};
-    result.written = [schedule, more, figures = result, as_fractions = fractions](
+    Json about = more;
+    for (const Figure& each : of_tail) about["volume"][each.name] = each.value;
+    result.written = [schedule, about, figures = result, as_fractions = fractions](
                          Format format, const Page& page, const Write& write) {
       if (format == Format::csv) return write_csv(*schedule, write);
       if (format == Format::json) {
-        write_schedule_json(*schedule, more, write,
+        write_schedule_json(*schedule, about, write,
                             as_fractions ? ChunksAs::fractions : ChunksAs::elements);
         return write("\n");
       }
@@ -205,11 +247,11 @@ struct ScheduleRequestOf {
 
 std::vector<BoundField> fields(ScheduleRequestOf& c) {
   return together(
-      fields(c.options),
-      {field("ranks", &c.ranks, "World size").from(1, kMaxWorldSize),
-       field("elements", &c.elements, "Elements per rank (64K, 1M)"),
+      fields(c.options), fields(c.tail),
+      {field("ranks", &c.ranks, "Set the world size").from(1, kMaxWorldSize),
+       field("elements", &c.elements, "Set the elements per rank (64K, 1M)"),
        field("codec", &c.codec, "Align chunks for this codec", "alignment 1"),
-       field("alignment", &c.alignment, "Chunk boundaries are multiples of it", "1")
+       field("alignment", &c.alignment, "Cut chunks at multiples of N elements", "1")
            .excludes("codec"),
        field("fractions", &c.fractions,
              "Write chunks as fractions of the tensor: JSON for tensors of any size, which every "

@@ -2,26 +2,30 @@
 
 #include "experiments/lab/bits/reduction.h"
 #include "experiments/lab/sizes.h"
+#include "experiments/models/checkpoint.h"
+#include "experiments/models/gguf.h"
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/registry.h"
 #include "reference/memory.h"
 #include "reference/tensors/npy.h"
-#include "reference/tensors/safetensors.h"
 #include "reference/tensors/synthetic.h"
 
 namespace arlab::lab {
 
 std::vector<BoundField> fields(TensorSource& s) {
   return {
-      field("input", &s.file, "Tensor [ranks, ...] as .npy or .safetensors").excludes("synthetic"),
-      field("tensor", &s.tensor, "Which tensor of a .safetensors file").needs("input"),
+      field("input", &s.file,
+            "Read the tensor [ranks, ...] from this .npy, .safetensors or .gguf file")
+          .excludes("synthetic"),
+      field("tensor", &s.tensor, "Select a tensor of a .safetensors or .gguf file").needs("input"),
       field("synthetic", &s.synthetic,
-            "Distribution, for example gaussian:sigma=1,seed=1 (see arlab list inputs)"),
-      field("elements", &s.elements, "Elements per rank, for --synthetic (64K, 1M)")
+            "Draw the tensor from this distribution, such as gaussian:sigma=1,seed=1 (see arlab "
+            "list inputs)"),
+      field("elements", &s.elements, "Draw N elements per rank, with --synthetic (64K, 1M)")
           .excludes("input"),
-      field("ranks", &s.ranks, "World size", "of a file: its first dimension")
+      field("ranks", &s.ranks, "Set the world size", "a file's first dimension")
           .from(1, kMaxWorldSize),
-      field("dtype", &s.dtype, "fp16, bf16 or fp32",
+      field("dtype", &s.dtype, "Set the element type: fp16, bf16 or fp32",
             "the file's, else fp16 if the codec takes it")};
 }
 
@@ -45,7 +49,7 @@ void require_takes(const Codec& codec, DType dtype, const std::string& data) {
 Tensor TensorSource::load(DType otherwise, Collective collective) const {
   if (!file.empty()) return load_file();
   if (synthetic.empty())
-    fail("name the data: --input F.npy|F.safetensors or --synthetic SPEC --elements E");
+    fail("name the data: --input F.npy|F.safetensors|F.gguf or --synthetic SPEC --elements E");
   if (elements.empty()) fail("--synthetic needs --elements, the count per rank");
   if (!ranks) fail("--synthetic needs --ranks, the world size");
   const DType type = dtype.empty() ? otherwise : parse_dtype(dtype);
@@ -81,15 +85,21 @@ Tensor read_tensor(const std::string& path, const std::string& tensor, std::opti
     if (!tensor.empty()) fail("{}: a .npy file holds one tensor without a name", path);
     return read_npy(path, dtype);
   }
-  if (path.ends_with(".safetensors")) {
-    Tensor loaded = read_safetensors(path, tensor);
+  const bool is_checkpoint =
+      path.ends_with(".safetensors") || std::filesystem::is_directory(path, error);
+  if (is_checkpoint || path.ends_with(".gguf")) {
+    Tensor loaded = is_checkpoint ? models::Checkpoint(path).read(tensor)
+                                  : models::GgufFile(path).tensor(tensor);
     if (dtype && loaded.dtype != *dtype) {
       fail("{}: the tensor is {}, not {}; nothing is cast", path, name_of(loaded.dtype),
            name_of(*dtype));
     }
     return loaded;
   }
-  fail("{}: unknown kind of file; allowed are .npy and .safetensors", path);
+  const bool is_torch = path.ends_with(".pt") || path.ends_with(".pth") || path.ends_with(".bin");
+  fail("{}: {}; allowed are .npy, .safetensors and .gguf", path,
+       is_torch ? "PyTorch's file, which arlab.read_tensor() in Python reads"
+                : "unknown kind of file");
 }
 
 }  // namespace arlab::lab

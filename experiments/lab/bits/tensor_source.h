@@ -44,7 +44,8 @@ inline constexpr std::size_t kAnyRow = 8;
 /// Throws InvalidInput, with the name of the data, unless the codec takes its dtype.
 void require_takes(const Codec& codec, DType dtype, const std::string& data);
 
-/// A .npy or .safetensors file by its ending; without a dtype, what the file says.
+/// A .npy, .safetensors or .gguf file by its ending; without a dtype, what the file says: fp32 for
+/// quantized tensors (experiments/models/checkpoint.h, gguf_types.h).
 Tensor read_tensor(const std::string& path, const std::string& tensor, std::optional<DType> dtype);
 
 }  // namespace arlab::lab

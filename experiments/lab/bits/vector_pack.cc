@@ -31,6 +31,7 @@
 #include "reference/error.h"
 #include "reference/json.h"
 #include "reference/signals.h"
+#include "reference/tails/tail.h"
 #include "reference/tensors/file.h"
 #include "reference/tensors/synthetic.h"
 
@@ -42,13 +43,13 @@ namespace fs = std::filesystem;
 constexpr const char* kSchema = "arlab.vector_pack/2";
 constexpr const char* kSchemaBefore = "arlab.vector_pack/1";
 constexpr const char* kSumFile = "manifest.sha256";
-/// Of the page in the pack, and in the sources.
+/// Names of the page in the pack, and in the sources.
 const std::string kSpecification = fs::path("SPEC").replace_extension("md").string();
 
-// Of fp32, patterns are a part of all there are in any case.
+// The patterns of fp32 are a part of all in any case.
 constexpr std::size_t kFp32Patterns = 8192;
 
-/// Of codecs whose wires depend on more than a message: where each message of the pack stands, but those of all-reduces.
+/// Context of messages by codecs whose wires depend on more than a message, but for all-reduces.
 constexpr EncodeContext kContext = {
     .seed = 20261129, .call = 2, .rank = 3, .world_size = 4, .step = 1, .position = 4096};
 
@@ -166,7 +167,8 @@ std::optional<WireFormat> format_of_name(std::string_view name) {
   std::string_view digits = group_at == std::string_view::npos ? "" : name.substr(group_at + 2);
   const auto group = number_of_digits(take_digits(digits));
   if (!group || name.ends_with("-torchft")) return std::nullopt;
-  const std::vector<WireFormat::Array> scales = {{"scales", "fp32", 4}};
+  std::vector<WireFormat::Array> scales = {{"scales", "fp32", 4}};
+  if (digits == "-ue8m0") scales = {{"scales", "e8m0", 1}};
   const std::string_view family = name.substr(0, group_at);
   if (family == "fp8-e4m3" || family == "int8") {
     const bool of_others = digits == "-flashinfer" || digits == "-vllm";
@@ -216,7 +218,7 @@ Json json_of(const EncodeContext& context) {
           {"step", context.step}, {"position", context.position}};
 }
 
-/// What a wire holds, each code in a byte, each array as its entries follow each other. Of codes of up to 8 bits.
+/// Contents of a wire, each code in a byte, each array as its entries follow each other. Codes have up to 8 bits.
 struct Taken {
   std::vector<std::uint8_t> codes;
   std::vector<std::vector<std::byte>> arrays;
@@ -252,6 +254,8 @@ std::vector<std::byte> swizzled_128x4(std::span<const std::byte> scales, std::si
   return out;
 }
 
+constexpr std::uint32_t kTailHidden = 4096;
+
 /// An all-reduce of the pack.
 struct PackedReduce {
   std::string algorithm;
@@ -286,6 +290,7 @@ class Packer {
       }
     }
     for (const CodecPtr& c : codecs) add_all_reduces(*c);
+    add_tails(codecs);
     add_text(kSpecification, text_of_specification());
     add_text("README.md", read_text_file(data_path("vector_pack/README.md"), "a page"));
     add_text("read_pack.py", read_text_file(data_path("vector_pack/read_pack.py"), "a program"));
@@ -296,6 +301,7 @@ class Packer {
                      {"cases", cases_},
                      {"layouts", layouts_},
                      {"all_reduces", all_reduces_},
+                     {"tails", tails_},
                      {"files", files_}};
     const std::string text = manifest.dump(1) + '\n';
     const auto bytes = std::as_bytes(std::span(text));
@@ -334,7 +340,7 @@ class Packer {
         const Tensor payload = make_synthetic(input.synthetic, type, 1, elements);
         std::vector<float> state(c.info().has_state ? elements : 0);
         add_case(c, type, input.name, name, payload, state, false);
-        // What is carried from call to call shows in the second.
+        // The second call shows the carried state.
         if (!state.empty() && input.name == std::string_view("gaussian")) {
           add_case(c, type, "gaussian_again", name, payload, state, true);
         }
@@ -443,8 +449,8 @@ class Packer {
     return out;
   }
 
-  /// Of a few codecs all algorithms, of others one: what all-reduces do is the same for all. Sums in fp32 where there are more than
-  /// two values.
+  /// Adds all algorithms for a few codecs, one for others: all-reduces do the same for all. Sums in fp32 where there are more
+  /// than two values.
   void add_all_reduces(const Codec& c) {
     const auto is_of = [&](std::initializer_list<std::string_view> names) {
       return std::ranges::find(names, c.name()) != names.end();
@@ -584,6 +590,53 @@ class Packer {
          {"messages", listed}});
   }
 
+  /// Every rounding that has a name; with the default, what codecs make of what comes out. Rows that all codecs' blocks divide.
+  void add_tails(const std::vector<CodecPtr>& codecs) {
+    for (const DType type : {DType::fp16, DType::bf16}) {
+      if (!dtype_.empty() && type != parse_dtype(dtype_)) continue;
+      for (const NamedRounding& each : named_roundings()) add_tail(type, each, "");
+      for (const CodecPtr& c : codecs) {
+        const bool fits =
+            c->takes(type) && !c->info().needs_context() && kTailHidden % c->info().alignment == 0;
+        if (fits) add_tail(type, named_roundings().front(), c->name());
+      }
+    }
+  }
+
+  void add_tail(DType type, const NamedRounding& rounding, const std::string& output) {
+    const Tail tail{.hidden = kTailHidden,
+                    .adds_residual = true,
+                    .normalizes = true,
+                    .eps = 1e-5F,
+                    .output = output,
+                    .rounding = rounding.rounding};
+    const std::size_t elements = 2 * kTailHidden;
+    const Tensor sums = make_synthetic("gaussian:sigma=1,seed=12", DType::fp32, 1, elements);
+    const Tensor residual = make_synthetic("gaussian:sigma=2,seed=13", type, 1, elements);
+    const Tensor weight = make_synthetic("uniform:low=0.5,high=1.5,seed=14", type, 1, kTailHidden);
+    const TailResult made = run_tail(tail, type, to_floats(sums), residual.bytes(), weight.bytes());
+    const std::string stem = fmt::format("tails/{}_{}", name_of(type), rounding.name);
+    const std::string input = fmt::format("inputs/{}_tail_", name_of(type));
+    const auto of_output = [&](const char* what, std::span<const std::byte> bytes) {
+      return output.empty() ? Json()
+                            : Json(add(fmt::format("{}_{}.{}.bin", stem, output, what), bytes));
+    };
+    tails_.push_back({{"dtype", name_of(type)},
+                      {"rounding", rounding.name},
+                      {"output", output.empty() ? Json() : Json(output)},
+                      {"tail", name_of(tail)},
+                      {"rows", elements / kTailHidden},
+                      {"hidden", kTailHidden},
+                      {"eps", tail.eps},
+                      {"sums", add("inputs/fp32_tail_sums.bin", sums.bytes())},
+                      {"residual", add(input + "residual.bin", residual.bytes())},
+                      {"weight", add(input + "weight.bin", weight.bytes())},
+                      {"residual_out", add(stem + ".residual_out.bin", made.residual)},
+                      {"normalized", add(stem + ".normalized.bin", made.normalized)},
+                      {"wire", of_output("wire", made.wire)},
+                      {"quantized", of_output("quantized", made.quantized)}});
+  }
+
   static std::string text_of_specification() {
     const fs::path installed = data_path(fs::path("vector_pack") / kSpecification);
     std::error_code error;
@@ -598,6 +651,7 @@ class Packer {
   Json cases_ = Json::array();
   Json layouts_ = Json::array();
   Json all_reduces_ = Json::array();
+  Json tails_ = Json::array();
   Json files_ = Json::object();
 };
 
@@ -618,7 +672,7 @@ void require_no_link(const fs::path& root, const std::string& name) {
   }
 }
 
-/// Of a manifest whose sum is right and which says that it is one: that it has the parts of one. Throws InvalidInput.
+/// Checks that a manifest with the right sum, which says that it is one, has the parts of one. Throws InvalidInput.
 void require_form(const fs::path& root, const Json& manifest) {
   const auto require = [&](bool is, std::string_view what) {
     if (!is) fail("{}: manifest.json is not of the form of {}: {}", root.string(), kSchema, what);
@@ -647,7 +701,7 @@ void require_form(const fs::path& root, const Json& manifest) {
   }
 }
 
-/// Of a manifest that has that form.
+/// Returns the first difference from a manifest that has that form.
 std::string difference_of(const fs::path& root, const Json& manifest) {
   std::vector<std::string> codecs;
   for (const Json& codec : manifest.at("codecs"))
@@ -678,8 +732,8 @@ std::string difference_of(const fs::path& root, const Json& manifest) {
         first =
             fmt::format("{}: arlab " ARLAB_VERSION " makes other bytes, from byte {} on", name, at);
       });
-  // What the manifest says besides the program's version, which may be another.
-  for (const char* part : {"codecs", "cases", "layouts", "all_reduces"}) {
+  // The program's version may be another; the manifest's other parts must be equal.
+  for (const char* part : {"codecs", "cases", "layouts", "all_reduces", "tails"}) {
     if (first.empty() && made.at(part) != manifest.value(part, Json())) {
       first = fmt::format("manifest.json: arlab " ARLAB_VERSION " says otherwise under {}", part);
     }
@@ -694,6 +748,7 @@ std::vector<std::string> codecs_of_pack() {
   for (const std::string& name :
        words_in("int4-g128 int4-g32-sym int6-g64 int7-g32 int8-gtensor-sym-static0.05 "
                 "logfmt8-g128 mxfp4-ceil mxfp4-even mxfp4-rceil fp8-e4m3-g256 fp8-e4m3-g64-torch "
+                "fp8-e4m3-g128-ue8m0 "
                 "nvfp4-ts0.75 nvfp4-vllm nvfp4-te nvfp4-te-4over6 nvfp4-vllm-ts0.75 "
                 "int8-g128-vllm int8-g256-vllm fp8-e4m3-g256-flashinfer fp8-e4m3-g256-torchft "
                 "fp8-e4m3-g256-vllm int4-g32-stoch had-int4-g32-sym fp8-e4m3-g128-stoch nf4-g64 "

@@ -45,7 +45,7 @@ Json make_vector_pack(const std::vector<std::string>& codecs, const std::string&
 /// The codecs of a pack that names none: all that are listed, those that have golden vectors, and those of other people's kernels.
 std::vector<std::string> codecs_of_pack();
 
-/// Why a folder is no whole pack of this program's; empty if it is. Throws InvalidInput where there is no pack.
+/// Returns why a folder is no whole pack of this program's; empty if it is. Throws InvalidInput where there is no pack.
 std::string difference_of_vector_pack(const std::string& folder);
 
 }  // namespace arlab::lab

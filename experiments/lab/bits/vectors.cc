@@ -1,5 +1,5 @@
-// Golden vectors for somebody else's kernel. For every input a payload, the wire
-// bytes that the reference encodes it to, and the payload that these decode to.
+// Golden vectors for a user's kernel. For every input a payload, the wire bytes that the reference encodes it to, and the
+// payload that these decode to.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -40,8 +40,8 @@ constexpr const char* kReadme =
     R"(What the bytes mean: reference/codecs/SPEC.md, "Names", of arlab's sources.)"
     "\n";
 
-/// A new folder beside the target, whose files move there together. What is left of it goes with
-/// this object, and that takes no memory: there may be none.
+/// A new folder beside the target, whose files move there together. Its rest goes with this object, which takes no memory:
+/// there may be none.
 class PartialFolder final : CleanedUpAtLast {
  public:
   explicit PartialFolder(const fs::path& target)
@@ -271,7 +271,7 @@ struct VectorsRequest {
     return report;
   }
 
-  /// What is printed, but the folder, which may be another tomorrow; and the files of every case.
+  /// Returns the printed report without the folder, which may be another tomorrow, and with the files of every case.
   static std::string manifest(Result report, const std::vector<Json>& files) {
     std::erase_if(report.figures, [](const Figure& field) { return field.name == "folder"; });
     Json json = to_json(report);
@@ -283,23 +283,24 @@ struct VectorsRequest {
 std::vector<BoundField> fields(VectorsRequest& r) {
   return {
       field("codec", &r.codec,
-            "Codec (see arlab list codecs); of --pack several, with commas between them",
-            "of --pack: all that are listed, and more"),
-      field("dtype", &r.dtype, "One dtype only", "all that the codec takes"),
+            "Use this codec (see arlab list codecs), or with --pack several, separated by commas",
+            "with --pack: all that are listed, and more"),
+      field("dtype", &r.dtype, "Write vectors of one dtype only", "all that the codec takes"),
       field("pack", &r.pack,
-            "Write vectors of many codecs with their layouts, all-reduces and a reader: a folder "
-            "for who writes a kernel")
+            "Write a pack for an author of kernels: vectors of many codecs, with layouts, "
+            "all-reduces and a reader")
           .excludes("check"),
       field("check", &r.check,
-            "Check a folder that --pack has written: its sums, and that this program makes the "
-            "same bytes"),
-      field("folder", &r.folder, "A new or empty folder; of --check, a pack").by_place("OUTDIR")};
+            "Check a folder of --pack: its checksums, and that this program makes the same bytes"),
+      field("folder", &r.folder,
+            "Write to this new or empty folder, or with --check read this pack")
+          .by_place("OUTDIR")};
 }
 
 }  // namespace
 
 Question vectors_question() {
-  return question<VectorsRequest>("vectors", "Write golden vectors for somebody else's kernel",
+  return question<VectorsRequest>("vectors", "Write golden vectors to test a kernel of your own",
                                   &VectorsRequest::answer);
 }
 

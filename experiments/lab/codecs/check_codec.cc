@@ -28,7 +28,7 @@ struct CheckCodecRequest {
     return request;
   }
 
-  /// Of standard normal values, for which a scale that is part of its name need not be.
+  /// Returns the share for standard normal values, which a scale that is part of its name need not fit.
   static std::optional<Figure> out_of_gaussian_range(const Codec& codec) {
     const Tensor tensor = make_synthetic("gaussian", codec.info().dtypes.front(), 2, 1 << 14);
     const RankPayloads inputs = tensor;
@@ -93,13 +93,13 @@ struct CheckCodecRequest {
 };
 
 std::vector<BoundField> fields(CheckCodecRequest& r) {
-  return {field("codec", &r.name, "Codec, see arlab list codecs").by_place("codec"),
+  return {field("codec", &r.name, "Check this codec (see arlab list codecs)").by_place("codec"),
           field("platform", &r.platform,
-                "Then compare its kernels: host (emulated GPUs), or cuda or rocm where built"),
+                "Compare the codec's kernels, too: host (emulated GPUs), or cuda or rocm if built"),
           kernel_folder_field(r.kernel_folder)};
 }
 
-/// What the properties say, for --help.
+/// Returns the properties' texts for --help.
 std::string explanation() {
   std::string text = "Properties\n";
   for (const CodecProperty& property : codec_properties()) {
@@ -113,7 +113,7 @@ std::string explanation() {
 
 Question check_codec_question() {
   return question<CheckCodecRequest>(
-      "check-codec", "Check what must hold of every codec on one: NaNs, tails, foreign bytes, ...",
+      "check-codec", "Check the rules of all codecs on one: NaNs, tails, foreign bytes, ...",
       &CheckCodecRequest::answer, explanation());
 }
 

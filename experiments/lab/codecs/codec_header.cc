@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFunction = "arlab_compiled_codecs";
 
-/// What a codec's struct needs (compiled_codec.h), in the order in which one misses it.
+/// Requirements of a codec's struct (compiled_codec.h), in the order in which one misses them.
 constexpr std::pair<const char*, const char*> kNeeds[] = {
     {"HasBlock", "static constexpr std::size_t kBlock, a power of two from 8 to 256"},
     {"HasScale", "using Scale, float or std::uint8_t"},
@@ -59,7 +59,7 @@ std::string literal(std::string_view text) {
   return quoted + '"';
 }
 
-/// The source of the library, behind the user's header. What is missing is an error of that header's line.
+/// The source of the library, behind the user's header. Missing members are errors in that header's lines.
 std::string unit_of(const CodecHeader& header) {
   const std::string here =
       fmt::format("#line {} {}\n", header.line, literal(header.files.front().first));
@@ -138,7 +138,7 @@ const std::vector<std::string>& compiler_options() {
 
 // ---------------------------------------------------------------- what it says
 
-/// What a failed static_assert says, without the compiler's words about it.
+/// Returns the text of a failed static_assert, without the compiler's words about it.
 std::string_view assertion_of(std::string_view text) {
   if (!text.starts_with("static assertion failed") && !text.starts_with("static_assert failed")) {
     return text;
@@ -225,7 +225,7 @@ std::vector<std::string> command_of(const HostCompiler& compiler, const CodecHea
   return words;
 }
 
-/// Of a list for make, "codec.so: a.h b\ c.h \", the names behind the target.
+/// Returns the names behind the target in a list for make, "codec.so: a.h b\ c.h \".
 std::vector<std::string> files_in(std::string_view list) {
   list.remove_prefix(std::min(list.find(": "), list.size()));
   std::vector<std::string> files(1);
@@ -245,13 +245,13 @@ std::vector<std::string> files_in(std::string_view list) {
   return files;
 }
 
-/// Of what the compiler has read, but for the system's and arlab's headers, the hash knows all, as it is.
+/// Checks that the hash covers all that the compiler has read, unchanged, but for the system's and arlab's headers.
 void require_known(const CodecHeader& header, const TemporaryFolder& folder) {
   const auto now = kernels::read_header(header.file);
   if (!now.ok() || kernels::hash_of(now.value()) != header.hash) {
     fail("{}: it has changed while it was compiled; try again", header.file);
   }
-  if (!fs::exists(folder / "files")) return;  // of a compiler that makes no such list
+  if (!fs::exists(folder / "files")) return;  // compilers that make no such list
   for (const std::string& file : files_in(read_text_file(folder / "files", "the list of files"))) {
     if (file.starts_with(folder.name())) continue;
     const std::string text = read_text_file(file, "the header");
@@ -324,7 +324,8 @@ kernels::FileDescriptor in_memory(std::string_view bytes) {
   return file;
 }
 
-/// The functions of a library, which stays until the process ends. It is loaded from memory, so that it is what was checked.
+/// The functions of a library, which stays until the process ends. It is loaded from memory, so that the loaded bytes are the
+/// checked ones.
 const CompiledCodecs* loaded(const std::string& library) {
   kernels::FileDescriptor file = in_memory(library);
   const std::string path = fmt::format("/proc/self/fd/{}", file.number());

@@ -15,8 +15,8 @@ struct CompiledHeader {
   std::string library;  ///< the bytes of the shared library
 };
 
-/// Throws InvalidInput, in one line with the header's file and line, for what cannot be read or compiled, and where the library is not
-/// in the cache and there is no compiler.
+/// Throws InvalidInput, in one line with the header's file and line: for what cannot be read or compiled; where the library is
+/// not in the cache and there is no compiler.
 CompiledHeader compiled_header(const std::string& file);
 
 /// Makes its codecs known and returns their names. Throws InvalidInput as register_header_codecs() does.
@@ -27,8 +27,6 @@ std::string example_codec();
 
 /// Help of the option --codec-header.
 inline constexpr const char* kCodecHeaderHelp =
-    "A C++ header with a codec of your own (arlab new codec NAME --header FILE.h writes one), for "
-    "this "
-    "run";
+    "Load a codec from this C++ header (arlab new codec NAME --header FILE.h writes one)";
 
 }  // namespace arlab::lab

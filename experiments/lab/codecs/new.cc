@@ -1,5 +1,5 @@
-// A codec in C++ to begin with, as a header of its own, or with its test and their lines in the source tree. What is written is the
-// worked example of CONTRIBUTING.md, under another name.
+// A codec in C++ to begin with, as a header of its own, or with its test and their lines in the source tree. It is the worked
+// example of CONTRIBUTING.md, under another name.
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -29,7 +29,7 @@ constexpr const char* kPage = "CONTRIBUTING.md";
 constexpr const char* kTest = "tests/contributing/example_codec_test.cc";
 constexpr const char* kFormats = "reference/codecs/formats/formats.h";
 constexpr const char* kTests = "tests/codecs/CMakeLists.txt";
-// What the example is called.
+// The example's name.
 constexpr const char* kExample = "absmax8-g64";
 constexpr const char* kExampleFile = "absmax8_g64";
 constexpr const char* kExampleClass = "AbsMax8";
@@ -55,7 +55,7 @@ struct File {
   std::string text;
 };
 
-/// Of new files, all or none are there in the end; the others stand behind them.
+/// Writes all or none of the new files, which stand first, before the others.
 void write_all(const std::vector<File>& files, std::size_t new_ones) {
   std::size_t written = 0;
   try {
@@ -197,7 +197,7 @@ struct NewCodecRequest {
   }
 
   std::string renamed(std::string text) const {
-    // What the example says of itself is not true of a codec that is still to be written.
+    // The example's words about itself are not true of a codec that is still to be written.
     replace_all(
         text, fmt::format("// {}: ", kExample),
         fmt::format("// {}: say here what it is. It begins as a copy of the example in {}:\n// ",
@@ -240,21 +240,20 @@ struct NewCodecRequest {
 };
 
 std::vector<BoundField> fields(NewCodecRequest& r) {
-  return {
-      field("name", &r.name, "What the codec is called, such as absmax6-g32").by_place("NAME"),
-      field("block", &r.block, "Elements that share a scale", "64").from(1, 65536),
-      field("tree", &r.tree, "Folder of arlab's sources", "the one that the current folder is in"),
-      field(
-          "header", &r.header,
-          "Write it to this file, FILE.h, which --codec-header takes, and nothing into the sources")
-          .excludes("tree")};
+  return {field("name", &r.name, "Name the codec, such as absmax6-g32").by_place("NAME"),
+          field("block", &r.block, "Share a scale among N elements", "64").from(1, 65536),
+          field("tree", &r.tree, "Write into this folder of arlab's sources",
+                "the one around the current folder"),
+          field("header", &r.header, "Write only this header, FILE.h, for --codec-header")
+              .excludes("tree")};
 }
 
 }  // namespace
 
 Question new_codec_question() {
   return question<NewCodecRequest>(
-      "new codec", "A codec in C++: a header of its own, or its file, test and lines in the tree",
+      "new codec",
+      "Write a codec in C++: a header of its own, or its file, test and lines in the tree",
       &NewCodecRequest::answer);
 }
 

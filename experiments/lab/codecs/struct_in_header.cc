@@ -81,10 +81,10 @@ class Words {
   std::size_t at_ = 0;
 };
 
-/// What a brace has opened.
+/// A scope that a brace has opened.
 struct Scope {
   bool is_namespace = false;
-  std::string name;  ///< of a namespace or a struct
+  std::string name;  ///< the namespace's or struct's
   std::size_t line = 0;
   bool is_codec = false;  ///< a struct that speaks of what codecs have
 };
@@ -152,7 +152,7 @@ class StructFinder {
   Words words_;
   std::vector<Scope> scopes_;
   std::vector<std::string> behind_;  ///< words since the last ; or brace
-  std::size_t line_ = 0;             ///< of the last struct
+  std::size_t line_ = 0;             ///< where the last struct begins
   std::vector<FoundStruct> found_;
 };
 

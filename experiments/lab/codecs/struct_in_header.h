@@ -12,8 +12,8 @@ struct FoundStruct {
   std::size_t line = 0;
 };
 
-/// The struct, outside of others, that speaks of kBlock or quantize. Throws InvalidInput where there is none or several; `file` is what
-/// the text is called there.
+/// The struct, outside of others, that speaks of kBlock or quantize. Throws InvalidInput where there is none or several; `file`
+/// names the text in it.
 FoundStruct struct_in_header(std::string_view text, std::string_view file);
 
 }  // namespace arlab::lab

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "experiments/lab/bits/reduction.h"
+#include "experiments/lab/bits/tailed.h"
 #include "experiments/lab/files.h"
 #include "experiments/lab/gpus/conform.h"
 #include "experiments/lab/gpus/nccl_tests.h"
@@ -42,13 +43,13 @@ struct Timing {
   std::string library;
   std::string algorithm;
   std::string codec;
-  std::uint64_t bytes = 0;  // of the payload, per rank
+  std::uint64_t bytes = 0;  // payload per rank
   kernels::CallTimes times;
 
   double median() const { return percentile(times.device, 0.5); }
 };
 
-/// Who is timed, with what.
+/// The timed groups, and their calls.
 struct Team {
   const kernels::Platform& on;
   int world_size = 0;
@@ -84,6 +85,9 @@ struct BenchRequest {
   std::shared_ptr<kernels::Bootstrap> team_ = nullptr;
   std::string inner_codec;
   SumOptions sums;
+  std::string tail;
+  std::string tail_place;
+  bool separate_tail = false;
 
   Result answer(Format format) const;
 
@@ -107,6 +111,11 @@ struct BenchRequest {
     if (!inner_codec.empty()) request.options.set("inner_codec", inner_codec);
     request.sum = sums.parse();
     if (!request.sum.own.empty()) request.options.set("own", request.sum.own);
+    if (!tail.empty()) {
+      request.tail = parse_tail(tail);
+      request.tail_at_owners = tail_place == "owner";
+      kernels::require_tail(request, find_algorithm(algorithm).collective);
+    }
     return request;
   }
 
@@ -153,10 +162,10 @@ struct BenchRequest {
   Result times(const Team& team) const;
   std::string file_of(const std::vector<Timing>& timings, const Team& team) const;
 
-  /// What bench measures, as nccl-tests would.
+  /// Returns bench's measurements in nccl-tests' form.
   NcclReport as_nccl(const Team& team) const;
 
-  /// Which kernel each call would take, and which measurement says so.
+  /// Returns the kernel that each call would take, and the measurement that says so.
   Result choices(const Team& team) const;
 };
 
@@ -214,17 +223,25 @@ Team BenchRequest::team(Format format) const {
   }
   if (!out.empty() && (!between.empty() || cold)) {
     fail(
-        "--out: a file of times has calls one after the other; leave out --between and --cold, "
-        "or take --format csv");
+        "--out: files of times hold calls one after the other only; leave out --between and "
+        "--cold, or take --format csv");
   }
 
   const Sum sum = sums.parse();
   if (!out.empty() && sum != Sum{}) {
-    fail("--out: a file of times is of native sums; leave out --{}, or take --format csv",
-         sums.said());
+    fail("--out: files of times hold native sums only; leave out --{}, or take --format csv",
+         sums.option_text());
+  }
+
+  if (separate_tail && tail.empty()) fail("--separate-tail: allowed only with --tail");
+  if (!tail.empty() && (vendor || check || !out.empty())) {
+    fail(
+        "--tail: times with tails are not written to files, nor compared with a vendor's; leave "
+        "out --out, --check and --vendor");
   }
 
   kernels::CommunicatorOptions options;
+  options.fuses_tails = !separate_tail;
   options.blocks = static_cast<int>(blocks.value_or(0));
   options.multiprocessors = static_cast<int>(sms.value_or(0));
   options.protocol = parse_protocol(protocol);
@@ -258,6 +275,10 @@ Result BenchRequest::times(const Team& team) const {
   }
   if (!inner_codec.empty()) report.figures.push_back({"inner_codec", inner_codec});
   if (const Sum sum = sums.parse(); sum != Sum{}) report.figures.push_back({"sum", name_of(sum)});
+  if (!tail.empty()) {
+    report.figures.push_back(
+        {"tail", name_of(parse_tail(tail)), separate_tail ? "in a kernel of its own" : ""});
+  }
   if (!between.empty()) report.figures.push_back({"between", between});
   if (cold) report.figures.push_back({"cold", true});
   report.rows_name = "times";
@@ -318,15 +339,9 @@ std::uint64_t wrong_elements(kernels::Group& group, const kernels::GroupCall& ca
   Tensor outputs = make_tensor(collective.dtype, inputs.shape);
   const kernels::Status status = group.run(call, inputs.bytes(), outputs.bytes());
   if (!status.ok()) fail("{} {}: {}", collective.algorithm, collective.codec, status.message());
-  const CodecPtr codec = find_codec(collective.codec);
-  const CodecPtr inner = find_inner_codec(collective.options, codec);
-  const Codecs codecs(*codec, *inner);
-  const Schedule schedule = make_schedule(collective.algorithm, {.world_size = ranks,
-                                                                 .elements = collective.elements,
-                                                                 .alignment = codecs.alignment(),
-                                                                 .options = collective.options});
+  const ResolvedCollective resolved = resolve(collective, ranks);
   Tensor expected = make_tensor(collective.dtype, inputs.shape);
-  execute(schedule, codecs, collective.dtype, inputs.bytes(), expected.bytes(),
+  execute(resolved.schedule, resolved.codecs(), collective.dtype, inputs.bytes(), expected.bytes(),
           {.sum = collective.sum});
   std::uint64_t wrong = 0;
   const std::size_t size = size_of(collective.dtype);
@@ -398,42 +413,53 @@ std::string BenchRequest::file_of(const std::vector<Timing>& timings, const Team
 std::vector<BoundField> fields(BenchRequest& c) {
   return together(
       {field("platform", &c.platform,
-             "cuda or rocm where it was built; host: emulated GPUs, to try the command")
+             "Run on cuda or rocm if built, or on host: emulated GPUs, to try the command")
            .required(),
        kernel_folder_field(c.kernel_folder),
-       field("algorithm", &c.algorithms, "Algorithms", "one_shot, two_shot"),
-       field("codec", &c.codecs, "Codecs",
+       field("algorithm", &c.algorithms, "Time these algorithms, separated by commas",
+             "one_shot, two_shot"),
+       field("codec", &c.codecs, "Time these codecs, separated by commas",
              "the dtype, qr-fp8, qr-q8, qr-q6, qr-q4, int5-g128, int2-g32-sr"),
        field("inner_codec", &c.inner_codec,
-             "Codec of messages inside a group, for hierarchical algorithms", "--codec"),
-       field("dtype", &c.dtype, "bf16, fp16 or fp32", "bf16")},
-      fields(c.sums), fields(c.sizes, "Sizes of the tensor of a rank", "32K to 256M"),
-      {field("ranks", &c.ranks, "World size", "all devices").from(2, 8),
+             "Use this codec inside groups, for hierarchical algorithms", "--codec"),
+       field("dtype", &c.dtype, "Set the element type: bf16, fp16 or fp32", "bf16")},
+      fields(c.sums),
+      fields(c.sizes, "Time these sizes of a rank's tensor, in bytes", "32K to 256M"),
+      {field("ranks", &c.ranks, "Set the world size", "all devices").from(2, 8),
        processes_field(c.processes),
-       field("calls", &c.calls, "Calls in a graph", "5 to 50, by size").from(1, 10000),
-       field("replays", &c.replays, "Launches of the graph; the time is their median", "20")
+       field("calls", &c.calls, "Put N calls into a graph", "5 to 50, by size").from(1, 10000),
+       field("replays", &c.replays, "Launch the graph N times and take the median time", "20")
            .from(1, 10000),
-       field("blocks", &c.blocks, "Most blocks of a kernel", "all that fit").from(1, 1024),
-       field(
-           "sms", &c.sms,
-           "Multiprocessors for kernels, each full of blocks; a matrix product can have the others",
-           "all")
+       field("blocks", &c.blocks, "Limit kernels to N blocks", "all that fit").from(1, 1024),
+       field("sms", &c.sms,
+             "Limit kernels to N multiprocessors, each full of blocks; a matrix product can use "
+             "the others",
+             "all")
            .from(1, 1024),
-       field("slot_bytes", &c.slot_bytes, "What a block sends to a rank at once",
+       field("slot_bytes", &c.slot_bytes, "Send N bytes at once from a block to a rank",
              fmt::format("{}K", kernels::CommunicatorOptions{}.slot_bytes / 1024)),
        protocol_field(c.protocol),
        field("explain", &c.explain,
              "Say which kernel each call would take, and why, instead of timing it"),
+       field("tail", &c.tail,
+             "Run a tail after all-reduces, as reduce --tail does; hidden is required: "
+             "hidden=8192,residual=add,norm=rms",
+             "none"),
+       tail_place_field(c.tail_place),
+       field("separate_tail", &c.separate_tail,
+             "Run --tail in a kernel of its own, even where the collective's kernel can hold it"),
        field("between", &c.between,
-             "gemm: time what calls add to a graph with a matrix product behind each of them",
+             "Time what calls add to a graph with a matrix product behind each (gemm)",
              "nothing: calls one after the other"),
        field("cold", &c.cold,
-             "Likewise, with memory overwritten behind each call, so that caches hold no tensor"),
-       field("vendor", &c.vendor, "Also NCCL or RCCL, in the same run"),
-       field("machine", &c.machine, "Name for --out, as of a machine of arlab topology", "none"),
-       field("out", &c.out, "Also write the times to this CSV file"),
+             "Time what calls add to a graph that overwrites memory behind each, so that caches "
+             "hold no tensor"),
+       field("vendor", &c.vendor, "Time NCCL or RCCL in the same run, too"),
+       field("machine", &c.machine, "Name the machine in --out, as arlab list topologies does",
+             "none"),
+       field("out", &c.out, "Write the times to this CSV file, too"),
        field("check", &c.check,
-             "With --format nccl: compare every bit with the reference's (#wrong)")});
+             "Compare every bit with the reference's, with --format nccl (#wrong)")});
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "experiments/lab/bits/collective.h"
 #include "experiments/lab/bits/reduction.h"
+#include "experiments/lab/bits/tailed.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/sizes.h"
@@ -84,8 +85,8 @@ const kernels::Platform& platform_of(const std::string& name, const std::string&
 
 BoundField kernel_folder_field(std::string& folder) {
   return field("kernel_folder", &folder,
-               "Folder of compiled kernels, of arlab kernels build --out: looked at before any is "
-               "compiled",
+               "Look for compiled kernels (of arlab kernels build --out) in this folder before "
+               "compiling any",
                "the folders of ARLAB_KERNEL_FOLDER")
       .needs("platform");
 }
@@ -101,17 +102,15 @@ kernels::CompileProgress compile_progress() {
 }
 
 BoundField protocol_field(std::string& protocol) {
-  return field(
-      "protocol", &protocol,
-      "How ranks tell each other what is stored, in kernels that there are for both: flags "
-      "or sentinels",
-      "sentinels; on AMD GPUs once conform has passed with them there");
+  return field("protocol", &protocol,
+               "Synchronize ranks by flags or sentinels, in kernels that there are for both",
+               "sentinels; on AMD GPUs once conform has passed with them there");
 }
 
 BoundField processes_field(bool& processes) {
-  return field(
-             "processes", &processes,
-             "This process is one of the ranks that mpirun or torchrun has started; rank 0 answers")
+  return field("processes", &processes,
+               "Run as one of the ranks that mpirun or torchrun has started; rank 0 prints the "
+               "answer")
       .excludes("ranks");
 }
 
@@ -148,6 +147,8 @@ struct ConformRequest {
   std::optional<std::uint32_t> ranks;
   bool processes = false;
   std::string elements;
+  std::string tail;
+  std::string tail_place;
   std::optional<std::uint32_t> seed;
   std::shared_ptr<kernels::Bootstrap> team_ = nullptr;
 
@@ -155,13 +156,14 @@ struct ConformRequest {
     codec = split_codecs(codec, schedule.options);
     const Sum sum = sums.parse();
     if (!sum.own.empty() && !schedule.is_named()) {
-      fail("--{}: own is an option of an algorithm; name the --algorithm", sums.said());
+      fail("--{}: own is an option of an algorithm; name the --algorithm", sums.option_text());
     }
     give_own(sum, schedule);
   }
 
   /// All that is asked for: the codec, or all that are listed, and unusual ones on short tensors.
   std::vector<kernels::ConformanceRequest> requests(const kernels::Platform& on) const {
+    if (!tail.empty()) return requests_of_tails(on);
     std::vector<std::string> listed = listed_codecs();
     std::erase_if(listed, [&](const std::string& name) { return !on.has_codec(name); });
     if (!codec.empty()) listed = {find_codec(codec)->name()};
@@ -179,6 +181,33 @@ struct ConformRequest {
       all.push_back(std::move(large));
     }
     return all;
+  }
+
+  /// All-reduces with one tail, or with those that differ, by codecs that kernels have it with in every way.
+  std::vector<kernels::ConformanceRequest> requests_of_tails(const kernels::Platform& on) const {
+    const auto make = [&](std::vector<std::string> codecs, std::vector<Tail> tails) {
+      kernels::ConformanceRequest made = request(codecs, 20003);
+      if (!codec.empty()) made.codecs = {find_codec(codec)->name()};
+      made.tails = std::move(tails);
+      made.tails_at_owners = tail_place == "owner";
+      if (schedule.algorithm.empty()) made.algorithms = {"one_shot", "two_shot"};
+      if (made.tails_at_owners && schedule.algorithm.empty()) made.algorithms = {"two_shot"};
+      if (!ranks && team_ == nullptr) made.ranks = {2, 3, 8};
+      if (elements.empty()) made.lengths = {1, 20003};
+      return made;
+    };
+    const std::vector<std::string> with_bits = {"fp16", "bf16", "fp32", "qr-q4"};
+    if (tail != "all") {
+      const Tail one = parse_tail(tail);
+      if (one.hidden == 0) fail("--tail {}: hidden is missing: the elements of a row", quote(tail));
+      return {make(with_bits, {one})};
+    }
+    std::vector<std::string> outputs = listed_codecs();
+    std::erase_if(outputs, [&](const std::string& name) { return !on.has_codec(name); });
+    std::vector<std::string> plain = {"fp16", "bf16", "fp32"};
+    if (tail_place == "owner") plain.pop_back();  // no kernels measure fp32 rows there
+    return {make(with_bits, kernels::tails_of_roundings()),
+            make(plain, kernels::tails_of_outputs(outputs))};
   }
 
   static void require_common_dtype(const std::vector<std::string>& codecs, const Codec& inner) {
@@ -259,7 +288,7 @@ struct ConformRequest {
   /// so of all that was run.
   std::string record(const kernels::Platform& on, bool passed) const {
     const auto file = on.record();
-    const bool is_about_all = codec.empty() && sums.parse() == Sum{} &&
+    const bool is_about_all = codec.empty() && tail.empty() && sums.parse() == Sum{} &&
                               schedule.schedule_file.empty() &&
                               (elements.empty() || platform == "host");
     if (linear || !file || parse_protocol(protocol) != kernels::Protocol::sentinels) return "";
@@ -296,7 +325,8 @@ struct ConformRequest {
         throw;
       }
     }
-    if (codec.empty() && schedule.algorithm.empty() && schedule.schedule_file.empty()) {
+    if (codec.empty() && schedule.algorithm.empty() && schedule.schedule_file.empty() &&
+        tail.empty()) {
       summary.run_layers(on, seed.value_or(1));
     }
     const std::string recorded = record(on, summary.mismatches() == 0);
@@ -326,18 +356,25 @@ struct ConformRequest {
 
 std::vector<BoundField> fields(ConformRequest& r) {
   return together(
-      {field("platform", &r.platform, "host (emulated GPUs), or cuda or rocm where they were built")
+      {field("platform", &r.platform,
+             "Check the kernels of host (emulated GPUs), or of cuda or rocm if built")
            .required(),
        kernel_folder_field(r.kernel_folder),
-       field("codec", &r.codec, "Codec", "all that have kernels")},
+       field("codec", &r.codec, "Check this codec only", "all that have kernels")},
       fields(r.schedule), fields(r.sums),
-      {field("ranks", &r.ranks, "World size", "2 to 8, each").from(2, 8),
+      {field("ranks", &r.ranks, "Check this world size only", "2 to 8, each").from(2, 8),
        processes_field(r.processes),
-       field("elements", &r.elements, "Longest tensor, in elements per rank",
+       field("elements", &r.elements, "Check tensors of up to N elements per rank",
              "host: 5003, GPUs: 1M + 1"),
-       protocol_field(r.protocol),
-       field("seed", &r.seed, "Seed of the inputs", "1").from(0, UINT32_MAX),
-       field("linear", &r.linear, "Only the kernels of quantized linear layers")
+       field("tail", &r.tail,
+             "Check only all-reduces with this tail, as of reduce --tail: "
+             "hidden=8192,residual=add,norm=rms; or all: every named rounding, and every codec as "
+             "output",
+             "none")
+           .excludes("schedule linear"),
+       tail_place_field(r.tail_place), protocol_field(r.protocol),
+       field("seed", &r.seed, "Seed the inputs", "1").from(0, UINT32_MAX),
+       field("linear", &r.linear, "Check only the kernels of quantized linear layers")
            .excludes("codec algorithm schedule accumulate sum ranks elements")});
 }
 

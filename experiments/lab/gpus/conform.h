@@ -25,7 +25,7 @@ kernels::CompileProgress compile_progress();
 BoundField processes_field(bool& processes);
 /// Throws InvalidInput.
 std::shared_ptr<kernels::Bootstrap> team_of_processes();
-/// What one process of a team has to say: rank 0 the answer, the others nothing.
+/// Returns the part of the answer that one process of a team gives: rank 0 all of it, the others nothing.
 Result of_rank_0(const kernels::Bootstrap& team, Result answer);
 
 /// protocol, of questions that run kernels.

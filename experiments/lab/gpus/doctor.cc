@@ -86,7 +86,7 @@ void look_at_machine(Findings& findings) {
                            of_sums.empty() ? "no sums" : "sums"));
 }
 
-/// What compiles a platform's kernels when they are called for.
+/// Checks the compiler of a platform's kernels on demand.
 void look_at_compiler(Findings& findings, const kernels::Platform& platform, bool needed,
                       const std::string& remedy) {
   const auto compiler = platform.compiler();
@@ -135,10 +135,13 @@ void look_at_python(Findings& findings) {
     return;
   }
   findings.add("Python", "here", fmt::format("{} ({})", *version, one_line(path)));
-  const std::pair<const char*, const char*> modules[] = {
-      {"numpy", "the package arlab"}, {"pandas", "tables and figures"},
-      {"matplotlib", "figures"},      {"adjustText", "figures"},
-      {"nbclient", "notebooks"},      {"torch", "tensors of PyTorch, optional"}};
+  const std::pair<const char*, const char*> modules[] = {{"numpy", "the package arlab"},
+                                                         {"pandas", "tables and figures"},
+                                                         {"matplotlib", "figures"},
+                                                         {"adjustText", "figures"},
+                                                         {"jinja2", "reports"},
+                                                         {"nbclient", "notebooks"},
+                                                         {"torch", "tensors of PyTorch, optional"}};
   for (const auto& [module, use] : modules) {
     const auto found = first_line_of(fmt::format(
         "{} -c 'import importlib.metadata as m; print(m.version(\"{}\"))'", python, module));
@@ -199,7 +202,7 @@ Result answer(const DoctorRequest& /*request*/) {
 
 Question doctor_question() {
   return question<DoctorRequest>(
-      "doctor", "Say what is installed, which GPUs there are, and how to get what is missing",
+      "doctor", "Report what is installed, which GPUs there are, and how to get what is missing",
       answer);
 }
 

@@ -1,4 +1,4 @@
-// Is an all-reduce of another process, in any language, exact, deterministic, and how far is it off?
+// Is an all-reduce of another process, in any language, exact, deterministic, and how far is it off? Where does a fused tail round?
 //
 // What is said over pipes, or stands in files, is in kProtocol, which --help prints; regions are those
 // of kernels/conformance/all_reduce_check.h.
@@ -25,6 +25,7 @@
 #include "experiments/lab/questions.h"
 #include "experiments/lab/sizes.h"
 #include "kernels/conformance/all_reduce_check.h"
+#include "kernels/conformance/tail_check.h"
 #include "kernels/runtime/bootstrap.h"
 #include "reference/memory.h"
 #include "reference/tensors/file.h"
@@ -34,6 +35,7 @@ namespace {
 
 using kernels::AllReduceCall;
 using kernels::Status;
+using kernels::TailCall;
 
 /// An end of a named pipe, or a file. Every wait for the other process has a bound, from the last byte
 /// that it took or gave.
@@ -51,7 +53,7 @@ class Stream {
       fail("{}: {} cannot be opened: it is neither a pipe nor a file; mkfifo makes a pipe", option,
            quote(path_));
     }
-    // A pipe can be opened for writing once somebody reads it.
+    // A pipe can be opened for writing once it has a reader.
     if (is_pipe_ && end == End::writing) return;
     open();
     if (!descriptor_.is_open()) fail_to_open(option);
@@ -163,16 +165,35 @@ class Stream {
   std::string buffer_;  // read, and not asked for yet
 };
 
-std::string text_of(const AllReduceCall& call) {
-  const Json header = {{"schema", "arlab.judge.call/1"},
-                       {"dtype", name_of(call.dtype)},
-                       {"ranks", call.regions.size()},
-                       {"elements", call.elements},
-                       {"region_bytes", call.regions[0].size()},
-                       {"input_at", call.input_at},
-                       {"output_at", call.output_at}};
+using Regions = std::span<const std::span<std::byte>>;
+
+Json header_of(const AllReduceCall& call) {
+  return {{"schema", "arlab.judge.call/1"},
+          {"dtype", name_of(call.dtype)},
+          {"ranks", call.regions.size()},
+          {"elements", call.elements},
+          {"region_bytes", call.regions[0].size()},
+          {"input_at", call.input_at},
+          {"output_at", call.output_at}};
+}
+Json header_of(const TailCall& call) {
+  return {{"schema", "arlab.judge.tail_call/1"},
+          {"dtype", name_of(call.dtype)},
+          {"ranks", call.regions.size()},
+          {"rows", call.rows},
+          {"hidden", call.hidden},
+          {"eps", call.eps},
+          {"region_bytes", call.regions[0].size()},
+          {"input_at", call.input_at},
+          {"residual_at", call.has_residual ? Json(call.residual_at) : Json()},
+          {"weight_at", call.weight_at},
+          {"normalized_at", call.normalized_at},
+          {"residual_out_at", call.residual_out_at}};
+}
+
+std::string text_of(const Json& header, Regions regions) {
   std::string text = json_line(header) + "\n";
-  for (const auto region : call.regions) {
+  for (const auto region : regions) {
     text.append(reinterpret_cast<const char*>(region.data()), region.size());
   }
   return text;
@@ -183,17 +204,18 @@ Status require_same_call(Stream& calls, const std::string& call) {
   std::string written(call.size(), '\0');
   ARLAB_RETURN_IF_ERROR(calls.read(std::as_writable_bytes(std::span(written))));
   if (written == call) return {};
-  return Status::error("calls were written with other options: allowed are those of --write-calls");
+  return Status::error(
+      "calls were written with other options: give the same as with --write-calls");
 }
 
-Status read_answer(Stream& answers, const AllReduceCall& call) {
+Status read_answer(Stream& answers, Regions regions) {
   ARLAB_ASSIGN_OR_RETURN(const std::string answer, answers.read_line());
   if (answer.starts_with("error ")) return Status::error(answer.substr(6));
   if (answer != "done") {
     return Status::error(
         fmt::format("an answer begins with {}: allowed are done and error WHY", quote(answer)));
   }
-  for (const auto region : call.regions) ARLAB_RETURN_IF_ERROR(answers.read(region));
+  for (const auto region : regions) ARLAB_RETURN_IF_ERROR(answers.read(region));
   return {};
 }
 
@@ -210,7 +232,13 @@ Protocol
   (in one line) and then, rank after rank, region_bytes bytes: the rank's region. Its input, elements
   in dtype (little-endian), begins input_at bytes from the region's start; its output belongs at
   output_at, which with --in-place is the same; nothing else may change. The answer is the line
-  "done" and then all regions with the outputs in them, or a line "error WHY", which ends the check.)";
+  "done" and then all regions with the outputs in them, or a line "error WHY", which ends the check.
+  With --tail a call's line is
+    {"schema": "arlab.judge.tail_call/1", "dtype": "bf16", "ranks": 4, "rows": 8, "hidden": 4096,
+     "eps": 1e-05, "region_bytes": 297728, "input_at": 256, "residual_at": 66048,
+     "weight_at": 139776, "normalized_at": 164608, "residual_out_at": 230400}
+  The weight is [hidden], the other tensors are [rows, hidden]: a row is a token. residual_at is null
+  where no residual is added. normalized and residual_out (the sum with the residual) are outputs.)";
 
 struct JudgeRequest {
   std::string calls;
@@ -226,8 +254,34 @@ struct JudgeRequest {
   bool in_place = false;
   std::string codec;
   std::string claim;
+  std::string tail;
+  std::vector<std::string> hidden;
+  std::optional<std::uint32_t> rows;
+  bool only_normalized = false;
+
+  kernels::TailCheckRequest tail_request() const {
+    if (in_place || !codec.empty() || !lengths.empty()) {
+      fail("--in-place, --codec and --lengths: not allowed with --tail; leave them out");
+    }
+    kernels::TailCheckRequest request{.ranks = static_cast<int>(*ranks),
+                                      .dtype = parse_dtype(dtype),
+                                      .tail = parse_tail(tail),
+                                      .rows = rows.value_or(8),
+                                      .runs = static_cast<int>(runs.value_or(3)),
+                                      .has_residual_out = !only_normalized,
+                                      .seed = seed.value_or(1),
+                                      .claim = claim};
+    if (!hidden.empty()) request.hidden.clear();
+    for (const std::string& each : hidden) {
+      request.hidden.push_back(parse_count(each, "--hidden"));
+    }
+    return request;
+  }
 
   kernels::AllReduceCheckRequest request() const {
+    if (!hidden.empty() || rows || only_normalized) {
+      fail("--hidden, --rows and --only-normalized: allowed only with --tail");
+    }
     kernels::AllReduceCheckRequest request{.ranks = static_cast<int>(*ranks),
                                            .dtype = parse_dtype(dtype),
                                            .runs = static_cast<int>(runs.value_or(3)),
@@ -241,7 +295,7 @@ struct JudgeRequest {
     return request;
   }
 
-  /// Of every length the inputs and outputs of three kinds, and one call's regions, with a copy; all
+  /// Requires memory for the inputs and outputs of three kinds at every length, and one call's regions, with a copy; for all
   /// calls, where these are written.
   void require_memory_of(const kernels::AllReduceCheckRequest& asked) const {
     if (asked.lengths.empty()) return;
@@ -255,15 +309,21 @@ struct JudgeRequest {
   }
 
   Result answer(Format format) const {
+    if (!tail.empty()) return answer_of_tail(format);
     const kernels::AllReduceCheckRequest asked = request();
     kernels::list_candidates(asked);  // refuses what is wrong before pipes are opened, which waits
     require_memory_of(asked);
-    std::signal(SIGPIPE, SIG_IGN);
     require_one_way();
-    if (!write_calls.empty()) return written(asked);
-    const auto report = kernels::check_all_reduce(all_reduce(), asked);
-    if (!report.ok()) fail("{}", report.status().message());
-    return result_of(report.value(), format);
+    if (!write_calls.empty()) return written(kernels::check_all_reduce, asked);
+    return result_of(kernels::check_all_reduce(answers_of<AllReduceCall>(), asked), format);
+  }
+
+  Result answer_of_tail(Format format) const {
+    const kernels::TailCheckRequest asked = tail_request();
+    kernels::require_request(asked);
+    require_one_way();
+    if (!write_calls.empty()) return written(kernels::check_tail, asked);
+    return result_of(kernels::check_tail(answers_of<TailCall>(), asked), format);
   }
 
  private:
@@ -275,89 +335,118 @@ struct JudgeRequest {
   }
 
   void require_one_way() const {
+    std::signal(SIGPIPE, SIG_IGN);
     const int ways =
         (!calls.empty() || !answers.empty()) + !write_calls.empty() + !answers_in.empty();
     if (ways == 1 && calls.empty() == answers.empty()) return;
     fail("one of these is required: --calls and --answers, --write-calls, or --answers-in");
   }
 
-  /// One call, by pipes or files.
-  kernels::AllReduce all_reduce() const {
+  /// Answers calls, by pipes or files.
+  template <class Call>
+  std::function<Status(const Call&)> answers_of() const {
     const bool known = !answers_in.empty();
     const char* option = known ? "--answers-in" : "--answers";
     const StreamPtr from =
         open(known ? answers_in + "/answers" : answers, Stream::End::reading, option);
     const StreamPtr to = known ? open(answers_in + "/calls", Stream::End::reading, option)
                                : open(calls, Stream::End::writing, "--calls");
-    return [=](const AllReduceCall& call) {
-      const std::string text = text_of(call);
+    return [=](const Call& call) {
+      const std::string text = text_of(header_of(call), call.regions);
       ARLAB_RETURN_IF_ERROR(known ? require_same_call(*to, text)
                                   : to->write(std::as_bytes(std::span(text))));
-      return read_answer(*from, call);
+      return read_answer(*from, call.regions);
     };
   }
 
-  Result written(const kernels::AllReduceCheckRequest& asked) const {
+  template <class Check, class Request>
+  Result written(Check check, const Request& asked) const {
     std::string all;
-    const auto report = kernels::check_all_reduce(
-        [&](const AllReduceCall& call) {
-          all += text_of(call);
-          return Status();
-        },
-        asked);
+    std::uint64_t calls = 0;
+    const auto keep = [&](const auto& call) {
+      all += text_of(header_of(call), call.regions);
+      ++calls;
+      return Status();
+    };
+    const auto report = check(keep, asked);
     if (!report.ok()) fail("{}", report.status().message());
     const std::filesystem::path folder = write_calls;
     std::error_code error;
     std::filesystem::create_directories(folder, error);  // write_file() says what is wrong
     write_file(folder / "calls", all);
     return {.schema = "arlab.judge.calls/1",
-            .figures = {{"calls", report.value().calls + report.value().repeated_calls,
-                         "in the order of answers"},
+            .figures = {{"calls", calls, "in the order of answers"},
                         {"file", (folder / "calls").string()},
                         {"answers", (folder / "answers").string(), "for --answers-in"}}};
   }
 
-  static Result result_of(const kernels::AllReduceCheckReport& report, Format format) {
-    Result result{"arlab.judge/1"};
-    if (format == Format::csv) {
-      result.rows_name = "candidates";
-      result.rows.columns = {"candidate", "mismatches", "first_mismatch"};
-      for (const auto& c : report.candidates) {
-        result.rows.rows.push_back({c.name, c.mismatches, c.first_mismatch});
-      }
+  static void add_rows(const kernels::AllReduceCheckReport& report, Result& result) {
+    result.rows_name = "candidates";
+    result.rows.columns = {"candidate", "mismatches", "first_mismatch"};
+    for (const auto& c : report.candidates) {
+      result.rows.rows.push_back({c.name, c.mismatches, c.first_mismatch});
     }
+  }
+  static void add_rows(const kernels::TailCheckReport& report, Result& result) {
+    result.rows_name = "exact_as";
+    result.rows.columns = {"name", "orders_of_squares", "widest"};
+    for (const auto& match : report.exact_as) {
+      result.rows.rows.push_back({match.name, match.threads.size(), match.widest});
+    }
+  }
+
+  template <class Report>
+  static Result result_of(const kernels::Result<Report>& judged, Format format) {
+    if (!judged.ok()) fail("{}", judged.status().message());
+    const Report& report = judged.value();
     const Json all = to_json(report);
+    Result result{all.at("schema").template get<std::string>()};
+    if (format == Format::csv) add_rows(report, result);
     for (const auto& [name, value] : all.items()) {
       if (name != "schema") result.figures.push_back({name, value});
     }
     result.text = to_text(report);
     result.is_text = true;
-    add_findings(result, "", report.findings, "the all-reduce is wrong: ");
+    add_findings(result, "", report.findings,
+                 std::is_same_v<Report, kernels::TailCheckReport> ? "the tail is wrong: "
+                                                                  : "the all-reduce is wrong: ");
     return result;
   }
 };
 
 std::vector<BoundField> fields(JudgeRequest& c) {
-  return {field("calls", &c.calls, "Pipe or file from which the other process reads calls"),
-          field("answers", &c.answers, "Pipe to which it writes answers, or a file of answers"),
-          field("write_calls", &c.write_calls,
-                "Write all calls to a file of this folder, for a process that runs later, and "
-                "check nothing"),
-          field("answers_in", &c.answers_in,
-                "Folder of --write-calls, to which answers have been added"),
-          field("ranks", &c.ranks, "World size").from(2, 64).required(),
-          field("dtype", &c.dtype, "fp16, bf16 or fp32").required(),
-          field("lengths", &c.lengths, "Elements per rank, separated by commas", "1 to 65541"),
-          field("runs", &c.runs, "Runs of every case", "3").from(2, 100),
-          field("seed", &c.seed, "Seed of the inputs", "1").from(0, UINT32_MAX),
-          field("timeout", &c.timeout,
-                "Seconds without a byte after which the other process is given up", "60")
-              .from(1, 86400),
-          field("in_place", &c.in_place, "Outputs take the place of inputs"),
-          field("codec", &c.codec, "Compare with algorithms that use this codec, too"),
-          field("claim", &c.claim,
-                "What it says it is: ALGORITHM/CODEC/SUM as in two_shot/qr-q4/native, or "
-                "flashinfer-fp8/block=128")};
+  return {
+      field("calls", &c.calls, "Write calls to this pipe, from which the other process reads them"),
+      field("answers", &c.answers,
+            "Read answers from this pipe of the other process, or from a file"),
+      field("write_calls", &c.write_calls,
+            "Write all calls to a file in this folder, for a process that runs later, and check "
+            "nothing"),
+      field("answers_in", &c.answers_in,
+            "Check this folder of --write-calls, to which answers have been added"),
+      field("ranks", &c.ranks, "Set the world size").from(2, 64).required(),
+      field("dtype", &c.dtype, "Set the element type: fp16, bf16 or fp32").required(),
+      field("lengths", &c.lengths, "Check these elements per rank, separated by commas",
+            "1 to 65541"),
+      field("runs", &c.runs, "Run every case N times", "3").from(2, 100),
+      field("seed", &c.seed, "Seed the inputs", "1").from(0, UINT32_MAX),
+      field("timeout", &c.timeout, "Give up after N seconds without a byte of the other process",
+            "60")
+          .from(1, 86400),
+      field("in_place", &c.in_place, "Ask for outputs in place of inputs"),
+      field("codec", &c.codec, "Compare with algorithms that use this codec, too"),
+      field("claim", &c.claim,
+            "Check that it is what it claims: ALGORITHM/CODEC/SUM, such as two_shot/qr-q4/native, "
+            "or flashinfer-fp8/block=128; for a tail its rounding, such as vllm,root=rsqrt"),
+      field("tail", &c.tail,
+            "Check an all-reduce with a residual and an RMSNorm behind it: "
+            "residual=add,norm=rms,eps=1e-5"),
+      field("hidden", &c.hidden,
+            "Check rows of these lengths with --tail, in elements, separated by commas",
+            "576,4096"),
+      field("rows", &c.rows, "Check N rows (tokens) with --tail", "8").from(1, 256),
+      field("only_normalized", &c.only_normalized,
+            "Expect no sum with the residual among the outputs of --tail")};
 }
 
 }  // namespace

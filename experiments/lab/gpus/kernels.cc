@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "experiments/lab/bits/tailed.h"
 #include "experiments/lab/gpus/conform.h"
 #include "experiments/lab/questions.h"
 #include "experiments/lab/sizes.h"
@@ -58,6 +59,7 @@ struct BuildRequest {
   std::vector<std::string> ranks = {"2-8"};
   std::vector<std::string> architectures;
   std::vector<std::string> algorithms;
+  std::string tail;
   std::optional<std::uint32_t> jobs;
   std::string out;
 
@@ -92,6 +94,7 @@ struct BuildRequest {
       request.ranks.push_back(static_cast<int>(count));
     }
     request.codecs = codecs_on(on, request.dtypes);
+    request.tail = TailPlaceOptions{tail, {}, {}}.parse();
     for (const std::string& name : algorithms)
       request.algorithms.push_back(find_algorithm(name).name);
     if (algorithms.empty()) {
@@ -121,17 +124,23 @@ struct BuildRequest {
 
 std::vector<BoundField> fields(BuildRequest& r) {
   return {
-      field("codec", &r.codecs, "Codecs, separated by commas; or all").required(),
-      field("dtype", &r.dtypes, "bf16, fp16 or fp32, separated by commas", "bf16"),
-      field("ranks", &r.ranks, "World sizes, separated by commas, and FIRST-LAST", "2-8"),
+      field("codec", &r.codecs, "Compile for these codecs, separated by commas, or all").required(),
+      field("dtype", &r.dtypes,
+            "Compile for these element types, separated by commas: bf16, fp16 or fp32", "bf16"),
+      field("ranks", &r.ranks, "Compile for these world sizes, separated by commas, and FIRST-LAST",
+            "2-8"),
       field("arch", &r.architectures,
-            "GPU architectures, separated by commas: sm_90 (H100), sm_100 (B200), gfx942 (MI300), "
-            "...")
+            "Compile for these GPU architectures, separated by commas: sm_90 (H100), sm_100 "
+            "(B200), gfx942 (MI300), ...")
           .required(),
-      field("algorithm", &r.algorithms, "Algorithms, separated by commas", "all that have kernels"),
-      field("jobs", &r.jobs, "Kernels that are compiled at once", "as many as there are cores")
+      field("algorithm", &r.algorithms, "Compile these algorithms, separated by commas",
+            "all that have kernels"),
+      field("tail", &r.tail,
+            "Compile all-reduces with this tail, as of reduce --tail, and with the elements of a "
+            "row: hidden=8192,..."),
+      field("jobs", &r.jobs, "Compile N kernels at once", "as many as there are cores")
           .from(1, 1024),
-      field("out", &r.out, "Folder that other machines get, for their --kernel-folder",
+      field("out", &r.out, "Write to this folder, which other machines take as --kernel-folder",
             "the cache")};
 }
 
@@ -139,11 +148,11 @@ std::vector<BoundField> fields(BuildRequest& r) {
 
 Question kernels_list_question() {
   return question<NothingAsked>(
-      "kernels list", "The compiled kernels in the cache, the latest used first", list_kernels);
+      "kernels list", "List the compiled kernels in the cache, latest used first", list_kernels);
 }
 Question kernels_build_question() {
   return question<BuildRequest>("kernels build",
-                                "Compile kernels ahead, for GPUs that need not be here",
+                                "Compile kernels ahead of time, for GPUs that need not be present",
                                 &BuildRequest::answer);
 }
 Question kernels_clear_question() {

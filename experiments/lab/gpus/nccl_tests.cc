@@ -64,7 +64,7 @@ Json json_of(const std::optional<NcclTime>& time, const NcclLine& line, Collecti
           {"nwrong", Cell(time->wrong).json()}};
 }
 
-/// What is said of all lines of a run, or of several.
+/// Totals of all lines of a run, or of several.
 struct Totals {
   std::uint64_t least_bytes = UINT64_MAX;
   std::uint64_t most_bytes = 0;

@@ -14,19 +14,19 @@ namespace arlab::lab {
 
 struct NcclTime {
   double us = 0;
-  /// Elements whose bits are not the reference's, of all ranks; nothing where nobody has looked.
+  /// Elements with other bits than the reference's, over all ranks; nothing where they were not compared.
   std::optional<std::uint64_t> wrong = {};
 };
 
 /// A collective of one size.
 struct NcclLine {
-  std::uint64_t bytes = 0;  ///< of the tensor of a rank
+  std::uint64_t bytes = 0;  ///< in a rank's tensor
   int iterations = 1;       ///< calls that a time is the average of
   NcclTime out_of_place;
   std::optional<NcclTime> in_place = {};  ///< nothing where the output cannot be the input
 };
 
-/// What nccl-tests does in one run of a program: all sizes of one collective.
+/// One run of a program of nccl-tests: all sizes of one collective.
 struct NcclRun {
   std::string experiment;  ///< such as "two_shot qr-q4"
   Collective collective = Collective::all_reduce;
@@ -36,9 +36,9 @@ struct NcclRun {
 struct NcclReport {
   Rank ranks = 0;
   DType dtype = DType::fp16;
-  int graph_launches = 0;     ///< that a time is the median of; 0: there are no graphs
+  int graph_launches = 0;     ///< a time is the median of so many; 0: there are no graphs
   bool checked = false;       ///< the lines say how many elements are wrong
-  std::string device;         ///< of each rank
+  std::string device;         ///< the same at each rank
   std::string provenance;     ///< one line: measured by whom, or simulated
   std::vector<NcclRun> runs;  ///< one after the other
 

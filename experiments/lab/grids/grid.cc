@@ -18,7 +18,7 @@
 namespace arlab::lab {
 namespace {
 
-/// While it exists, nobody who stops listening ends the program.
+/// While it exists, a reader that stops listening does not end the program.
 class IgnoredPipes {
  public:
   IgnoredPipes() : before_(std::signal(SIGPIPE, SIG_IGN)) {}
@@ -53,7 +53,7 @@ bool is_file_name(const std::string& name) {
   return name.ends_with(".toml") || is_schedule_file(name);
 }
 
-/// Of a machine, with what it takes from other files.
+/// Returns the hash of a machine, with the files that it builds on.
 std::string hash_of(const std::string& file) {
   if (!file.ends_with(".toml")) return known_hash_of_file(file);
   return fmt::format("{:016x}", quick_hash(to_toml(find_topology(file))));

@@ -19,7 +19,7 @@
 
 namespace arlab::lab {
 
-/// What came of a point: the cells of its row behind the key, as a JSON array, or in one line why there are none.
+/// The outcome of a point: the cells of its row behind the key, as a JSON array, or in one line why there are none.
 struct Outcome {
   std::string values;
   std::string error;
@@ -35,7 +35,7 @@ class Grid {
  public:
   struct Point {
     std::vector<Cell> key;  ///< the first cells of its row
-    Cell asked;             ///< what the others are computed from; names of files begin at the root
+    Cell asked;             ///< input of the other cells; names of files begin at the root
   };
 
   virtual ~Grid() = default;
@@ -82,7 +82,7 @@ class Grid {
   const std::vector<std::string>& refused() const { return refused_; }
 
  private:
-  virtual std::string remedy() const = 0;  ///< what to do about points that were lost
+  virtual std::string remedy() const = 0;  ///< advice about points that were lost
   Json definition() const;
   std::string name(std::size_t point) const;
 
@@ -110,8 +110,8 @@ std::string located_path(const std::filesystem::path& path);
 /// The same of a machine or an algorithm that is named by its file; else the name as it is.
 std::string located_name(const std::string& name);
 
-/// What the names stand for that is defined at run time, and what --setup has run, each with a hash: parts of the definition of
-/// rows, and of keys under which results are kept.
+/// Returns the definitions of names that are defined at run time, and those that --setup has made, each with a hash: parts of
+/// the definition of rows, and of keys under which results are kept.
 Json own_definitions(const std::vector<std::string>& names);
 
 /// Throws InvalidInput, which begins with `option`, where one of own_definitions() cannot be told from what it may have been before.

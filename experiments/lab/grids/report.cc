@@ -38,11 +38,12 @@ struct ReportRequest {
 };
 
 std::vector<BoundField> fields(ReportRequest& r) {
-  return {field("folders", &r.folders, "Folders with tables (.csv) and figures (.png, .svg)")
+  return {field("folders", &r.folders,
+                "Report on these folders with tables (.csv) and figures (.png, .svg)")
               .one_by_one()
               .by_place("folders"),
-          field("out", &r.out, "Folder for the report", "the folder of results"),
-          field("title", &r.title, "Heading", "that of the first results")};
+          field("out", &r.out, "Write the report into this folder", "the folder of results"),
+          field("title", &r.title, "Set the heading", "that of the first results")};
 }
 
 }  // namespace

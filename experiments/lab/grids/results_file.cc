@@ -41,7 +41,7 @@ std::string check_of(std::string_view text) {
   return fmt::format("x{:08x}", static_cast<std::uint32_t>(hash ^ (hash >> 32)));
 }
 
-/// What follows the mark in the line that begins with it.
+/// Returns the rest of the line that begins with the mark.
 std::string marked(const std::string& comments, std::string_view mark) {
   const std::size_t at = ("\n" + comments).find(fmt::format("\n{}", mark));
   if (at == std::string::npos) return {};

@@ -1,6 +1,6 @@
-// results.csv of a study: a ledger. Comment lines say what the rows are of, a line names the
-// columns, and every row ends with a check of itself and of the study, so that an interrupted study
-// goes on only with rows that it has written itself, whatever happened to the file in between.
+// results.csv of a study: a ledger. Comment lines say what the rows are of, a line names the columns, and every row ends with a
+// check of itself and of the study. So an interrupted study goes on only with its own rows, whatever happened to the file in
+// between.
 //
 //   # arlab.study/1: TITLE
 //   # command: arlab study ...
@@ -21,7 +21,7 @@
 
 namespace arlab::lab {
 
-/// What stands above the rows.
+/// The head above the rows.
 struct ResultsHeader {
   std::string title;
   std::string command;
@@ -68,13 +68,13 @@ class ResultsFile {
   ResultsHeader header_;
   Cells columns_;
   std::vector<Cells> points_;
-  std::map<Cells, std::size_t> numbers_;      // of points, by key
+  std::map<Cells, std::size_t> numbers_;      // points, by key
   std::vector<std::string> rows_;             // by point; as in the file, without the check
-  std::map<std::size_t, std::size_t> lines_;  // of rows that were there, by point
+  std::map<std::size_t, std::size_t> lines_;  // rows that were there, by point
   std::size_t count_ = 0;
-  kernels::FileDescriptor lock_;  // of the folder
+  kernels::FileDescriptor lock_;  // holds the folder
   kernels::FileDescriptor file_;
-  std::size_t bytes_ = 0;  // of whole rows, and what is above them
+  std::size_t bytes_ = 0;  // length of whole rows and their head
 };
 
 }  // namespace arlab::lab

@@ -1,5 +1,4 @@
-// What is the fastest (algorithm, codec) of a collective by message size on a topology, under an
-// error budget.
+// Searches the fastest (algorithm, codec) of a collective by message size on a topology, under an error budget.
 
 #include <algorithm>
 #include <cmath>
@@ -15,6 +14,7 @@
 #include "experiments/lab/bits/reduction.h"
 #include "experiments/lab/bits/tensor_source.h"
 #include "experiments/lab/files.h"
+#include "experiments/lab/grids/tuner_tables.h"
 #include "experiments/lab/models/model_quality.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/question.h"
@@ -46,7 +46,7 @@ namespace fs = std::filesystem;
 
 /// Crossovers are found to this many bytes.
 constexpr std::uint64_t kGrain = 1024;
-/// What is fastest at the largest size stays so: all times are proportional to the bytes there.
+/// The fastest at the largest size stays so: all times are proportional to the bytes there.
 constexpr std::uint64_t kLargestBytes = std::uint64_t{1} << 32;
 /// The reference sums over all ranks; more would take minutes per candidate.
 constexpr Rank kMostMeasuredRanks = 64;
@@ -66,16 +66,16 @@ struct Candidate {
   CodecPtr codec;
   bool library = false;
   double wire_bits = 0;
-  AlgorithmOptions options = {};  ///< of searched_options(), where the algorithm has them
+  AlgorithmOptions options = {};  ///< searched_options(), where the algorithm has them
   std::string measured_on =
       {};  ///< 2 ranks: where such was timed, on this class of machine; empty: nowhere
   CodecPtr as_sent =
       {};  ///< with wires of the measured length, where data decide it; to simulate it
-  /// Of the worst tensor; infinite without any error, -infinite when finite values were lost.
-  std::optional<double> sqnr_db = {};        ///< of the whole tensor
-  std::optional<double> token_sqnr_db = {};  ///< of its median token, where tensors have tokens
+  /// Ratios for the worst tensor; infinite without any error, -infinite when finite values were lost.
+  std::optional<double> sqnr_db = {};        ///< over the whole tensor
+  std::optional<double> token_sqnr_db = {};  ///< for its median token, where tensors have tokens
   std::optional<double> quality_db = {};     ///< the one of these that the budget is about
-  QualityOf model = {};                      ///< what the pair does to a language model
+  QualityOf model = {};                      ///< the pair's effect on a language model
 
   std::string name() const {
     return fmt::format("{}{}, {}", library ? "library " : "", algorithm->name, codec_name);
@@ -88,9 +88,9 @@ struct Candidate {
 
 // ---------------------------------------------------------------- what was timed
 
-/// Which runs on a class of machine somebody has timed, here or in a published table.
+/// Timed runs on a class of machine, here or in a published table.
 struct Timed {
-  std::vector<std::string> algorithms = {};  ///< of kernels; with each of the codecs
+  std::vector<std::string> algorithms = {};  ///< kernels' ones; with each of the codecs
   std::vector<std::string> codecs = {};
   std::vector<Rank> ranks = {};
   std::vector<std::string> library = {};  ///< its algorithms
@@ -115,7 +115,7 @@ std::vector<Rank> ranks_of_kernels_on(const std::string& device) {
   return {};
 }
 
-/// Nothing of a machine that somebody has described: only of those that come with the program there is a record.
+/// Nothing for a user's machine: there is a record only for those that come with the program.
 Timed timed_on(const Topology& t, const std::string& named, DType type) {
   Timed timed;
   if (std::ranges::count(listed_topologies(), named) == 0) return timed;
@@ -144,7 +144,7 @@ Timed timed_on(const Topology& t, const std::string& named, DType type) {
     timed.library_ranks = known->library->ranks;
     return timed;
   }
-  // Of tables that no fit has seen.
+  // These tables were seen by no fit.
   static const Measurements published = read_measurements(data_path("published/validation.toml"));
   const bool has_table = std::ranges::any_of(published.cells, [&](const Measurement& cell) {
     return cell.library && cell.topology == t.name;
@@ -271,8 +271,8 @@ class MeasuredTimes {
   std::map<std::string, std::map<std::uint64_t, double>> times_;
 };
 
-/// Latencies on a topology; every one is simulated once, unless it was measured. And what they cannot be less than, which
-/// costs nothing: so most need not be simulated.
+/// Latencies on a topology; every one is simulated once, unless it was measured. Lower bounds cost nothing, so most need not be
+/// simulated.
 class Clock {
  public:
   /// `has_bounds`: whether it knows such. `measured`: instead of simulating.
@@ -357,8 +357,8 @@ class Selector {
   Selector(const std::vector<const Candidate*>& allowed, Clock& clock)
       : clock_(clock), allowed_(allowed) {}
 
-  /// Of equally fast ones the one with the least error, then the first. Those that were slower for
-  /// fewer bytes already are not simulated.
+  /// Returns the fastest candidate, among equals the one with the least error, then the first. Those that were slower for fewer
+  /// bytes already are not simulated.
   const Candidate* best_at(std::uint64_t bytes) {
     std::vector<const Candidate*> order = allowed_;
     std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) {
@@ -451,8 +451,10 @@ struct SelectRequest {
   std::string metric;
   std::string out;
   std::string table;
+  std::string table_format = "toml";
   std::string times;
   std::string plot;
+  std::string highlight;
   bool exhaustive = false;
   bool unmeasured = false;
 
@@ -469,7 +471,9 @@ struct SelectRequest {
     }
     if (!out.empty()) require_output_name("--out", out, {".json"});
     if (!plot.empty()) require_output_name("--plot", plot, {".png", ".svg"});
-    if (!table.empty()) require_output_name("--table", table, {".toml"});
+    if (!table.empty()) require_output_name("--table", table, endings_of(table_format));
+    const bool is_for_others = table_format != "toml";
+    if (table.empty() && is_for_others) fail("--table-format needs --table");
     const Topology t = find_topology(topology);
     const Rank world_size = ranks.value_or(t.ranks.value);
     if (world_size > t.ranks.value) {
@@ -485,7 +489,7 @@ struct SelectRequest {
           "--min-sqnr, --max-wire-bits and --no-budget",
           collective);
     }
-    if (no_budget && is_named) fail("--no-budget beside a budget: allowed is one of both");
+    if (no_budget && is_named) fail("--no-budget and a budget: allowed is one of the two");
     if (takes_usual) {
       SelectRequest usual = *this;
       usual.max_kl = kUsualMaxKl;
@@ -567,7 +571,7 @@ struct SelectRequest {
     Below front{fmt::format("Pareto front at {} bytes: nothing is faster with less error", payload),
                 pareto(all, payload, clock),
                 {"algorithm", "codec", "implementation", "latency_us", "wire_bits_per_element"}};
-    // Of the two errors, the one that ranges and front are about.
+    // Ranges and front show the error that the budget is about.
     for (auto* shown : {&result.shown, &front.shown}) {
       shown->push_back(budget_about.empty() ? "wire_bits_per_element" : budget_about);
     }
@@ -580,31 +584,65 @@ struct SelectRequest {
                         .algorithm = best.algorithm->name,
                         .codecs = {best.codec_name},
                         .dtype = type};
-      const std::vector<std::string> reasons = reasons_of(extrapolations_of(t, run));
+      const std::vector<Extrapolation> beyond = extrapolations_elsewhere(t, run);
+      const std::vector<std::string> reasons = reasons_of(beyond);
       if (!reasons.empty()) result.shown_figures.emplace_back("extrapolated");
       result.figures.push_back(extrapolated_figure(reasons));
+      const LatencyInterval interval = interval_of(t, run, clock.latency_us(best, payload), beyond);
+      result.figures.push_back(
+          {"latency_us_low", interval.low_us, "us, 90 % interval of latency_us: low"});
+      result.figures.push_back({"latency_us_high", interval.high_us, "us, high"});
+      result.shown_figures.insert(result.shown_figures.end(),
+                                  {"latency_us_low", "latency_us_high"});
+      if (const std::vector<std::string> assumed = assumed_of(t, run); !assumed.empty()) {
+        result.figures.push_back(
+            {"assumed", assumed, "", fmt::format("{}", fmt::join(assumed, "; "))});
+        result.shown_figures.emplace_back("assumed");
+      }
     }
     result.appendix = {{"pareto", to_json(front.rows)}};
     result.sections = {std::move(front)};
     if (!out.empty()) {
       write_file(out, render(result, Format::json));
     }
-    if (!table.empty()) write_table(ranges, type, t);
+    if (!table.empty() && !is_for_others) write_table(ranges, type, t);
+    if (is_for_others) {
+      const std::vector<std::string> unsaid =
+          write_for_others(ranges, all, allowed, clock, type, t, world_size);
+      result.figures.push_back({"table_leaves_out", Cell(unsaid),
+                                "what the table's format cannot say",
+                                fmt::format("{}", fmt::join(unsaid, "; "))});
+    }
     if (!plot.empty()) {
       Json data = to_json(result);
       Table candidates = everything(drawn, payload, clock);
       mark_guesses(candidates);
       data["candidates"] = to_json(candidates);
+      if (!highlight.empty()) data["highlight"] = highlighted(drawn);
       result.picture = {"select", plot, data, "the selection is as printed"};
     }
     return result;
+  }
+
+  /// Names that stand out in the picture. Throws InvalidInput for one that no candidate has.
+  std::vector<std::string> highlighted(const std::vector<const Candidate*>& drawn) const {
+    std::vector<std::string> names = names_in(highlight, "--highlight");
+    for (const std::string& name : names) {
+      const bool is_there = std::ranges::any_of(drawn, [&](const Candidate* each) {
+        return each->codec_name == name || each->algorithm->name == name;
+      });
+      if (!is_there)
+        fail("--highlight names {}: allowed are codecs and algorithms of the candidates",
+             quote(name));
+    }
+    return names;
   }
 
   Collective what() const {
     return member_named<Collective>(collective, "--collective", kCollectives);
   }
 
-  /// Of a library's algorithms it is not known which was timed: one stands for them.
+  /// Measured times of a library do not tell its algorithms apart: one stands for them.
   void keep_measured(std::vector<Candidate>& all, const MeasuredTimes& measured,
                      Rank world_size) const {
     bool has_library = false;
@@ -622,7 +660,7 @@ struct SelectRequest {
                        name_with_caveat(t));
   }
 
-  /// What the file has of other dtypes and collectives stays.
+  /// Writes the table; rules for other dtypes and collectives stay in the file.
   void write_table(const std::vector<Range>& ranges, DType type, const Topology& t) const {
     std::vector<kernels::TableRule> rules;
     if (fs::exists(table)) {
@@ -657,13 +695,86 @@ struct SelectRequest {
                                   kernels::to_toml(kernels::CallTable(std::move(rules)))));
   }
 
+  static TableRange table_range(const Range& range) {
+    const Candidate& best = *range.best;
+    return {range.from == 1 ? 0 : range.from, range.to, std::string(best.algorithm->name),
+            best.codec_name, best.library};
+  }
+
+  /// The best of what the format can say, whatever would be faster; which is returned in words.
+  std::vector<std::string> write_for_others(const std::vector<Range>& ranges,
+                                            const std::vector<Candidate>& all,
+                                            const std::vector<const Candidate*>& allowed,
+                                            Clock& clock, DType type, const Topology& t,
+                                            Rank world_size) const {
+    const bool has_servers = t.kind == TopologyKind::fat_tree && spans_servers(t, world_size);
+    constexpr Rank kMostInAHost = 8;
+    const TableOf of{.format = table_format,
+                     .collective = what(),
+                     .dtype = type,
+                     .ranks = world_size,
+                     .nodes = has_servers                 ? world_size / t.group_size.value
+                              : world_size > kMostInAHost ? 0
+                                                          : 1,
+                     .is_amd = t.device.name.starts_with("AMD"),
+                     .provenance = fmt::format("{}\n{}", command_line(), source_of_times(t))};
+    if (of.is_of_library()) require_library(t);
+    std::vector<const Candidate*> sayable;
+    for (const Candidate& c : all) {
+      const bool is_uncompressed = c.codec_name == name_of(type);
+      if ((is_uncompressed || std::ranges::count(allowed, &c) > 0) &&
+          of.can_say(table_range({.best = &c})))
+        sayable.push_back(&c);
+    }
+    std::vector<TableRange> listed;
+    if (!sayable.empty())
+      std::ranges::transform(Selector(sayable, clock).ranges(), std::back_inserter(listed),
+                             table_range);
+    std::vector<std::string> left_out;
+    if (of.is_of_library() && listed.empty()) {
+      listed = {{0, 0, "ring", std::string(name_of(type)), true}};
+      left_out.emplace_back(
+          "what the library runs here is a program, which no tuner names: rings stand for it");
+    }
+    if (of.is_of_library()) {
+      listed = by_protocol(listed, [&](const std::string& algorithm, std::uint64_t size) {
+        return protocol_of(t, world_size, algorithm, size);
+      });
+    }
+    for (const Range& range : ranges) {
+      if (!of.can_say(table_range(range)))
+        left_out.push_back(in_words(table_range(range)) + " would be faster");
+    }
+    write_file(table, write_tuner_table(of, listed, left_out));
+    for (const std::string& each : left_out)
+      write_progress(fmt::format("{}: not said: {}\n", table, each));
+    return left_out;
+  }
+
+  /// By which the library runs this algorithm.
+  std::string protocol_of(const Topology& t, Rank world_size, const std::string& algorithm,
+                          std::uint64_t size) const {
+    std::optional<LibraryAlgorithm> named;
+    if (what() == Collective::all_reduce) {
+      named = algorithm == "nvls"   ? LibraryAlgorithm::nvls
+              : algorithm == "tree" ? LibraryAlgorithm::tree
+                                    : LibraryAlgorithm::ring;
+    }
+    const LibraryChoice choice = spans_servers(t, world_size)
+                                     ? choice_across(t, what(), world_size, size, named)
+                                     : library_choice(t.device, what(), world_size, size, named);
+    return choice.protocol == LibraryProtocol::low_latency ? "ll"
+           : choice.protocol == LibraryProtocol::ll128     ? "ll128"
+                                                           : "simple";
+  }
+
   struct Candidates {
     std::vector<Candidate> ranked = {};
-    std::vector<Candidate> left_out = {};  ///< nobody has timed them, nor named them
+    std::vector<Candidate> left_out = {};  ///< neither timed nor named
   };
 
-  /// Every pair of an algorithm and a codec that takes the dtype, and the vendor's library. Where something of the machine was
-  /// timed, kernels that nobody has timed are left out, but for those that are named, or all are asked for.
+  /// Every pair of an algorithm and a codec that takes the dtype, and the vendor's library. Where kernels were timed on the
+  /// machine, untimed ones are left out, unless they are named or all are asked for.
   Candidates candidates(const Topology& t, const Timed& timed, DType type, Rank world_size) const {
     const bool only_timed = timed.anything() && !unmeasured && times.empty();
     std::vector<const Algorithm*> chosen;
@@ -675,7 +786,7 @@ struct SelectRequest {
       for (const std::string& name : names_in(algorithms, "--algorithms")) {
         const Algorithm& a = find_algorithm(name);
         if (a.collective != what()) {
-          fail("--algorithms: {} is not {}; allowed are those that are", name, words_for(what()));
+          fail("--algorithms: {} is not {}; name algorithms that are", name, words_for(what()));
         }
         chosen.push_back(&a);
       }
@@ -688,7 +799,7 @@ struct SelectRequest {
     } else {
       names = names_in(codecs, "--codecs");
     }
-    // What is named is ranked, with those of the other kind that were timed; with all where none was.
+    // Named ones are ranked, with those of the other kind that were timed; with all where none was.
     const bool any_algorithm =
         std::ranges::any_of(chosen, [&](const Algorithm* a) { return timed.has_algorithm(*a); });
     const bool any_codec =
@@ -848,7 +959,7 @@ struct SelectRequest {
     }
   }
 
-  /// What errors are measured on, and how.
+  /// The data and the way by which errors are measured.
   struct Judge {
     Samples samples;
     std::vector<ExactResult> exact = {};
@@ -887,7 +998,7 @@ struct SelectRequest {
   void require_values(const std::vector<Candidate>& candidates) const {
     for (const Candidate& c : candidates) {
       if (min_sqnr && is_abstract(c.codec_name)) {
-        fail("--codecs {}: such a codec has no values and no error; --min-sqnr needs others",
+        fail("--codecs {}: a hypothetical codec has no values whose error --min-sqnr could measure",
              c.codec_name);
       }
     }
@@ -1013,7 +1124,7 @@ struct SelectRequest {
   /// Whether the pair's figures, which it must have, are within the budgets of models.
   bool is_good_for_models(const Candidate& c) const {
     if (!asks_models()) return true;
-    // What a library sends is not compressed.
+    // Libraries send no compressed data.
     if (c.model.row == nullptr) return c.library && is_usual;
     return c.model.row->mean_kl <= max_kl.value_or(kInfinity) &&
            c.model.row->perplexity_ratio <= max_perplexity_ratio.value_or(kInfinity);
@@ -1047,7 +1158,7 @@ struct SelectRequest {
             : fmt::format("; {} that nobody has timed are left out (--unmeasured)", left_out);
     if (most_exact == nullptr && asks_models()) {
       const bool any = std::ranges::any_of(all, [](const Candidate& c) { return c.model.row; });
-      fail("{}: {}; --no-budget, --min-sqnr and --max-wire-bits ask no model{}",
+      fail("{}: {}; --no-budget, --min-sqnr and --max-wire-bits need no model{}",
            max_kl ? fmt::format("--max-kl {:g}", *max_kl)
                   : fmt::format("--max-perplexity-ratio {:g}", *max_perplexity_ratio),
            any ? "no candidate that a language model was computed with reaches it"
@@ -1064,7 +1175,7 @@ struct SelectRequest {
          measured_on, most_exact->name(), most_exact->quality_db.value_or(0), others);
   }
 
-  /// Of an algorithm and a codec, whatever the options.
+  /// Returns the number of pairs of an algorithm and a codec, whatever the options.
   static std::size_t pairs_of(const auto& candidates) {
     std::set<std::string> names;
     for (const Candidate& c : candidates) names.insert(c.name());
@@ -1113,7 +1224,7 @@ struct SelectRequest {
   static Cell kl_of(const Candidate& c) {
     return c.model.row != nullptr ? Cell(c.model.row->mean_kl) : Cell();
   }
-  /// Whose figure it is, if it is not the pair's own.
+  /// Returns the pair that the figure comes from, if it is not its own.
   static Cell kl_from(const Candidate& c) { return c.model.of.empty() ? Cell() : Cell(c.model.of); }
 
   Result result_of(const Topology& t, Rank world_size, DType type, std::uint64_t payload,
@@ -1214,63 +1325,73 @@ struct SelectRequest {
 
 std::vector<BoundField> fields(SelectRequest& r) {
   return {
-      field("topology", &r.topology, "Topology (see arlab list topologies) or a .toml file")
+      field("topology", &r.topology,
+            "Rank methods for this topology (see arlab list topologies) or .toml file")
           .required(),
-      field("collective", &r.collective, "What is called")
+      field("collective", &r.collective, "Rank methods for this collective")
           .among({"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"}),
-      field("bytes", &r.bytes, "Payload of one rank for the Pareto front; ranges are for all sizes",
-            "64M"),
-      field("ranks", &r.ranks, "World size", "all ranks of the topology").from(1, kMaxWorldSize),
+      field(
+          "bytes", &r.bytes,
+          "Draw the Pareto front for this payload of one rank, in bytes; ranges are for all sizes",
+          "64M"),
+      field("ranks", &r.ranks, "Set the world size", "all ranks of the topology")
+          .from(1, kMaxWorldSize),
       field("metric", &r.metric,
-            "SQNR that budget and Pareto front are about: of the median token of a tensor (token) "
-            "or of the whole (tensor)",
+            "Judge by the SQNR of a tensor's median token (token), or of the whole tensor (tensor)",
             "token, where the data have tokens"),
       field("max_kl", &r.max_kl,
-            "Budget: most mean KL divergence from an uncompressed language model, nats per token, "
-            "as it was computed (SmolLM2-135M)",
+            "Limit the mean KL divergence from an uncompressed language model, in nats per token, "
+            "as computed for SmolLM2-135M",
             "0.05, where no other budget is named"),
       field("max_perplexity_ratio", &r.max_perplexity_ratio,
-            "Budget: most perplexity, relative to the uncompressed language model", "none"),
-      field("strict", &r.strict,
-            "Only figures of the very algorithm, number of ranks and dtype, not of the nearest "
-            "that has some"),
+            "Limit the perplexity relative to the uncompressed language model's", "none"),
+      field(
+          "strict", &r.strict,
+          "Use only figures of the exact algorithm, number of ranks and dtype, not of the nearest"),
       field("no_budget", &r.no_budget, "Rank all, whatever their error"),
-      field("min_sqnr", &r.min_sqnr, "Budget: least SQNR in dB, of the worst tensor", "none"),
-      field("max_wire_bits", &r.max_wire_bits, "Budget: most wire bits per element", "none"),
+      field("min_sqnr", &r.min_sqnr, "Require this SQNR of the worst tensor, in dB", "none"),
+      field("max_wire_bits", &r.max_wire_bits, "Limit the wire bits per element", "none"),
       field("input", &r.input,
             "Measure the error on this [ranks, ...] .npy or .safetensors, all of its tensors",
             "activations that come with the program"),
-      field("tensor", &r.tensor, "Only this tensor of the .safetensors file").needs("input"),
+      field("tensor", &r.tensor, "Use only this tensor of the .safetensors file").needs("input"),
       field("synthetic", &r.synthetic,
             "Measure the error on this distribution (see arlab list inputs)")
           .excludes("input"),
-      field("dtype", &r.dtype, "fp16, bf16 or fp32; data is rounded to it", "fp16"),
-      field("algorithms", &r.algorithms, "Only these algorithms, separated by commas",
+      field("dtype", &r.dtype, "Round the data to this element type: fp16, bf16 or fp32", "fp16"),
+      field("algorithms", &r.algorithms, "Rank only these algorithms, separated by commas",
             "all that the world size allows"),
       field("codecs", &r.codecs,
-            "Only these codecs, separated by commas; bits=4.5,encode_ops=9,decode_ops=4 is one "
-            "that is not there",
+            "Rank only these codecs, separated by commas; bits=4.5,encode_ops=9,decode_ops=4 "
+            "describes a hypothetical one",
             "all listed that take the dtype"),
       field("exhaustive", &r.exhaustive,
-            "Simulate every candidate at every size that is looked at, also those that cannot win: "
-            "the same result, many times slower"),
+            "Simulate every candidate at every size, even those that cannot win: the same result, "
+            "many times slower"),
       field("unmeasured", &r.unmeasured,
-            "Rank also algorithms and codecs that nobody has timed on this class of machine; those "
+            "Rank even algorithms and codecs that nobody has timed on this class of machine; those "
             "named are ranked anyway"),
       field("out", &r.out, "Write the selection to this .json, for an engine to load"),
       field("table", &r.table,
-            "Write which algorithm and codec to take from which size on to this .toml, which "
-            "communicators read; what it has of other dtypes and collectives stays"),
+            "Write the best algorithm and codec by size to this .toml, which communicators read; "
+            "its entries of other dtypes and collectives stay"),
+      field("table_format", &r.table_format,
+            "Write --table for arlab itself, a library's tuner, or as variables of QuickReduce")
+          .among(kTableFormats),
       field("times", &r.times,
-            "Times of arlab bench (.csv) instead of simulated ones; only what they have is ranked"),
-      field("plot", &r.plot, "Draw error and latency into this .png or .svg")};
+            "Rank by times of arlab bench (.csv) instead of simulated ones; only what they have is "
+            "ranked"),
+      field("plot", &r.plot, "Draw error and latency into this .png or .svg"),
+      field("highlight", &r.highlight,
+            "Highlight these codecs or algorithms in --plot, separated by commas", "none")
+          .needs("plot")};
 }
 
 }  // namespace
 
 Question select_question() {
   return question<SelectRequest>(
-      "select", "The fastest algorithm and codec by message size, under an error budget",
+      "select", "Find the fastest algorithm and codec by message size, under an error budget",
       &SelectRequest::answer);
 }
 

@@ -261,7 +261,7 @@ void check_sample(const Study& study, Sample& sample) {
   }
 }
 
-/// What is simulated is what is measured: in groups as large, too.
+/// Returns the request to simulate the measured collective: in groups as large, too.
 Json asked_of(const Study& study, const std::optional<Topology>& topology, const Sample& sample,
               const std::string& algorithm, const std::string& codec) {
   const Rank ranks = *sample.source.ranks;
@@ -288,7 +288,7 @@ Json asked_of(const Study& study, const std::optional<Topology>& topology, const
   return asked;
 }
 
-/// Of latencies of codecs whose wires the data make.
+/// Returns a remark on latencies of codecs with wires of a length that the data decide.
 std::string said_of_wires(const Study& study) {
   const bool varies = std::ranges::any_of(study.codecs, [](const std::string& name) {
     return find_codec(name)->info().has_variable_wire;
@@ -320,7 +320,7 @@ std::size_t column(std::string_view name) {
   return static_cast<std::size_t>(std::ranges::find(kColumns, name) - kColumns.begin());
 }
 
-/// Of a column, without what is no number.
+/// Returns the numbers in a column.
 std::vector<double> numbers(const Rows& rows, std::string_view name) {
   std::vector<double> values;
   for (const auto& row : rows) values.push_back(number_of(row[column(name)]));
@@ -345,7 +345,7 @@ Json rounded(const Json& value, double steps) {
   return value.is_number() ? decibels(std::round(value.get<double>() * steps) / steps) : value;
 }
 
-/// Of all tensors of a point: the median, and the worst.
+/// Returns figures over all tensors of a point: the median, and the worst.
 std::vector<Cell> summary_of(const Rows& rows) {
   const auto cell = [&](std::string_view name) { return rows[0][column(name)]; };
   const std::vector<double> sqnr = numbers(rows, "sqnr_db");
@@ -407,14 +407,14 @@ struct StudyRequest {
 };
 
 std::vector<BoundField> fields(StudyRequest& r) {
-  return {field("file", &r.file, "The study (.toml)").by_place("FILE"),
-          field("out", &r.out, "Folder for the results", "results/<study>"),
+  return {field("file", &r.file, "Run this study (.toml)").by_place("FILE"),
+          field("out", &r.out, "Write results into this folder", "results/<study>"),
           field("resume", &r.resume, "Keep the rows that an interrupted run has left")
               .changes_no_result(),
           field("highlight", &r.highlight,
-                "Codecs or algorithms that stand out in plots, separated by commas", "none")
+                "Highlight these codecs or algorithms in plots, separated by commas", "none")
               .excludes("no_plots"),
-          field("no_plots", &r.no_plots, "Tables only, no PNG").changes_no_result()};
+          field("no_plots", &r.no_plots, "Write tables only, no PNG").changes_no_result()};
 }
 
 fs::path folder_of(const StudyRequest& options) {

@@ -23,44 +23,44 @@ BoundField counted(BoundField bound, std::string unit) {
 }
 
 std::vector<BoundField> fields(Study& k) {
-  return {
-      field("title", &k.title, "what a reader learns from it, in one line").required(),
-      field("dtype", &k.dtype, "of synthetic inputs, of .npy files and for \"all\" codecs")
-          .among({"fp16", "bf16", "fp32"}),
-      counted(field("ranks", &k.ranks,
-                    fmt::format("a list of world sizes from 1 to {}", kMaxWorldSize)),
-              "ranks")
-          .required(),
-      field("algorithms", &k.algorithms,
-            "a list of names, or \"all\": every all-reduce, or with inner_codec those with groups")
-          .required(),
-      field("codecs", &k.codecs,
-            "a list of names, or \"all\": what `arlab list codecs` lists and takes the dtype")
-          .required(),
-      field("inner_codec", &k.inner_codec, "of messages inside groups")};
+  return {field("title", &k.title, "the study's question or finding, in one line").required(),
+          field("dtype", &k.dtype,
+                "the element type of synthetic inputs, .npy files and \"all\" codecs")
+              .among({"fp16", "bf16", "fp32"}),
+          counted(field("ranks", &k.ranks,
+                        fmt::format("a list of world sizes from 1 to {}", kMaxWorldSize)),
+                  "ranks")
+              .required(),
+          field("algorithms", &k.algorithms,
+                "a list of names, or \"all\": all-reduces, with inner_codec those with groups")
+              .required(),
+          field("codecs", &k.codecs,
+                "a list of names, or \"all\": those of `arlab list codecs` that take the dtype")
+              .required(),
+          field("inner_codec", &k.inner_codec, "the codec of messages inside groups")};
 }
 std::vector<BoundField> fields(StudyInput& k) {
   return {
-      field("name", &k.name, "no two have the same").required(),
-      field("file", &k.file,
-            ".npy or .safetensors, relative to the study; {ranks} stands for the world size"),
+      field("name", &k.name, "a name that no other input has").required(),
+      field(
+          "file", &k.file,
+          "a .npy or .safetensors file, relative to the study; {ranks} stands for the world size"),
       field("tensors", &k.tensors, "a list of tensors of a .safetensors file", "all").needs("file"),
-      field("synthetic", &k.synthetic,
-            "in place of a file, a distribution: see `arlab list inputs`")
+      field("synthetic", &k.synthetic, "a distribution instead of a file: see `arlab list inputs`")
           .needs("elements"),
-      counted(field("elements", &k.elements, "of a rank: 65536, or \"64K\""), "elements")
+      counted(field("elements", &k.elements, "elements per rank: 65536, or \"64K\""), "elements")
           .needs("synthetic")};
 }
 std::vector<BoundField> fields(StudySimulation& k) {
   return {field("topology", &k.topology,
-                "a name, or a .toml file relative to the study, with as many ranks as the largest "
-                "world or more")
+                "a name, or a .toml file relative to the study, with at least as many ranks as the "
+                "largest world")
               .required(),
-          counted(field("bytes", &k.bytes, "payload of a rank: 67108864, or \"64M\""), "bytes")
+          counted(field("bytes", &k.bytes, "bytes per rank: 67108864, or \"64M\""), "bytes")
               .required()};
 }
 
-/// Reads a table whose keys are the fields, and `more`, which somebody else reads.
+/// Reads a table with the fields as keys, and `more`, which other code reads.
 template <class Keys>
 Keys read(Section& section, const std::string& where,
           std::initializer_list<const char*> more = {}) {

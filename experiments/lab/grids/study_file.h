@@ -25,7 +25,7 @@ struct StudySimulation {
   std::string bytes;  // in digits
 };
 
-/// As its file has it, and checked: names are known, "all" is what it stands for, and files are found from here.
+/// As its file has it, and checked: names are known, "all" is expanded, and files are found from here.
 struct Study {
   std::filesystem::path path;
   std::string title;

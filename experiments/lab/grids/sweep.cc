@@ -51,7 +51,7 @@ struct SweepRequest {
 
   fs::path file() const { return fs::path(out) / "sweep.csv"; }
 
-  /// Of elements of so many bytes.
+  /// Returns the sizes in bytes for elements of so many bytes.
   std::vector<std::uint64_t> all_sizes(std::size_t element_bytes) const {
     Sizes chosen = sizes;
     if (!chosen.given()) chosen.bytes = {"32K..1G"};
@@ -61,29 +61,32 @@ struct SweepRequest {
 
 std::vector<BoundField> fields(SweepRequest& r) {
   return together(
-      {field("topology", &r.topologies, "Topologies or .toml files, separated by commas")
+      {field("topology", &r.topologies,
+             "Simulate these topologies or .toml files, separated by commas")
            .required(),
        field("algorithm", &r.algorithms,
-             "Algorithms or schedules of any size (.json), separated by commas",
+             "Simulate these algorithms or schedules of any size (.json), separated by commas",
              "one_shot, two_shot, ring"),
        field("codec", &r.codecs,
-             "Codecs, or bits=4.5,encode_ops=9,decode_ops=4 for one that is not there, separated "
-             "by commas",
+             "Simulate these codecs, separated by commas; bits=4.5,encode_ops=9,decode_ops=4 "
+             "describes a hypothetical one",
              "fp16, qr-q8, qr-q6, qr-q4")},
-      fields(r.sizes, "Payloads of one rank", "32K..1G"),
-      {field("ranks", &r.ranks, "World sizes, separated by commas, and FIRST-LAST",
+      fields(r.sizes, "Simulate these payloads of one rank, in bytes", "32K..1G"),
+      {field("ranks", &r.ranks, "Simulate these world sizes, separated by commas, and FIRST-LAST",
              "all ranks of each topology"),
        field("group_size", &r.group_sizes,
-             "Ranks per group of hierarchical algorithms, separated by commas, and FIRST-LAST",
+             "Simulate groups of N ranks of hierarchical algorithms, separated by commas, and "
+             "FIRST-LAST",
              "as each topology has it"),
        field("inner_codec", &r.inner_codec,
-             "Codec of messages inside a group, for algorithms that have one", "--codec"),
-       field("dtype", &r.dtype, "fp16, bf16 or fp32", "fp16"),
-       field("library", &r.library, "Also as NCCL or RCCL do it, where the topology knows them"),
-       field("out", &r.out, "Folder for sweep.csv and the figures", "none"),
+             "Use this codec inside groups, for algorithms that have one", "--codec"),
+       field("dtype", &r.dtype, "Set the element type: fp16, bf16 or fp32", "fp16"),
+       field("library", &r.library,
+             "Simulate NCCL or RCCL, too, where the topology has their constants"),
+       field("out", &r.out, "Write sweep.csv and the figures into this folder", "none"),
        field("highlight", &r.highlight,
-             "Codecs or algorithms that stand out in figures, separated by commas", "none"),
-       field("no_plots", &r.no_plots, "The table only").changes_no_result()});
+             "Highlight these codecs or algorithms in figures, separated by commas", "none"),
+       field("no_plots", &r.no_plots, "Print the table only").changes_no_result()});
 }
 
 class SweepGrid final : public Grid {
@@ -129,14 +132,8 @@ class SweepGrid final : public Grid {
     report.rows = table;
     report.shown = {"topology", "ranks",      "algorithm",      "codec",
                     "bytes",    "latency_us", "busbw_gb_per_s", "wire_bits_per_element"};
-    const auto low = std::ranges::find(table.columns, "latency_us_low") - table.columns.begin();
-    const bool has_interval = std::ranges::any_of(table.rows, [&](const std::vector<Cell>& row) {
-      return !row[static_cast<std::size_t>(low)].json().is_null();
-    });
-    if (has_interval) {
-      report.shown.insert(report.shown.end(), {"latency_us_low", "latency_us_high"});
-      report.figures.push_back(interval_figure());
-    }
+    report.shown.insert(report.shown.end(), {"latency_us_low", "latency_us_high"});
+    report.figures.push_back(interval_figure());
     if (at_most_) {
       report.figures.push_back(
           {"latencies", "at most", "of codecs whose wires the data make: as long as they can be"});

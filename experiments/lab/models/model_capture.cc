@@ -26,11 +26,11 @@ class KeptSums : public models::TensorParallel {
     std::ranges::fill(sum, 0.0F);
     for (std::size_t i = 0; i < partial_sums.size(); ++i) sum[i % sum.size()] += partial_sums[i];
     if (!layers_[layer]) return;
-    auto& kept = of_ranks[fmt::format("layer{}.{}", layer, name_of(projection))];
-    kept.resize(ranks_);
+    auto& sums_of_ranks = of_ranks[fmt::format("layer{}.{}", layer, name_of(projection))];
+    sums_of_ranks.resize(ranks_);
     for (std::size_t i = 0; i < partial_sums.size(); ++i) {
       const std::size_t token = i % sum.size() / hidden_;
-      if (token % every_ == 0) kept[i / sum.size()].push_back(partial_sums[i]);
+      if (token % every_ == 0) sums_of_ranks[i / sum.size()].push_back(partial_sums[i]);
     }
   }
 
@@ -63,22 +63,25 @@ struct CaptureRequest {
 
   /// Where the tensors come from and what they are. Throws InvalidInput for texts that cannot be taken together.
   std::map<std::string, std::string> provenance() {
-    std::map<std::string, std::string> said;
+    std::map<std::string, std::string> metadata;
     for (const std::string& file : texts) {
       load(file);
-      const bool is_new = said.emplace(stem_of(file) + ".text_sha256", sha256_of_file(file)).second;
-      if (!is_new) fail("--text {}: another has its name", file);
+      const bool is_new =
+          metadata.emplace(stem_of(file) + ".text_sha256", sha256_of_file(file)).second;
+      if (!is_new) fail("--text {}: another text has the same name", file);
     }
     const auto weights = models::find_model(text.model);
-    if (std::filesystem::is_regular_file(weights)) said["model_sha256"] = sha256_of_file(weights);
-    said["model"] = text.model;
-    said["command"] = command_line();
-    said["shape"] = "[ranks, tokens, hidden]";
-    said["split"] = "rank r holds the r-th of N equal parts of the contraction dimension";
-    said["positions"] = fmt::format("every {}th token of chunks of {}, the first included",
-                                    every.value_or(1), text.context_tokens());
-    said["arithmetic"] = fmt::format("fp32; partial sums rounded to {}, to nearest even", dtype);
-    return said;
+    if (std::filesystem::is_regular_file(weights))
+      metadata["model_sha256"] = sha256_of_file(weights);
+    metadata["model"] = text.model;
+    metadata["command"] = command_line();
+    metadata["shape"] = "[ranks, tokens, hidden]";
+    metadata["split"] = "rank r holds the r-th of N equal parts of the contraction dimension";
+    metadata["positions"] = fmt::format("every {}th token of chunks of {}, the first included",
+                                        every.value_or(1), text.context_tokens());
+    metadata["arithmetic"] =
+        fmt::format("fp32; partial sums rounded to {}, to nearest even", dtype);
+    return metadata;
   }
 
   Tensor rounded(const std::string& name, const std::vector<std::vector<float>>& of_ranks) const {
@@ -97,7 +100,7 @@ struct CaptureRequest {
 
   Result answer() {
     require_output_name("--out", out, {".safetensors"});
-    const auto said = provenance();
+    const auto metadata = provenance();
     const models::Llama& network = text.network();
     KeptSums sums(*ranks, layers_named(layers, network.shape.layers), network.shape.hidden,
                   every.value_or(1));
@@ -115,7 +118,7 @@ struct CaptureRequest {
         tensors[name] = rounded(name, of_ranks);
       }
     }
-    write_safetensors(out, tensors, said);
+    write_safetensors(out, tensors, metadata);
     return {"arlab.model.capture/1",
             {{"model", text.model},
              {"texts", texts},
@@ -128,26 +131,29 @@ struct CaptureRequest {
 
 std::vector<BoundField> fields(CaptureRequest& r) {
   std::vector<BoundField> network = fields(r.text);
-  network[1] = field("text", &r.texts, "Files with text in UTF-8, separated by commas").required();
+  network[1] = field("text", &r.texts, "Read these texts in UTF-8, separated by commas").required();
   return together(
       network,
-      {field("every", &r.every, "Keep every n-th token of a chunk, from the first on", "1")
+      {field("every", &r.every, "Keep every N-th token of a chunk, from the first on", "1")
            .from(1, UINT32_MAX),
-       field("ranks", &r.ranks, "World size").from(2, kMaxWorldSize).required(),
-       field("layers", &r.layers, "Sums of these only, as 0,3-5", "all"),
-       field("projection", &r.projection, "Which sums of a layer")
+       field("ranks", &r.ranks, "Set the world size").from(2, kMaxWorldSize).required(),
+       field("layers", &r.layers, "Capture sums of these layers only, such as 0,3-5", "all"),
+       field("projection", &r.projection, "Capture these sums of a layer")
            .among({"both", "attention_output", "ffn_down"}),
-       field("dtype", &r.dtype, "Of the tensors").among({"fp16", "bf16", "fp32"}),
-       field("threads", &r.threads, "Threads, 0 for all; the result never depends on it", "0")
+       field("dtype", &r.dtype, "Write tensors of this element type")
+           .among({"fp16", "bf16", "fp32"}),
+       field("threads", &r.threads, "Run N threads, 0 for all cores; results do not depend on it",
+             "0")
            .from(0, 1024),
-       field("out", &r.out, "Write this .safetensors, for arlab reduce --input").required()});
+       field("out", &r.out, "Write this .safetensors file, for arlab reduce --input").required()});
 }
 
 }  // namespace
 
 Question model_capture_question() {
   return question<CaptureRequest>(
-      "model capture", "Partial sums that ranks contribute to all-reduces, as .safetensors",
+      "model capture",
+      "Capture the partial sums that ranks contribute to all-reduces, as .safetensors",
       &CaptureRequest::answer);
 }
 

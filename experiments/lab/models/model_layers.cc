@@ -89,7 +89,7 @@ struct AssignRequest {
   std::optional<double> most_divergence;
   std::optional<std::uint32_t> points;
 
-  /// What has been run: by the codecs of the layers.
+  /// Finished runs: by the codecs of the layers.
   std::map<std::vector<std::size_t>, models::PerplexitySummary> measured;
 
   /// "0-3,7=qr-q8 4-6=qr-q6", as --layer-codec takes them.
@@ -147,7 +147,8 @@ struct AssignRequest {
       for (const std::size_t codec : codec_of_layer) of_layer.push_back(wires[codec].run);
       models::CompressedAllReduce split(world_size, network.shape.hidden, wires[0].dtype, of_layer,
                                         collective.threads());
-      const auto summary = run_text(text, baseline, split, collective.threads());
+      const auto states = states_of(text, split, collective.threads());
+      const auto summary = summary_of(text, baseline, states, collective.threads());
       measured.emplace(codec_of_layer, summary);
       return summary;
     };
@@ -155,9 +156,8 @@ struct AssignRequest {
       const auto divergence = measure(codec_of_layer).mean_divergence;
       return divergence && *divergence <= *most_divergence;
     };
-    // Every codec by itself, some of the path, and its cheapest that keeps the budget. What layers
-    // do together is not quite the sum of what they do alone: so the budget is held by what is
-    // measured, and found by halving.
+    // Every codec by itself, some of the path, and its cheapest that keeps the budget. The layers' joint effect is not quite
+    // the sum of their single ones: so the budget is held by measurements, and found by halving.
     for (std::size_t codec = 0; codec < codecs.size(); ++codec) {
       measure(std::vector<std::size_t>(layers, codec));
     }
@@ -238,24 +238,24 @@ struct AssignRequest {
   }
 };
 
-const char* const kDtypeHelp = "fp16, bf16 or fp32, of what is reduced";
+const char* const kDtypeHelp = "Reduce values of this type: fp16, bf16 or fp32";
 
 std::vector<BoundField> fields(LayersRequest& r) {
   return together(fields(r.text), fields(r.collective),
-                  {field("codec", &r.codec, "Codec (see arlab list codecs)").required(),
-                   field("ranks", &r.ranks, "World size").required(),
+                  {field("codec", &r.codec, "Use this codec (see arlab list codecs)").required(),
+                   field("ranks", &r.ranks, "Set the world size").required(),
                    field("dtype", &r.dtype, kDtypeHelp, "fp16")});
 }
 
 std::vector<BoundField> fields(AssignRequest& r) {
   return together(
       fields(r.text), fields(r.collective),
-      {field("codec", &r.codecs, "Codecs to choose from, separated by commas").required(),
-       field("max_kl", &r.most_divergence, "Most mean KL divergence, in nats").required(),
-       field("ranks", &r.ranks, "World size").required(),
+      {field("codec", &r.codecs, "Choose from these codecs, separated by commas").required(),
+       field("max_kl", &r.most_divergence, "Limit the mean KL divergence, in nats per token")
+           .required(),
+       field("ranks", &r.ranks, "Set the world size").required(),
        field("dtype", &r.dtype, kDtypeHelp, "fp16"),
-       field("points", &r.points,
-             "Assignments of the greedy path that are run, for the Pareto front", "5")
+       field("points", &r.points, "Run N assignments of the greedy path, for the Pareto front", "5")
            .from(1, 1000)});
 }
 
@@ -264,14 +264,14 @@ std::vector<BoundField> fields(AssignRequest& r) {
 Question model_layers_question() {
   return question<LayersRequest>(
       "model layers",
-      "Layer by layer: how the error grows, and what compressing only this layer costs",
+      "Measure layer by layer how the error grows, and what compressing only that layer costs",
       &LayersRequest::answer);
 }
 
 Question model_assign_question() {
   return question<AssignRequest>(
       "model assign",
-      "Which codec for which layer: the fewest bits within a budget of KL divergence, greedily",
+      "Choose a codec per layer: the fewest bits within a budget of KL divergence, greedily",
       &AssignRequest::answer);
 }
 

@@ -36,6 +36,7 @@ struct PerplexityPoint {
   std::string algorithm;
   std::string codec;
   std::string dtype;
+  std::string tail;
   Rank ranks = 0;
 };
 
@@ -49,23 +50,32 @@ struct PerplexityRequest {
   std::vector<std::string> ranks;
   std::string layers;
   std::vector<std::string> layer_codecs;
+  std::vector<std::string> tails;
   std::string cache;
 
-  /// What is asked; not where results are kept.
+  /// Returns the request without the place where results are kept.
   std::vector<BoundField> request() {
     std::vector<BoundField> wire = fields(collective);
     wire.front() = field("algorithm", &algorithms,
-                         "Algorithms, separated by commas (see arlab list algorithms)");
+                         "Use these algorithms, separated by commas (see arlab list algorithms)");
     return together(
         fields(text), wire, fields(formats),
-        {field("codec", &codecs, "Codecs, separated by commas (see arlab list codecs)").required(),
-         field("ranks", &ranks, "World sizes, separated by commas, and FIRST-LAST").required(),
-         field("dtype", &dtypes, "fp16, bf16 or fp32, of what is reduced; separated by commas",
-               "fp16"),
-         field("layers", &layers, "Only these are compressed, as 0,3-5; the others are not split",
-               "all"),
+        {field("codec", &codecs, "Use these codecs, separated by commas (see arlab list codecs)")
+             .required(),
+         field("ranks", &ranks, "Set the world sizes, separated by commas, and FIRST-LAST")
+             .required(),
+         field("dtype", &dtypes,
+               "Reduce values of these types, separated by commas: fp16, bf16 or fp32", "fp16"),
+         field("layers", &layers,
+               "Compress only these layers, such as 0,3-5; the others are not split", "all"),
          field("layer_codec", &layer_codecs,
-               "LAYERS=CODEC: another codec for these layers; may be given several times")
+               "Use another codec for some layers, LAYERS=CODEC; may be given several times")
+             .one_by_one(),
+         field("tail", &tails,
+               "Add and normalize sums as a fused kernel does, with the state in the dtype: "
+               "rounding=NAME,out=CODEC and others (see the specification of tails); may be given "
+               "several times",
+               "none: in fp32")
              .one_by_one()});
   }
 
@@ -74,10 +84,11 @@ struct PerplexityRequest {
     const std::vector<std::string> unnamed = {""};
     std::vector<std::string> named = codecs;
     join_codecs(named);
-    for (const auto& [pair, world_size, algorithm, dtype, codec] : points_of(
-             formats.pairs(), integers_in(words_of(ranks), "--ranks", 2, kMaxWorldSize),
-             algorithms.empty() ? unnamed : algorithms, dtypes.empty() ? unnamed : dtypes, named)) {
-      all.push_back({pair, algorithm, codec, dtype, world_size});
+    for (const auto& [pair, world_size, algorithm, dtype, codec, tail] :
+         points_of(formats.pairs(), integers_in(words_of(ranks), "--ranks", 2, kMaxWorldSize),
+                   algorithms.empty() ? unnamed : algorithms, dtypes.empty() ? unnamed : dtypes,
+                   named, tails.empty() ? unnamed : tails)) {
+      all.push_back({pair, algorithm, codec, dtype, tail, world_size});
     }
     return all;
   }
@@ -88,7 +99,11 @@ struct PerplexityRequest {
     ModelCollective with = collective;
     with.schedule.algorithm = point.algorithm;
     const std::size_t count = text.network().shape.layers;
-    const ModelCollective::Wire common = with.wire(point.codec, point.dtype, point.ranks, text);
+    const auto tail = tail_of(point);
+    const bool keeps_sum = tail && tail->tail.rounding.keeps_sum;
+    const ModelCollective::Wire common =
+        keeps_sum ? with.wire("fp32", "fp32", point.ranks, text)
+                  : with.wire(point.codec, point.dtype, point.ranks, text);
     std::vector<ModelCollective::Wire> wires(count, common);
     for (const std::string& entry : layer_codecs) {
       const std::size_t equals = entry.find('=');
@@ -109,15 +124,66 @@ struct PerplexityRequest {
     return wires;
   }
 
+  /// The point's tail, with the rows and the eps of this network.
+  std::optional<NetworkTail> tail_of(const PerplexityPoint& point) const {
+    if (point.tail.empty()) return std::nullopt;
+    const models::LlamaShape& shape = text.network().shape;
+    Tail tail = parse_tail("residual=add,norm=rms," + point.tail);
+    if (tail.hidden != 0 && tail.hidden != shape.hidden) {
+      fail("--tail {}: rows of this network have {} elements", point.tail, shape.hidden);
+    }
+    tail.hidden = static_cast<std::uint32_t>(shape.hidden);
+    if (point.tail.find("eps=") == std::string::npos) {
+      tail.eps = static_cast<float>(shape.norm_epsilon);
+    }
+    const std::string dtype = point.dtype.empty() ? "fp16" : point.dtype;
+    if (tail.rounding.keeps_sum && point.codec != dtype) {
+      fail(
+          "--tail {}: the sum of codec {} is rounded before the tail: allowed with sum=fp32 is "
+          "codec {}",
+          point.tail, point.codec, dtype);
+    }
+    return NetworkTail{tail, parse_dtype(dtype)};
+  }
+
+  models::CompressedAllReduce split_of(const PerplexityPoint& point,
+                                       const std::vector<ModelCollective::Wire>& wires,
+                                       const std::optional<NetworkTail>& tail) const {
+    std::vector<std::shared_ptr<const models::RunCollective>> of_layer;
+    for (const auto& wire : wires) of_layer.push_back(wire.run);
+    return {point.ranks,          text.network().shape.hidden,
+            wires[0].dtype,       of_layer,
+            collective.threads(), tail ? std::optional(tail->dtype) : std::nullopt};
+  }
+
+  /// How far the point is from one whose tail rounds as separate kernels do; nothing for such a tail itself.
+  std::vector<Figure> beside_unfused(const PerplexityPoint& point,
+                                     const std::optional<NetworkTail>& tail,
+                                     const std::vector<std::vector<float>>& states,
+                                     models::LinearLayers* linears) const {
+    if (!tail || tail->tail.rounding == TailRounding{}) return {};
+    NetworkTail unfused = *tail;
+    unfused.tail.rounding = {};
+    PerplexityPoint plain = point;
+    plain.tail = {};
+    const auto wires = wires_of(plain);
+    models::CompressedAllReduce split = split_of(plain, wires, unfused);
+    const auto others = states_of(text, split, collective.threads(), linears, unfused);
+    const auto summary = summary_of(text, others, states, collective.threads());
+    return {
+        {"kl_from_unfused", summary.mean_divergence, "nats; from the same with rounding=unfused"},
+        {"kl_from_unfused_standard_error", summary.divergence_standard_error,
+         fmt::format("by blocks of {} tokens", models::kErrorBlock)}};
+  }
+
   std::vector<Figure> run_point(const PerplexityPoint& point,
                                 const std::vector<std::vector<float>>& baseline,
                                 models::LinearLayers* linears) const {
     const auto wires = wires_of(point);
-    std::vector<std::shared_ptr<const models::RunCollective>> of_layer;
-    for (const auto& wire : wires) of_layer.push_back(wire.run);
-    models::CompressedAllReduce split(point.ranks, text.network().shape.hidden, wires[0].dtype,
-                                      of_layer, collective.threads());
-    const auto summary = run_text(text, baseline, split, collective.threads(), linears);
+    const std::optional<NetworkTail> tail = tail_of(point);
+    models::CompressedAllReduce split = split_of(point, wires, tail);
+    const auto states = states_of(text, split, collective.threads(), linears, tail);
+    const auto summary = summary_of(text, baseline, states, collective.threads());
     double bits = 0;
     double split_layers = 0;
     for (const auto& wire : wires) {
@@ -130,14 +196,21 @@ struct PerplexityRequest {
         {"algorithm",
          point.algorithm.empty() ? collective.schedule.schedule_file : point.algorithm},
         {"codec", point.codec},
-        {"dtype", name_of(wires[0].dtype)},
+        {"dtype", name_of(tail ? tail->dtype : wires[0].dtype)},
         {"weights", point.formats.weights.name()},
         {"activations", point.formats.activations.name()}};
     if (!collective.schedule.inner_codec().empty()) {
       fields.push_back({"inner_codec", collective.schedule.inner_codec()});
     }
+    if (tail) fields.push_back({"tail", name_of(tail->tail)});
+    // Sums that stay fp32 are made of values that travel in the dtype.
+    if (tail && tail->tail.rounding.keeps_sum) {
+      bits = split_layers * 8 * static_cast<double>(size_of(tail->dtype));
+    }
     const auto figures = run_fields(summary, split, bits / split_layers);
     fields.insert(fields.end(), figures.begin(), figures.end());
+    const auto more = beside_unfused(point, tail, states, linears);
+    fields.insert(fields.end(), more.begin(), more.end());
     return fields;
   }
 
@@ -151,13 +224,14 @@ struct PerplexityRequest {
     request["dtype"] = point.dtype;
     request["weights"] = point.formats.weights.name();
     request["activations"] = point.formats.activations.name();
+    if (!point.tail.empty()) request["tail"] = point.tail;
     if (is_schedule_file(point.algorithm)) {
       request["file of algorithm"] = quick_hash_of_file(point.algorithm);
     }
     return request;
   }
 
-  /// What is the same for all points.
+  /// Returns the part of the request that all points share.
   Json common_request() {
     Json common = canonical_json(request(), {"threads", "kernel_folder"});
     common["program"] = quick_hash_of_file(program_file());
@@ -235,16 +309,16 @@ struct PerplexityRequest {
     }
     const std::vector<PerplexityPoint> all = points();
     text.load();
-    for (const PerplexityPoint& point : all) wires_of(point);  // what cannot be is said at once
+    for (const PerplexityPoint& point : all) wires_of(point);  // impossible ones fail at once
     if (!cache.empty() && fs::create_directories(cache, error)) {
-      // Results in it are believed: nobody else writes there.
+      // Results in it are trusted: only this user can write there.
       fs::permissions(cache, fs::perms::owner_all, error);
     }
     if (error) fail("--cache {}: {}", cache, error.message());
     const Json common = cache.empty() ? Json() : common_request();
 
     std::optional<std::vector<std::vector<float>>> baseline;
-    // Of the last point; those with the same formats follow each other.
+    // The last point's; points with the same formats follow each other.
     std::unique_ptr<models::QuantizedLayers> linears;
     std::string linears_are;
     std::vector<std::vector<Figure>> results;
@@ -290,6 +364,10 @@ struct PerplexityRequest {
           "ranks algorithm codec dtype perplexity perplexity_ratio "
           "perplexity_ratio_standard_error mean_kl top1_agreement_percent token_sqnr_db "
           "wire_bits_per_element");
+      if (!tails.empty()) {
+        report.shown.insert(report.shown.begin() + 4, "tail");
+        report.shown.emplace_back("kl_from_unfused");
+      }
       if (!formats.weights.empty() || !formats.activations.empty()) {
         report.shown.insert(report.shown.begin(), {"weights", "activations"});
       }
@@ -302,17 +380,16 @@ struct PerplexityRequest {
 std::vector<BoundField> fields(PerplexityRequest& r) {
   return together(
       r.request(),
-      {field(
-          "cache", &r.cache,
-          "Folder in which results are kept, and from which those that are there are taken; it is "
-          "made where there is none")});
+      {field("cache", &r.cache,
+             "Keep results in this folder, and reuse those in it; it is created if missing")});
 }
 
 }  // namespace
 
 Question model_perplexity_question() {
   return question<PerplexityRequest>(
-      "model perplexity", "Perplexity of a text, and KL divergence from the uncompressed network",
+      "model perplexity",
+      "Measure the perplexity of a text, and the KL divergence from the uncompressed network",
       &PerplexityRequest::answer);
 }
 

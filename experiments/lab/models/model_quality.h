@@ -1,4 +1,4 @@
-// What codecs do to a language model, as it was computed and comes with the program: by algorithm, ranks, codec and dtype.
+// Computed effects of codecs on a language model, which come with the program: by algorithm, ranks, codec and dtype.
 #pragma once
 
 #include <optional>

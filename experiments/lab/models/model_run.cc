@@ -13,6 +13,7 @@
 #include "experiments/lab/points.h"
 #include "experiments/lab/progress.h"
 #include "experiments/lab/sizes.h"
+#include "experiments/models/tailed.h"
 #include "kernels/runtime/platforms.h"
 #include "reference/codecs/anybit.h"
 #include "reference/codecs/registry.h"
@@ -57,14 +58,15 @@ models::RunCollective on_platform(const kernels::Platform& on, const std::string
 std::vector<BoundField> fields(ModelText& t) {
   return {
       field("model", &t.model,
-            "smollm2, a .gguf file, or a folder with config.json and .safetensors, of the Llama "
-            "type")
+            "Load smollm2, a .gguf file, or a folder with config.json and .safetensors, of the "
+            "Llama type")
           .required(),
-      field("text", &t.text, "File with text in UTF-8").required(),
-      field("context", &t.context, "Tokens of a chunk; the network sees nothing before it",
+      field("text", &t.text, "Read this text in UTF-8").required(),
+      field("context", &t.context,
+            "Cut the text into chunks of N tokens; the network sees nothing before a chunk",
             "1024, or what it was made for")
           .from(2, 1U << 20),
-      field("tokens", &t.most_tokens, "At most so many, the first", "all").from(2, UINT32_MAX)};
+      field("tokens", &t.most_tokens, "Use at most the first N tokens", "all").from(2, UINT32_MAX)};
 }
 
 void ModelText::load() {
@@ -149,8 +151,8 @@ std::vector<Figure> ModelText::figures() const {
 std::vector<BoundField> fields(ModelCollective& c) {
   return together(fields(c.schedule),
                   {field("platform", &c.platform,
-                         "Kernels in place of the reference: host (emulated GPUs), or cuda or rocm "
-                         "where they were built; same bits"),
+                         "Run kernels instead of the reference: host (emulated GPUs), or cuda or "
+                         "rocm if built; same bits"),
                    kernel_folder_field(c.kernel_folder)},
                   fields(c.execution));
 }
@@ -216,15 +218,15 @@ double ModelCollective::Wire::sent_bits_per_element() const {
 
 std::vector<BoundField> fields(ModelFormats& f) {
   return {field("weights", &f.weights,
-                "Format of the layers' weights: none, int8[-tensor][-asym], fp8[-tensor], "
-                "int4-g<G>[-asym]; separated by commas",
+                "Quantize the layers' weights to these formats: none, int8[-tensor][-asym], "
+                "fp8[-tensor], int4-g<G>[-asym]; separated by commas",
                 "none"),
           field("activations", &f.activations,
-                "Format of what they are multiplied with: none, fp16, bf16, int8[-asym], "
+                "Quantize activations to these formats: none, fp16, bf16, int8[-asym], "
                 "int8-tensor[-asym][-static], fp8, fp8-tensor[-static]; separated by commas",
                 "none"),
           field("calibration", &f.calibration,
-                "File with text from which -static activations get their scales")};
+                "Calibrate the scales of -static activations on this text")};
 }
 
 std::vector<ModelFormats::Pair> ModelFormats::pairs() const {
@@ -285,20 +287,32 @@ std::vector<std::vector<float>> baseline_of(const ModelText& text, unsigned thre
   std::vector<std::vector<float>> all;
   for (const auto& chunk : text.chunks()) {
     all.push_back(text.network().run(chunk, nullptr, threads));
-    write_progress("");  // whoever listens may want to stop
+    write_progress("");  // the listener may want to stop
   }
   return all;
 }
 
-models::PerplexitySummary run_text(const ModelText& text,
-                                   const std::vector<std::vector<float>>& baseline,
-                                   models::CompressedAllReduce& split, unsigned threads,
-                                   models::LinearLayers* linears) {
+std::vector<std::vector<float>> states_of(const ModelText& text, models::CompressedAllReduce& split,
+                                          unsigned threads, models::LinearLayers* linears,
+                                          const std::optional<NetworkTail>& tail) {
+  std::vector<std::vector<float>> states;
+  for (const auto& chunk : text.chunks()) {
+    std::optional<models::TailedState> tailed;
+    if (tail) tailed.emplace(tail->tail, tail->dtype, threads);
+    states.push_back(
+        text.network().run(chunk, &split, threads, linears, tailed ? &*tailed : nullptr));
+    write_progress("");
+  }
+  return states;
+}
+
+models::PerplexitySummary summary_of(const ModelText& text,
+                                     const std::vector<std::vector<float>>& baseline,
+                                     const std::vector<std::vector<float>>& states,
+                                     unsigned threads) {
   models::TokenFigures figures;
-  for (std::size_t i = 0; i < text.chunks().size(); ++i) {
-    const auto& chunk = text.chunks()[i];
-    const std::vector<float> hidden = text.network().run(chunk, &split, threads, linears);
-    models::add_chunk(text.network(), chunk, baseline[i], hidden, threads, figures);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    models::add_chunk(text.network(), text.chunks()[i], baseline[i], states[i], threads, figures);
     write_progress("");
   }
   return models::summary_of(figures);

@@ -1,4 +1,4 @@
-// What the questions about models share: the network, the text, and how its all-reduces travel.
+// Common parts of the questions about models: the network, the text, and how its all-reduces travel.
 #pragma once
 
 #include <memory>
@@ -14,6 +14,7 @@
 #include "experiments/models/model_files.h"
 #include "experiments/models/perplexity.h"
 #include "experiments/models/quantized.h"
+#include "reference/tails/tail.h"
 
 namespace arlab::lab {
 
@@ -27,14 +28,14 @@ struct ModelText {
 
   /// Reads both, the network once. Throws InvalidInput for a text that is too short, and a context that is too long.
   void load();
-  /// Of another text, for the same network. Throws InvalidInput for one that is too short.
+  /// Returns the chunks of another text for the same network. Throws InvalidInput for one that is too short.
   std::vector<std::vector<models::TokenId>> chunks_of_file(const std::string& path) const;
 
   const models::Llama& network() const { return loaded_->network; }
   const std::vector<std::vector<models::TokenId>>& chunks() const { return chunks_; }
   std::size_t tokens() const;
   std::size_t context_tokens() const;
-  /// Of the bytes that were read: the model's files, and the text.
+  /// Return the hashes of the bytes that were read: the model's files, and the text.
   std::string hash_of_model() const;
   std::string hash_of_text() const;
   std::vector<Figure> figures() const;
@@ -67,7 +68,7 @@ struct ModelCollective {
     std::shared_ptr<const models::RunCollective> run;
     /// Average over all sends, of the first chunk; of wires of variable length the most.
     double bits_per_element = 0;
-    std::shared_ptr<const models::SentBytes> bytes = {};  ///< of wires of variable length
+    std::shared_ptr<const models::SentBytes> bytes = {};  ///< for wires of variable length
     std::string codec;
     DType dtype = DType::fp16;
 
@@ -114,13 +115,23 @@ Rank parse_ranks(const std::string& text);
 /// "0,3-5" as a flag for each layer; empty: all. Throws InvalidInput.
 std::vector<bool> layers_named(const std::string& list, std::size_t layers);
 
-/// The chunks through the network, with compression, beside what it makes of them without.
-models::PerplexitySummary run_text(const ModelText& text,
-                                   const std::vector<std::vector<float>>& baseline,
-                                   models::CompressedAllReduce& split, unsigned threads,
-                                   models::LinearLayers* linears = nullptr);
+/// States of the network after each chunk, with compression. `linears` may be null; with `tail`, sums are added and normalized as it
+/// says, in the dtype.
+struct NetworkTail {
+  Tail tail;
+  DType dtype = DType::fp16;
+};
+std::vector<std::vector<float>> states_of(const ModelText& text, models::CompressedAllReduce& split,
+                                          unsigned threads, models::LinearLayers* linears = nullptr,
+                                          const std::optional<NetworkTail>& tail = std::nullopt);
 
-/// What the network makes of each chunk without compression.
+/// These beside what it makes of them without.
+models::PerplexitySummary summary_of(const ModelText& text,
+                                     const std::vector<std::vector<float>>& baseline,
+                                     const std::vector<std::vector<float>>& states,
+                                     unsigned threads);
+
+/// Returns the network's states for each chunk without compression.
 std::vector<std::vector<float>> baseline_of(const ModelText& text, unsigned threads);
 
 /// The figures of one run, with the names of the command line's contract.

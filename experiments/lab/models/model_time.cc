@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
@@ -18,6 +19,7 @@
 #include "reference/words.h"
 #include "sim/simulator.h"
 #include "sim/uncertainty.h"
+#include "sim/workload/engine.h"
 #include "sim/workload/serving.h"
 
 namespace arlab::lab {
@@ -39,10 +41,14 @@ struct ModelTimeRequest {
   std::string dtype = "bf16";
   std::string overlap = "none";
   std::string kernels = "fused";
+  std::string engine = "none";
   std::string combine = "none";
   std::string weight_bits;
   std::string trace;
   std::optional<std::uint32_t> ranks;
+  std::optional<std::uint32_t> tp;
+  std::optional<std::uint32_t> dp;
+  std::optional<std::uint32_t> ep;
   std::optional<std::uint32_t> tokens;
   std::optional<std::uint32_t> batch;
   std::optional<std::uint32_t> sms;
@@ -61,7 +67,9 @@ struct ModelTimeRequest {
     const std::vector<ListedRun> listed = listed_runs(topology, algorithm, codec);
     if (listed.size() == 1) return answer_of_one();
     if (!trace.empty() || rate || !arrivals.empty()) {
-      fail("--trace, --rate and --arrivals are of one topology, algorithm and codec, not of lists");
+      fail(
+          "--trace, --rate and --arrivals: allowed with one topology, algorithm and codec, not "
+          "with lists");
     }
     std::vector<std::vector<Figure>> rows;
     for (const ListedRun& each : listed) {
@@ -84,10 +92,13 @@ struct ModelTimeRequest {
     const Topology t = find_topology(topology);
     ModelShape shape = find_model(model);
     if (!weight_bits.empty()) shape.weights = changed(shape.weights, weight_bits, shape.matrices());
-    const InferenceStep step = make_step(t);
+    const InferenceStep step = make_step(t, shape);
     const Overlap overlaps =
         member_named(overlap, "--overlap", std::span<const Overlap>(kOverlaps));
-    if (sms && library) fail("--sms is of arlab's kernels: allowed is --sms or --library");
+    if (sms && library) fail("--sms limits arlab's kernels: allowed is --sms or --library");
+    if (step.kernels == Kernels::tails && library) {
+      fail("--kernels tails: the library's all-reduce has none; allowed are fused and separate");
+    }
     Communication communication{
         .algorithm = algorithm, .library = library, .multiprocessors = sms.value_or(0)};
     communication.codec = find_codec(codec.empty() ? std::string(name_of(step.dtype)) : codec);
@@ -99,52 +110,117 @@ struct ModelTimeRequest {
       answer.figures.push_back(extrapolated_figure(extrapolated(step, communication, t, {})));
       return answer;
     }
-    const ModelTime time = model_time(shape, step, communication, t, overlaps);
+    ModelTime time = model_time(shape, step, communication, t, overlaps);
     if (!trace.empty()) {
       const std::string text =
           layer_trace(time, fmt::format("{} {} on {} x {}, {} {}", shape.name, phase, step.ranks,
                                         t.device.name, algorithm, communication.codec->name()));
       write_file(trace, text);
     }
+    time.total_us += engine_us(shape, step.batch);
     Result figures = report(shape, step, communication, t, overlaps, time);
+    if (step.phase == Phase::decode) add_engine(figures, t, shape, step.batch, time.total_us);
     figures.figures.push_back(
         extrapolated_figure(extrapolated(step, communication, t, time.operations)));
     figures.figures_in_csv = true;
     return figures;
   }
 
-  /// In what collectives lie beyond those that somebody has measured; sizes of those that are named.
+  /// One standard deviation of layers by [compute], in percent: what `arlab model validate` says of them.
+  static constexpr double kRooflinePercent = 12;
+
+  static CollectiveRun run_of(const InferenceStep& step, const Communication& communication,
+                              Collective collective, std::uint64_t elements, Rank ranks_of) {
+    const bool reduces = collective == Collective::all_reduce;
+    return {.library = communication.library,
+            .ranks = ranks_of,
+            .bytes = elements * size_of(step.dtype),
+            .algorithm = reduces ? communication.algorithm : std::string(name_of(collective)),
+            .codecs = {communication.codec->info().name},
+            .dtype = step.dtype};
+  }
+
+  /// Collectives of a step; of all steps one without a size.
+  static std::vector<CollectiveRun> runs_of(const InferenceStep& step,
+                                            const Communication& communication,
+                                            const std::vector<TimedOperation>& operations) {
+    if (step.world() < 2) return {};
+    if (operations.empty()) {
+      return {run_of(step, communication, Collective::all_reduce, 0, step.ranks)};
+    }
+    std::vector<CollectiveRun> runs;
+    for (const TimedOperation& each : operations) {
+      const Operation& op = each.operation;
+      if (op.kind != OperationKind::communication) continue;
+      runs.push_back(run_of(step, communication, op.collective, op.elements, op.ranks));
+    }
+    return runs;
+  }
+
+  /// Aspects in which collectives lie beyond measured ones; sizes of those that are named.
   static std::vector<std::string> extrapolated(const InferenceStep& step,
                                                const Communication& communication,
                                                const Topology& t,
                                                const std::vector<TimedOperation>& operations) {
     std::vector<std::string> all;
-    if (step.ranks < 2) return all;
-    const auto add = [&](Collective collective, std::uint64_t elements) {
-      const bool reduces = collective == Collective::all_reduce;
-      const CollectiveRun run{
-          .library = communication.library,
-          .ranks = step.ranks,
-          .bytes = elements * size_of(step.dtype),
-          .algorithm = reduces ? communication.algorithm : std::string(name_of(collective)),
-          .codecs = {communication.codec->info().name},
-          .dtype = step.dtype};
+    for (const CollectiveRun& run : runs_of(step, communication, operations)) {
       add_new(all, reasons_of(extrapolations_of(t, run)));
-    };
-    if (operations.empty()) add(Collective::all_reduce, 0);
-    for (const TimedOperation& each : operations) {
-      const Operation& op = each.operation;
-      if (op.kind == OperationKind::communication) add(op.collective, op.elements);
     }
-    if (communication.codec->info().has_variable_wire) all.emplace_back(kLongestWires);
+    if (step.world() > 1 && communication.codec->info().has_variable_wire) {
+      all.emplace_back(kLongestWires);
+    }
     return all;
+  }
+
+  // ---------------------------------------------------------------- engines
+
+  double engine_us(const ModelShape& shape, std::uint64_t sequences) const {
+    return engine_named().us(shape.layers.size(), sequences);
+  }
+
+  const EngineOverhead& engine_named() const {
+    return *std::ranges::find(kEngines, engine, &EngineOverhead::name);
+  }
+
+  /// The time that the engine adds to a step of so many sequences, and where 90 of 100 times between tokens should lie.
+  void add_engine(Result& report, const Topology& t, const ModelShape& shape,
+                  std::uint64_t sequences, const std::optional<double>& tpot_us) const {
+    const EngineOverhead& named = engine_named();
+    if (named.name == "none") return;
+    const bool fitted = named.device == t.device.name;
+    const double factor = engine_factor(named, t.device.name);
+    const auto times = [&](double by) { return tpot_us ? Cell(*tpot_us * by) : Cell(); };
+    const std::vector<Figure> figures = {
+        {"engine", engine,
+         fmt::format("{}: {}",
+                     fitted ? "fitted" : "assumed, no time of it on this device was found",
+                     named.source)},
+        {"engine_us", engine_us(shape, sequences),
+         fmt::format("us that it adds to a step of {} sequences", sequences)},
+        {"tpot_us_low", times(1 / factor), "us: 90 % interval"},
+        {"tpot_us_high", times(factor), ""}};
+    report.figures.insert(report.figures.end() - 1, figures.begin(), figures.end());
+  }
+
+  /// The interval of a step: of its layers a roofline's, of its collectives that of the least certain one.
+  static LatencyInterval interval_of_step(const InferenceStep& step,
+                                          const Communication& communication, const Topology& t,
+                                          const ModelTime& time) {
+    double worst = 0;
+    for (const CollectiveRun& run : runs_of(step, communication, time.operations)) {
+      worst = std::max(worst, sigma_percent_of(t, run, extrapolations_elsewhere(t, run)));
+    }
+    const double sigma =
+        std::hypot(kRooflinePercent * time.compute_us, worst * time.communication_us) /
+        time.total_us;
+    return interval_of(time.total_us, sigma);
   }
 
   // ---------------------------------------------------------------- without --algorithm
 
   static constexpr const char* kUsual[] = {"two_shot", "one_shot", "hierarchical", "ring"};
 
-  /// Of a step; of requests that arrive, what one takes of full batches.
+  /// Returns the time of a step; where requests arrive, one request's share of full batches.
   double us_of(ModelClock& clock, const InferenceStep& step, Overlap overlaps) const {
     if (!serves()) return clock.time(step, overlaps).total_us;
     const auto of_each = [&](Phase of, std::uint64_t requests_at_once) {
@@ -161,11 +237,11 @@ struct ModelTimeRequest {
            output_tokens.value_or(128) * of_each(Phase::decode, limits.sequences);
   }
 
-  /// Of the usual algorithms the one that takes least.
+  /// Takes the fastest of the usual algorithms.
   void take_fastest(const ModelShape& shape, const InferenceStep& step,
                     Communication& communication, const Topology& t, Overlap overlaps) {
     std::string refusal;
-    const std::size_t count = step.ranks < 2 ? 1 : std::size(kUsual);  // one rank sends nothing
+    const std::size_t count = step.world() < 2 ? 1 : std::size(kUsual);  // one rank sends nothing
     for (const char* const name : std::span(kUsual, count)) {
       communication.algorithm = name;
       try {
@@ -189,8 +265,8 @@ struct ModelTimeRequest {
                 : fmt::format("of all-reduces: the fastest of {}", fmt::join(names, ", "))};
   }
 
-  std::vector<Figure> details_of(const ModelShape& shape) const {
-    std::vector<Figure> details = {weight_detail(shape)};
+  std::vector<Figure> details_of(const ModelShape& shape, const InferenceStep& step) const {
+    std::vector<Figure> details = {weight_detail(shape), kinds_detail(shape, step)};
     Json us = Json::object();
     for (const auto& [name, time] : tried_) us[name] = time;
     if (tried_.size() > 1) details.push_back({"us_by_algorithm", Cell(us)});
@@ -200,21 +276,42 @@ struct ModelTimeRequest {
   using Tried = std::pair<std::string, double>;
   std::vector<Tried> tried_;
 
-  InferenceStep make_step(const Topology& t) const {
+  /// With --dp every group has its share of the sequences; the time is of a group that has most.
+  InferenceStep make_step(const Topology& t, const ModelShape& shape) const {
+    const std::uint32_t groups = dp.value_or(1);
+    const std::uint64_t sequences = batch.value_or(1);
+    const std::uint64_t named = std::uint64_t{tp.value_or(0)} * groups;
+    const std::uint64_t all = ranks ? *ranks : tp ? named : t.ranks.value;
+    if (all % groups != 0 || (tp && named != all)) {
+      fail("--dp {}{} of {} ranks: --tp times --dp must be the ranks", groups,
+           tp ? fmt::format(" and --tp {}", *tp) : "", all);
+    }
+    if (all > t.ranks.value) {
+      fail("{} ranks are more than the {} of topology {}", all, t.ranks.value, quote(t.name));
+    }
+    if (groups > 1 && serves()) fail("--dp: allowed for one step, not for arriving requests");
+    if (groups > sequences)
+      fail("--dp {}: allowed are 1 to the {} sequences of --batch", groups, sequences);
+    if (ep && !has_experts(shape)) {
+      fail("--ep spreads experts, and model {} has none", quote(shape.name));
+    }
+    if (ep && all % *ep != 0) fail("--ep {} does not divide the {} ranks", *ep, all);
     return {.phase = member_named(phase, "--phase", std::span<const Phase>(kPhases)),
-            .batch = batch.value_or(1),
+            .batch = (sequences + groups - 1) / groups,
             .tokens = tokens.value_or(1024),
-            .ranks = ranks.value_or(t.ranks.value),
+            .ranks = static_cast<Rank>(all / groups),
             .dtype = parse_dtype(dtype),
             .kernels = member_named(kernels, "--kernels", std::span<const Kernels>(kKernels)),
             .attention = !no_attention,
-            .quantized_combine = combine == "quantized"};
+            .quantized_combine = combine == "quantized",
+            .groups = groups,
+            .experts_over = ep.value_or(0)};
   }
 
   /// By the vendor's library, uncompressed; nothing where the topology does not know it. If products
   /// are to lose something, a multiprocessor for each of its channels.
   std::optional<Communication> by_library(const InferenceStep& step, const Topology& t) const {
-    if (!t.device.library || step.ranks == 1) return std::nullopt;
+    if (!t.device.library || step.world() == 1) return std::nullopt;
     const double channels = t.device.library->channels.value;
     return Communication{.algorithm = "ring",
                          .codec = find_codec(name_of(step.dtype)),
@@ -226,7 +323,20 @@ struct ModelTimeRequest {
                   Overlap overlaps) const {
     const std::optional<Communication> plain = by_library(step, t);
     if (!plain) return nullptr;
-    return model_time(shape, step, *plain, t, overlaps).total_us;
+    return us_without_tails(shape, step, *plain, t, overlaps);
+  }
+
+  double us_without_tails(const ModelShape& shape, const InferenceStep& step,
+                          const Communication& communication, const Topology& t,
+                          Overlap overlaps) const {
+    return model_time(shape, without_tails(step), communication, t, overlaps).total_us +
+           engine_us(shape, step.batch);
+  }
+
+  /// With norms in kernels of their own, as the library has to have them.
+  static InferenceStep without_tails(InferenceStep step) {
+    if (step.kernels == Kernels::tails) step.kernels = Kernels::fused;
+    return step;
   }
 
   // ---------------------------------------------------------------- requests that arrive
@@ -234,13 +344,13 @@ struct ModelTimeRequest {
   bool serves() const {
     const bool serves = rate || !arrivals.empty();
     if (!serves && (max_batch || max_tokens)) {
-      fail("--max-batch and --max-tokens are of requests that arrive: --rate or --arrivals");
+      fail("--max-batch and --max-tokens: allowed only with --rate or --arrivals");
     }
     if (rate && !(*rate >= kLeastRate && *rate <= kMostRate)) {
       fail("--rate is {}: allowed is {} to {} requests per second", *rate, kLeastRate, kMostRate);
     }
     if (serves && phase != "prefill") {
-      fail("--phase {} is of one step; requests that arrive go through both phases", phase);
+      fail("--phase {}: arriving requests go through both phases; leave it out", phase);
     }
     return serves;
   }
@@ -258,25 +368,33 @@ struct ModelTimeRequest {
     const MemoryNeed need = memory_of(shape, step);
     const double weights = need.weights / kBytesPerGib;
     const double kept = need.kept / kBytesPerGib;
+    const double buffers = need.buffers / kBytesPerGib;
     const std::vector<WeightMatrix> matrices = shape.matrices();
     const Quantity& memory = t.device.memory_gb;
-    const std::string needed =
-        fmt::format("{:.4g} GiB of weights and {:.3g} GiB of KV cache{}", weights, kept, sequences);
-    Figure fits{"fits_memory", nullptr, needed + ": the memory of the GPUs is not known"};
+    const std::string needed = fmt::format(
+        "{:.4g} GiB of weights and {:.3g} GiB of KV cache{}, with {:.3g} GiB of buffers,", weights,
+        kept, sequences, buffers);
+    Figure fits{"fits_memory", nullptr, needed + " for each: the memory of the GPUs is not known"};
     if (memory.value > 0) {
-      const bool fit = weights + kept <= memory.value;
+      const bool fit = weights + kept + buffers <= memory.value;
       fits.value = fit;
       fits.note = fmt::format("{} {} {} GiB of each GPU", needed,
                               fit ? "fit into the" : "do not fit into the", memory.value);
     }
-    return {{"weight_bits", mean_bits(shape.weights, matrices),
-             fmt::format("on average: {} ({}); products at the rate of 16-bit values",
-                         describe(shape.weights, matrices), shape.weights.source)},
-            {"weights_gib", weights, "GiB on each GPU"},
-            {"kv_cache_gib", kept, "GiB on each GPU"},
-            {"memory_gib", memory.value > 0 ? Cell(memory.value) : Cell(),
-             memory.value > 0 ? "GiB of each GPU: " + memory.note : "not known"},
-            fits};
+    return {
+        {"weight_bits", mean_bits(shape.weights, matrices),
+         fmt::format("on average: {} ({}); products at the rate of 16-bit values",
+                     describe(shape.weights, matrices), shape.weights.source)},
+        {"weights_gb", mean_bits(shape.weights, matrices) * shape.parameters() / 8e9,
+         "GB of all weights, as files have them"},
+        {"weights_gib", weights, "GiB on each GPU"},
+        {"kv_cache_gib", kept, "GiB on each GPU"},
+        {"buffers_gib", buffers,
+         "GiB on each GPU: input and output of a layer, operands of the largest product, what the "
+         "largest collective sends and receives"},
+        {"memory_gib", memory.value > 0 ? Cell(memory.value) : Cell(),
+         memory.value > 0 ? "GiB of each GPU: " + memory.note : "not known"},
+        fits};
   }
 
   static Figure weight_detail(const ModelShape& shape) {
@@ -285,6 +403,50 @@ struct ModelTimeRequest {
       kinds[std::string(name_of(matrix.kind))] = shape.weights.of(matrix.kind);
     }
     return {"weight_bits_by_kind", Cell(kinds)};
+  }
+
+  /// Figures of each kind of layer: how many there are, weights of one, and what one keeps on a GPU.
+  static Figure kinds_detail(const ModelShape& shape, const InferenceStep& step) {
+    InferenceStep token = step;
+    token.lengths.clear();
+    token.batch = 1;
+    Json kinds = Json::array();
+    for (const LayerKind& kind : shape.kinds()) {
+      ModelShape one = shape;
+      one.layers = {kind.layer};
+      kinds.push_back({{"kind", describe(kind.layer)},
+                       {"layers", kind.count},
+                       {"parameters", parameters_of(shape, kind.layer)},
+                       {"kv_cache_bytes_per_sequence", memory_of(one, token).kept}});
+    }
+    return {"layer_kinds", Cell(kinds)};
+  }
+
+  static Figure layers_figure(const ModelShape& shape) {
+    std::vector<std::string> words;
+    for (const LayerKind& kind : shape.kinds()) {
+      words.push_back(fmt::format("{} x {} ({:.4g} weights)", kind.count, describe(kind.layer),
+                                  parameters_of(shape, kind.layer)));
+    }
+    return {"layers", shape.layers.size(), fmt::format("{}", fmt::join(words, "; "))};
+  }
+
+  static Figure left_out_figure(const ModelShape& shape) {
+    return {"left_out", shape.left_out.empty() ? Cell() : Cell(shape.left_out)};
+  }
+
+  static bool has_experts(const ModelShape& shape) {
+    return std::ranges::any_of(shape.layers,
+                               [](const Layer& layer) { return layer.feed_forward.experts > 0; });
+  }
+
+  /// How the ranks share the work.
+  static Figure ranks_figure(const ModelShape& shape, const InferenceStep& step) {
+    if (step.groups == 1 && step.experts_over == 0) return {"ranks", step.ranks, "tensor-parallel"};
+    std::string words =
+        fmt::format("tensor-parallel {} x data-parallel {}", step.ranks, step.groups);
+    if (has_experts(shape)) words += fmt::format(", experts over {}", step.expert_ranks());
+    return {"ranks", step.world(), words};
   }
 
   /// How requests fare, and how many could be served; the latter of a Poisson process only.
@@ -302,7 +464,8 @@ struct ModelTimeRequest {
       step.phase = of;
       step.batch = lengths.size();
       step.lengths = lengths;
-      return clock.time(step, step.batch > 1 ? overlaps : Overlap::none).total_us;
+      return clock.time(step, step.batch > 1 ? overlaps : Overlap::none).total_us +
+             engine_us(shape, step.batch);
     };
     Served served;
     if (rate) served.capacity_per_s = arlab::capacity_per_s(all.front(), limits, step_us);
@@ -322,7 +485,8 @@ struct ModelTimeRequest {
     Communication plain = communication;
     plain.codec = find_codec(name_of(like.dtype));
     if (const auto vendors = by_library(like, t)) plain = *vendors;
-    const Served uncompressed = served_by(plain, shape, like, t, overlaps, all, limits);
+    const Served uncompressed = served_by(plain, shape, plain.library ? without_tails(like) : like,
+                                          t, overlaps, all, limits);
     const auto load_of = [&](const Served& served, const char* name) -> Figure {
       if (!rate) return {name, nullptr, "of a Poisson process (--rate) only"};
       const double load = *rate / *served.capacity_per_s;
@@ -356,8 +520,10 @@ struct ModelTimeRequest {
     Result report{
         "arlab.model.serving/1",
         {{"model", shape.name},
+         layers_figure(shape),
+         left_out_figure(shape),
          {"topology", t.name},
-         {"ranks", like.ranks, "tensor-parallel"},
+         ranks_figure(shape, like),
          {"dtype", dtype},
          algorithm_figure(),
          {"codec", communication.codec->name()},
@@ -391,7 +557,7 @@ struct ModelTimeRequest {
     const std::string sequences = fmt::format(" of {} sequences at most", fullest.batch);
     const std::vector<Figure> memory = memory_figures(shape, fullest, t, sequences);
     report.figures.insert(report.figures.end() - 1, memory.begin(), memory.end());
-    report.details = details_of(shape);
+    report.details = details_of(shape, fullest);
     for (const auto& [name, member] : {std::pair("ttft", &ServingTimes::first_token),
                                        std::pair("tpot", &ServingTimes::per_token),
                                        std::pair("itl", &ServingTimes::between_tokens)}) {
@@ -407,6 +573,11 @@ struct ModelTimeRequest {
       }
       report.rows.rows.push_back(std::move(row));
     }
+    std::optional<double> tpot_us;
+    if (ours.times) tpot_us = report.rows.rows[1][1].json().get<double>();
+    add_engine(report, t, shape,
+               static_cast<std::uint64_t>(ours.times ? std::ceil(ours.times->mean_batch) : 1),
+               tpot_us);
     mark_guesses(report);
     return report;
   }
@@ -418,16 +589,20 @@ struct ModelTimeRequest {
                 const ModelTime& time) const {
     const bool prefill = step.phase == Phase::prefill;
     const Json plain = library_us(shape, step, t, overlaps);
+    const LatencyInterval interval = interval_of_step(step, communication, t, time);
     Result report{
         "arlab.model.time/1",
         {{"model", shape.name},
+         layers_figure(shape),
+         left_out_figure(shape),
          {"parameters", shape.parameters(), "weights of the shapes that are modelled"},
          {"active_parameters", shape.active_parameters(),
           "of them, that a token is multiplied with"},
          {"topology", t.name},
-         {"ranks", step.ranks, "tensor-parallel"},
+         ranks_figure(shape, step),
          {"phase", phase},
-         {"batch", step.batch, "sequences"},
+         {"batch", batch.value_or(1),
+          step.groups > 1 ? fmt::format("sequences, {} of a group", step.batch) : "sequences"},
          {"tokens", step.tokens,
           prefill ? "of each prompt" : "of each sequence that are there already"},
          {"dtype", dtype},
@@ -437,6 +612,8 @@ struct ModelTimeRequest {
          {"kernels", kernels},
          {"ttft_us", prefill ? Cell(time.total_us) : Cell(), "us: time to first token"},
          {"tpot_us", prefill ? Cell() : Cell(time.total_us), "us: time per output token"},
+         {"us_low", interval.low_us, "us, 90 % interval of the time: low"},
+         {"us_high", interval.high_us, "us, high"},
          {"compute_us", time.compute_us, "us in which the device calculates"},
          {"communication_us", time.communication_us, "us in which it waits for communication"},
          {"communication_share", time.communication_us / time.total_us, "of the time"},
@@ -454,7 +631,15 @@ struct ModelTimeRequest {
          {}}};
     const std::vector<Figure> memory = memory_figures(shape, step, t, "");
     report.figures.insert(report.figures.end() - 1, memory.begin(), memory.end());
-    report.details = details_of(shape);
+    if (step.kernels == Kernels::tails) {
+      const double us = us_without_tails(shape, step, communication, t, overlaps);
+      const std::vector<std::string> assumed = assumed_of_tails(t);
+      report.figures.push_back(
+          {"norm_kernels_us", us, "us: the same with residual and norm in kernels of their own"});
+      report.figures.push_back(
+          {"assumed", assumed, "", fmt::format("{}", fmt::join(assumed, "; "))});
+    }
+    report.details = details_of(shape, step);
     for (const TimedOperation& each : time.operations) {
       const Operation& op = each.operation;
       const bool sent = op.kind == OperationKind::communication;
@@ -472,59 +657,81 @@ struct ModelTimeRequest {
 std::vector<BoundField> fields(ModelTimeRequest& r) {
   return {
       field("model", &r.model,
-            fmt::format("{}, or a config.json of Hugging Face, or a .toml with its keys",
-                        fmt::join(listed_models(), ", ")))
+            fmt::format(
+                "Time this model: {}, a config.json of Hugging Face, or a .toml with its keys",
+                fmt::join(listed_models(), ", ")))
           .required(),
       field("topology", &r.topology,
-            "Topologies, separated by commas (see arlab list topologies), or .toml files, with a "
-            "section [compute]")
+            "Simulate these topologies, separated by commas (see arlab list topologies), or .toml "
+            "files, with a section [compute]")
           .required(),
-      field("ranks", &r.ranks, "Devices that share each layer", "all of the topology")
+      field("ranks", &r.ranks, "Run on N devices", "all of the topology").from(1, kMaxWorldSize),
+      field("tp", &r.tp, "Split each layer over N devices: tensor parallel", "ranks / dp")
           .from(1, kMaxWorldSize),
-      field("tokens", &r.tokens, "Of each prompt; in decode those that are there already", "1024")
+      field(
+          "dp", &r.dp,
+          "Run N groups of devices with their own sequences: data parallel; all share the experts",
+          "1")
+          .from(1, kMaxWorldSize),
+      field("ep", &r.ep,
+            "Spread the experts over N devices: expert parallel; each expert is split over tp x dp "
+            "/ ep devices",
+            "tp x dp")
+          .from(1, kMaxWorldSize),
+      field("tokens", &r.tokens,
+            "Set the tokens of each prompt; in decode, those processed already", "1024")
           .from(1, kMostTokens),
-      field("batch", &r.batch, "Sequences", "1").from(1, kMostBatch),
-      field("phase", &r.phase, "What is timed").among({"prefill", "decode"}),
+      field("batch", &r.batch, "Run N sequences at once", "1").from(1, kMostBatch),
+      field("phase", &r.phase, "Time this phase").among({"prefill", "decode"}),
       field("rate", &r.rate,
-            "In place of a batch, requests that arrive at random, so many per second (a Poisson "
-            "process), wait, and join a running batch: how long until the first token, and between "
-            "tokens")
+            "Let N requests per second arrive at random (a Poisson process) instead of a batch, "
+            "wait, and join a running batch; time until the first token, and between tokens")
           .excludes("batch trace"),
       field("arrivals", &r.arrivals,
-            "In place of a batch, requests of a .csv file: arrival_s, prompt_tokens, output_tokens")
+            "Read requests from this .csv instead of a batch: arrival_s, prompt_tokens, "
+            "output_tokens")
           .excludes("rate batch trace tokens"),
-      field("output_tokens", &r.output_tokens, "Tokens that a request of --rate makes", "128")
+      field("output_tokens", &r.output_tokens, "Generate N tokens per request of --rate", "128")
           .from(1, kMostTokens)
           .needs("rate"),
-      field("requests", &r.requests, "How many arrive", "1000").from(2, 1000000).needs("rate"),
-      field("seed", &r.seed, "Of the times of arrival", "0").from(0, 1000000000).needs("rate"),
-      field("max_batch", &r.max_batch, "Sequences at once, of requests that arrive", "64")
+      field("requests", &r.requests, "Let N requests arrive", "1000")
+          .from(2, 1000000)
+          .needs("rate"),
+      field("seed", &r.seed, "Seed the times of arrival", "0").from(0, 1000000000).needs("rate"),
+      field("max_batch", &r.max_batch, "Limit arriving requests to N sequences at once", "64")
           .from(1, kMostServed),
       field("max_tokens", &r.max_tokens,
-            "Tokens of the prompts of one prefill, of requests that arrive", "8192")
+            "Limit a prefill of arriving requests to N tokens of prompts", "8192")
           .from(1, kMostTokens),
-      field("algorithm", &r.algorithm, "Of all-reduces, separated by commas",
+      field("algorithm", &r.algorithm, "Use these algorithms for all-reduces, separated by commas",
             "the fastest of two_shot, one_shot, hierarchical, ring; with --library ring"),
-      field("codec", &r.codec, "Codecs, separated by commas (see arlab list codecs)", "the dtype"),
-      field("dtype", &r.dtype, "fp16 or bf16", "bf16"),
+      field("codec", &r.codec, "Use these codecs, separated by commas (see arlab list codecs)",
+            "the dtype"),
+      field("dtype", &r.dtype, "Set the element type: fp16 or bf16", "bf16"),
       field("weight_bits", &r.weight_bits,
-            "Bits of each weight of the layers, scales included (4.25), or by kind "
+            "Set the bits of each weight of the layers, scales included (4.25), or by kind "
             "(experts=4.25,head=8)",
             "as the model's quantization_config says, else 16"),
       field("library", &r.library,
-            "As NCCL or RCCL run the collectives; codecs fp16 and bf16 only"),
+            "Simulate collectives of NCCL or RCCL; codecs fp16 and bf16 only"),
       field("overlap", &r.overlap,
-            "With batches, half of the batch calculates while the other communicates")
+            "Overlap two halves of a batch: one computes while the other communicates")
           .among({"none", "batches"}),
       field("sms", &r.sms,
-            "Multiprocessors for the kernels of collectives, which products beside them have not",
+            "Limit kernels of collectives to N multiprocessors, which concurrent matrix products "
+            "cannot use",
             "all, and nothing is taken from products: a bound")
           .from(1, 1024),
-      field("combine", &r.combine,
-            "Mixture of experts, where quantized uses the codec on the way back, too")
+      field("combine", &r.combine, "Quantize the way back from a mixture of experts, too")
           .among({"none", "quantized"}),
-      field("kernels", &r.kernels, "As in engines for inference, or in PyTorch")
-          .among({"fused", "separate"}),
+      field("kernels", &r.kernels,
+            "Time kernels of inference engines (fused), of PyTorch (separate), or with residual "
+            "and norm in those of all-reduces (tails)")
+          .among({"fused", "separate", "tails"}),
+      field("engine", &r.engine,
+            "Add an engine's time around kernels: launches, attention of few queries, sampling, "
+            "scheduler; fitted to one table of vLLM on MI300X, else assumed")
+          .among({"none", "vllm", "sglang"}),
       field("no_attention", &r.no_attention, "Leave attention out, as bench_torch_layers.py does"),
       field("trace", &r.trace, "Write the timeline of a layer to this .json, for ui.perfetto.dev")};
 }
@@ -534,7 +741,7 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
 Question model_time_question() {
   return question<ModelTimeRequest>(
       "model time",
-      "Time to first token or per output token, and which part of it is communication",
+      "Predict the time to first token or per output token, and its share of communication",
       &ModelTimeRequest::answer);
 }
 

@@ -128,7 +128,7 @@ class EndToEndTables {
     const std::size_t all_reduce = column_of(csv, "all_reduce");
     const std::size_t layer_us = column_of(csv, "layer_us");
     const auto& names = csv.rows.front();
-    const auto run = std::find(names.begin(), names.end(), "run");  // of several, if there are
+    const auto run = std::find(names.begin(), names.end(), "run");  // one of several, if there are
     std::map<std::string, std::pair<double, double>> of_nccl;
     for (std::size_t r = 1; r < csv.rows.size(); ++r) {
       const std::vector<std::string>& row = csv.rows[r];
@@ -260,8 +260,8 @@ struct ModelValidateRequest {
 
 std::vector<BoundField> fields(ModelValidateRequest& r) {
   return {field("tables", &r.tables,
-                "A description of tables of your own (TOML), as "
-                "experiments/published/end_to_end.toml",
+                "Compare with the tables that this TOML file describes, as "
+                "experiments/published/end_to_end.toml does",
                 "that file"),
           field("cells", &r.cells, "Print every cell: table, simulated, error")};
 }
@@ -271,7 +271,7 @@ std::vector<BoundField> fields(ModelValidateRequest& r) {
 Question model_validate_question() {
   return question<ModelValidateRequest>(
       "model validate",
-      "Times of models and layers beside published and measured ones, cell by cell",
+      "Compare times of models and layers with published and measured ones, cell by cell",
       &ModelValidateRequest::answer);
 }
 

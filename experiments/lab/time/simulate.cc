@@ -60,7 +60,7 @@ using Simulate = std::function<SimulationResult(const SimulateOptions&, const To
 
 SimulateOptions options_of(const SimulateRequest& r) {
   if (r.library && r.multicast) {
-    fail("--multicast with --library: NCCL spreads by --algorithm nvls; allowed is one of both");
+    fail("--multicast with --library: NCCL spreads by --algorithm nvls; allowed is one of the two");
   }
   if (r.quantum && !(*r.quantum >= 0 && *r.quantum <= kLargestQuantity)) {
     fail("--quantum is {} us: allowed is 0, which is exact, to {:.0f}", *r.quantum,
@@ -78,7 +78,7 @@ TopologyPtr topology_of(const SimulateRequest& r) {
   if (!r.jitter_launch && !r.jitter_message && !r.sms) return topology;
   Topology t = *topology;
   if (r.sms) {
-    if (r.library) fail("--sms is of arlab's kernels: allowed is --sms or --library");
+    if (r.library) fail("--sms limits arlab's kernels: allowed is --sms or --library");
     t.device = with_multiprocessors(t.device, *r.sms);
     for (DeviceOverride& each : t.device_overrides) {
       each.device = with_multiprocessors(each.device, *r.sms);
@@ -96,7 +96,7 @@ bool library_chooses(const SimulateRequest& r) { return r.library && !r.collecti
 
 bool is_chakra(const SimulateRequest& r) { return r.trace.ends_with(".chakra.json"); }
 
-/// Of the placement; all in their order where there is none.
+/// Returns the ranks of the placement; all in their order where there is none.
 std::vector<Rank> placed_ranks(const SimulateRequest& r, const Topology& t) {
   std::vector<Rank> list;
   if (r.placement.empty()) {
@@ -106,7 +106,7 @@ std::vector<Rank> placed_ranks(const SimulateRequest& r, const Topology& t) {
   }
   list = integers_in(r.placement, "--placement", 0, t.ranks.value - 1);
   if (std::set(list.begin(), list.end()).size() < list.size()) {
-    fail("--placement is {}: a rank of topology '{}' stands twice", quote(r.placement), t.name);
+    fail("--placement is {}: a rank of topology '{}' is named twice", quote(r.placement), t.name);
   }
   return list;
 }
@@ -123,7 +123,7 @@ Rank group_size(const SimulateRequest& r, const Topology& t, Rank world_size) {
                              : default_group_size(t, placed_ranks(r, t));
 }
 
-/// Of every latency that `simulated` returns, what it is in each run.
+/// Returns, by latency that `simulated` returns, its values in all runs.
 template <class Simulated>
 std::vector<std::vector<double>> latencies_of_runs(std::uint32_t runs, const Topology& t,
                                                    const SimulateOptions& options,
@@ -154,7 +154,7 @@ const char* bus_factor_words(Collective collective) {
   return kWords[facts_of(collective).bus_passes];
 }
 
-/// What was not simulated exactly, and how far off that may be; nothing where all was.
+/// Returns the approximations in the simulations, with their largest error; nothing where all was exact.
 std::vector<Figure> approximations_of(std::span<const SimulationResult> results) {
   double quantum_us = 0;
   double error_us = 0;
@@ -191,11 +191,11 @@ Table links_of(const SimulationResult& r) {
   return table;
 }
 
-/// Of codecs whose wires the data make.
+/// The unit of latencies of codecs with wires of a length that the data decide.
 constexpr const char* kAtMost =
     "us, at most: of wires as long as they can be; --wire-bits says how long they are";
 
-/// An interval takes two simulations for each fitted constant: with more ranks only when asked.
+/// Two simulations for each fitted constant make an interval exact: with more ranks only when asked.
 constexpr Rank kMostRanksOfInterval = 64;
 
 }  // namespace
@@ -207,12 +207,14 @@ struct Simulation::State {
   TopologyPtr topology;
   CodecPtr codec;
   CodecPtr inner;
+  std::optional<Tail> tail;
+  CodecPtr output;  ///< the tail's; null: none
   DType dtype = DType::fp16;
   SimulateOptions options;
   Simulate simulated;
   std::string_view kernel_words;  ///< which kernel is simulated
   SimulationResult times;
-  std::optional<std::optional<LatencyInterval>> interval = {};
+  std::optional<LatencyInterval> interval = {};
 
   explicit State(const SimulateRequest& asked) : request(asked), options(options_of(asked)) {
     if (request.codec.empty()) {
@@ -222,6 +224,7 @@ struct Simulation::State {
     request.codec = split_codecs(request.codec, request.collective.options);
     codec = find_codec(request.codec);
     dtype = request.dtype.empty() ? default_dtype(*codec) : parse_dtype(request.dtype);
+    take_tail();
     inner = request.collective.inner(codec);
     if (request.wire_bits) {
       if (inner != codec) fail("--wire-bits: allowed with one codec, not with an inner one");
@@ -235,6 +238,32 @@ struct Simulation::State {
       fail("{} needs --bytes, the payload of one rank (64M)",
            library_chooses(request) ? "--library" : "--algorithm");
     }
+  }
+
+  /// Owners of rows send what the output's codec makes of these, in the half that is an all-gather.
+  void take_tail() {
+    tail = request.tail.parse();
+    if (!tail) return;
+    if (request.library || request.multicast || is_placed(request) || !request.trace.empty() ||
+        request.collective.has_schedule()) {
+      fail(
+          "--tail: allowed are algorithms in arlab's kernels, not --library, --multicast, "
+          "--placement, --skew, --schedule or --trace");
+    }
+    output = find_output_codec(*tail);
+    const TailPlacement place = request.tail.placement();
+    if (place.sends_residual)
+      fail("--tail-residual travels: only residuals that stay are simulated");
+    if (!place.at_owner || output == nullptr) return;
+    if (!request.collective.inner_codec().empty()) {
+      fail("--inner-codec: owners of rows send what {} encodes; allowed is none", output->name());
+    }
+    request.collective.options.set("inner_codec", "ag:" + output->name());
+  }
+
+  std::uint64_t alignment() const {
+    const Codecs codecs(*codec, *inner, output ? *output : *codec);
+    return codecs.alignment(tail ? tail->hidden : 1);
   }
 
   /// As a schedule says, where no size is given.
@@ -278,7 +307,9 @@ struct Simulation::State {
     if (how.trace != nullptr && algorithm != &nvls_algorithm()) {
       require_traceable(*algorithm, asked);
     }
+    const TailWork rows = tail ? rows_of(world_size, elements) : TailWork{};
     Plan plan = plan_of(*algorithm, asked, codecs, dtype, *topology, how);
+    plan.tail = rows;
     const std::string_view by = kernel_in_words(topology->device, plan);
     return {[plan = std::move(plan)](const SimulateOptions& each, const Topology& on) {
               return arlab::simulate({plan, on, each});
@@ -286,16 +317,50 @@ struct Simulation::State {
             by};
   }
 
+  /// Rows of the rank that makes most.
+  TailWork rows_of(Rank world_size, std::uint64_t elements) const {
+    if (elements % tail->hidden != 0) {
+      fail("--tail: {} elements of a rank are not whole rows of {}", elements, tail->hidden);
+    }
+    const bool residual = tail->adds_residual;
+    const TailPlacement place = request.tail.placement();
+    if (!place.at_owner) return tail_work(elements, dtype, residual, output.get());
+    ScheduleRequest asked = request.collective.request(world_size, elements, alignment());
+    asked.options.set("inner_codec", FieldValue());
+    const Schedule made =
+        with_tail(make_schedule(request.collective.algorithm, asked), *tail, place);
+    std::vector<std::uint64_t> rows(world_size);
+    for (const Op& op : made.ops) {
+      if (op.makes == OutputKind::normalized) rows[op.rank] += made.chunks[op.chunk].size();
+    }
+    return tail_work(std::ranges::max(rows), dtype, residual, nullptr);
+  }
+
+  /// The all-reduce alone, then a kernel of residual, norm and quantization.
+  Figure separate_figure() const {
+    SimulateRequest alone = request;
+    alone.tail = {};
+    if (request.tail.placement().at_owner && output)
+      alone.collective.options.set("inner_codec", FieldValue());
+    const double all_reduce_us = Simulation(alone).times().latency_us;
+    const std::uint64_t elements = times.payload_bytes / size_of(dtype);
+    const TailWork work = tail_work(elements, dtype, tail->adds_residual, output.get());
+    const double us = separate_tail_us(topology->device, dtype, work);
+    return {"latency_us_separate", all_reduce_us + us,
+            fmt::format("us: the all-reduce alone takes {:.4g}, and one kernel more {:.4g}",
+                        all_reduce_us, us)};
+  }
+
   Prepared prepared_at_places(std::uint64_t elements) const {
     if (request.multicast) {
-      fail("--multicast with --placement or --skew: allowed is one of both");
+      fail("--multicast with --placement or --skew: allowed is one of the two");
     }
     const Codecs codecs(*codec, *inner);
     PlacedPlan placed{.plan = {}, .ranks = placed_ranks(request, *topology)};
     const auto world_size = static_cast<Rank>(placed.ranks.size());
     if (request.skew) {
       if (request.collective.algorithm != "all_to_all") {
-        fail("--skew is of --algorithm all_to_all: receivers that get more than others");
+        fail("--skew: allowed only with --algorithm all_to_all, whose receivers it makes unequal");
       }
       placed.plan = unequal_all_to_all(skewed(world_size, elements, *request.skew), codecs, dtype);
     } else if (request.collective.has_schedule()) {
@@ -323,7 +388,7 @@ struct Simulation::State {
     const Codecs codecs(*codec, *inner);
     CollectiveSpec named = request.collective;
     if (library_chooses(request)) named.algorithm = library_algorithms(on).front();
-    ScheduleRequest asked = named.request(world_size, elements, codecs.alignment());
+    ScheduleRequest asked = named.request(world_size, elements, alignment());
     asked.options.set("group_size", group_size(request, *topology, world_size));
     return {library_chooses(request) ? &library_algorithm(asked, codecs, dtype, on, how)
                                      : &find_simulated_algorithm(named.algorithm),
@@ -339,20 +404,20 @@ struct Simulation::State {
                        is_program ? times.algorithm + ", " : "", describe(*times.library));
   }
 
-  /// Which kernel it is, and whose times it has where the machine's file does not describe arlab's own.
+  /// Returns the kernel, and whose times it has where the machine's file does not describe arlab's own.
   std::string kernel() const {
     if (topology->device.blocks || request.library) return std::string(kernel_words);
     const std::string& of = topology->device.launch_us.note;
     return fmt::format("{}, its launch: {}", kernel_words, of.substr(0, of.find(": arlab ")));
   }
 
-  /// Data decide how long the wires are, and nobody has said how long they became: the longest possible are simulated.
+  /// Data decide the length of the wires, which is unknown here: the longest possible are simulated.
   bool is_at_most() const {
     if (request.wire_bits) return false;
     return codec->info().has_variable_wire || inner->info().has_variable_wire;
   }
 
-  /// Who has chosen the algorithm, or what is to be said about a choice.
+  /// Returns who has chosen the algorithm, or a remark on the choice.
   std::string library_note() const {
     if (!request.library) return kernel();
     const std::string of = fmt::format("{}", fmt::join(library_algorithms(*topology), ", "));
@@ -383,9 +448,14 @@ struct Simulation::State {
   }
 
   std::vector<Extrapolation> extrapolations() const {
-    std::vector<Extrapolation> all = extrapolations_of(*topology, run_without_options());
+    std::vector<Extrapolation> all = extrapolations_elsewhere(*topology, run_without_options());
+    if (request.sms) {
+      all.push_back({Beyond::unmeasured, 0.5,
+                     "constants were fitted to kernels that have all multiprocessors"});
+    }
     if (request.multicast) all.push_back({{}, 1, "no run with --multicast was measured"});
     if (request.skew) all.push_back({{}, 1, "no run with --skew was measured"});
+    if (tail) all.push_back({{}, 1, "no run with --tail was measured"});
     if (is_at_most()) all.push_back({{}, 1, kLongestWires});
     return all;
   }
@@ -421,54 +491,50 @@ Simulation::Simulation(const SimulateRequest& request) : state_(std::make_shared
   state_->run(state_->payloads().front());
 }
 
+std::vector<std::string> assumed_of_tails(const Topology& topology) {
+  const Tails& tails = topology.device.tails;
+  std::vector<std::string> assumed = {
+      "fused tails take what those in one_shot's kernel do, separate ones what PyTorch's compiled "
+      "does"};
+  if (!is_given(tails.fused_us) || !is_given(tails.kernel_us) || !is_given(tails.efficiency)) {
+    assumed.emplace_back("they take what they take on the H200");
+  }
+  return assumed;
+}
+
 const SimulationResult& Simulation::times() const { return state_->times; }
 bool Simulation::is_at_most() const { return state_->is_at_most(); }
 double Simulation::wire_bits_per_element() const { return state_->wire_bits(); }
 const Topology& Simulation::topology() const { return *state_->topology; }
 
-std::string Simulation::why_no_interval() const {
-  const Topology& t = topology();
-  if (state_->request.sms) {
-    return "none with --sms: constants were fitted to kernels that have all multiprocessors";
-  }
-  if (!t.uncertainty) {
-    return fmt::format("none: no fit says how uncertain the constants of '{}' are", t.name);
-  }
-  const bool is_known = std::ranges::any_of(t.uncertainty->constants, [&](const std::string& key) {
-    const bool is_librarys = key.starts_with("library.");
-    if (times().library) return is_librarys;
-    return !is_librarys && !key.starts_with("link.") && !key.starts_with("switch.");
-  });
-  if (!is_known) {
-    return fmt::format("none: the fit ({}) says nothing of {}", t.uncertainty->note,
-                       times().library ? "the library" : "these kernels");
-  }
-  if (is_of_guessed_dtype(t, state_->run_without_options())) {
-    return fmt::format(
-        "none: what {} costs on '{}' is a guess (device.bf16_cost), no time of it was measured",
-        name_of(state_->dtype), t.name);
-  }
-  if (t.jitter.any()) return "none with jitter: it is of constants; --runs says how runs differ";
-  if (times().world_size > kMostRanksOfInterval && !state_->request.sensitivity) {
-    return fmt::format("none of more than {} ranks, but with --sensitivity", kMostRanksOfInterval);
-  }
-  return "";
-}
-
 std::vector<std::string> Simulation::extrapolated() const {
   return reasons_of(state_->extrapolations());
 }
 
-std::optional<LatencyInterval> Simulation::interval() const {
+LatencyInterval Simulation::interval() const {
   if (!state_->interval) {
-    state_->interval.emplace();
-    if (why_no_interval().empty()) {
-      const double sigma =
-          sigma_percent_of(topology(), [this](const Topology& t) { return state_->latency_on(t); });
-      *state_->interval = interval_of(times().latency_us, widened(sigma, state_->extrapolations()));
+    std::function<double(const Topology&)> again;
+    if (times().world_size <= kMostRanksOfInterval || state_->request.sensitivity) {
+      again = [this](const Topology& t) { return state_->latency_on(t); };
     }
+    state_->interval = interval_of(topology(), state_->run_without_options(), times().latency_us,
+                                   state_->extrapolations(), again);
   }
   return *state_->interval;
+}
+
+std::vector<std::string> Simulation::assumed() const {
+  std::vector<std::string> assumed = assumed_of(topology(), state_->run_without_options());
+  if (!state_->tail) return assumed;
+  add_new(assumed, assumed_of_tails(topology()));
+  if (state_->request.tail.placement().at_owner) {
+    assumed.emplace_back("no kernel has tails at owners yet; all ranks decode what owners send");
+  } else if (times().algorithm != "one_shot") {
+    assumed.push_back(
+        fmt::format("kernels of {} have tails behind them, which takes latency_us_separate",
+                    times().algorithm));
+  }
+  return assumed;
 }
 
 Table Simulation::sensitivity() const {
@@ -522,6 +588,14 @@ Result Simulation::result(bool with_interval) const {
        {"implementation", state_->implementation(), state_->library_note()},
        {"kernel", request.library ? Cell() : Cell(state_->kernel())},
        {"latency_us", r.latency_us, state_->is_at_most() ? kAtMost : "us"}});
+  if (state_->tail) {
+    add({{"tail", name_of(*state_->tail),
+          request.tail.placement().at_owner ? "at the owners of sums" : "behind the sum"},
+         state_->separate_figure()});
+  }
+  if (const std::vector<std::string> said = assumed(); state_->tail || !said.empty()) {
+    add({{"assumed", said, "", fmt::format("{}", fmt::join(said, "; "))}});
+  }
   if (request.tail_wire_bits) {
     SimulateRequest tail = request;
     tail.trace.clear();
@@ -530,18 +604,20 @@ Result Simulation::result(bool with_interval) const {
           fmt::format("us, where wires have {:g} bits per element", *tail.wire_bits)}});
   }
   if (with_interval) {
-    if (const std::optional<LatencyInterval> known = interval()) {
-      add({{"latency_us_low", known->low_us,
-            fmt::format("us, {:.0f} % interval: low", kIntervalPercent)},
-           {"latency_us_high", known->high_us,
-            fmt::format("us, high: {:.0f} of 100 measured times should lie between it and "
-                        "latency_us_low",
-                        kIntervalPercent)},
-           {"interval_from", topology().uncertainty->note, "what the constants were fitted to"}});
-    } else {
-      add({{"latency_us_low", nullptr, why_no_interval()},
-           {"latency_us_high", nullptr, "none, as latency_us_low"}});
-    }
+    const LatencyInterval known = interval();
+    const std::optional<Uncertainty>& fit = topology().uncertainty;
+    const std::string guess = guess_in_words(topology());
+    add({{"latency_us_low", known.low_us,
+          fmt::format("us, {:.0f} % interval: low", kIntervalPercent)},
+         {"latency_us_high", known.high_us,
+          fmt::format("us, high: {:.0f} of 100 measured times should lie between it and "
+                      "latency_us_low",
+                      kIntervalPercent)},
+         {"interval_from",
+          fit             ? fit->note
+          : guess.empty() ? "no fit of this machine: hold-outs of others"
+                          : guess,
+          "what the constants were fitted to"}});
   }
   add({extrapolated_figure(extrapolated())});
   add(approximations_of({&r, 1}));
@@ -588,7 +664,8 @@ Result Simulation::result(bool with_interval) const {
   }
   result.shown_figures = words_in(
       "topology algorithm codec inner_codec ranks bytes latency_us latency_us_low "
-      "latency_us_high latency_us_tail quantum_us quantum_error_us equal_chunks_factor "
+      "latency_us_high latency_us_separate assumed latency_us_tail quantum_us quantum_error_us "
+      "equal_chunks_factor "
       "equal_chunks_error_us busbw_gb_per_s wire_bits_per_element bottleneck "
       "implementation runs p50_us p99_us "
       "max_us "
@@ -610,7 +687,7 @@ std::vector<std::string> names_in(const std::string& list, const std::string& op
     join_codecs(items);
     if (items.back().empty()) fail("{} is {}: there is an empty name", option, quote(list));
     if (std::ranges::count(items, items.back()) > 1) {
-      fail("{} is {}: '{}' stands twice", option, quote(list), items.back());
+      fail("{} is {}: '{}' is named twice", option, quote(list), items.back());
     }
     begin = end + 1;
   }
@@ -659,10 +736,10 @@ bool is_single(const SimulateRequest& request) {
 }
 
 std::vector<Simulation> simulate_sizes(const SimulateRequest& request) {
-  if (!request.trace.empty()) fail("--trace is of one size, in another --format than nccl");
-  if (request.runs) fail("--runs are of one size, in another --format than nccl");
-  if (request.sensitivity) fail("--sensitivity is of one size, in another --format than nccl");
-  if (has_lists(request)) fail("--format nccl is of one topology, algorithm and codec");
+  if (!request.trace.empty()) fail("--trace: allowed with one size, and without --format nccl");
+  if (request.runs) fail("--runs: allowed with one size, and without --format nccl");
+  if (request.sensitivity) fail("--sensitivity: allowed with one size, and without --format nccl");
+  if (has_lists(request)) fail("--format nccl: allowed with one topology, algorithm and codec");
   const Simulation::State first(request);
   std::vector<Simulation> all;
   for (const std::uint64_t payload : first.payloads()) {
@@ -710,7 +787,8 @@ namespace {
 Result result_of_list(const SimulateRequest& request) {
   if (!request.trace.empty() || request.runs || request.sensitivity) {
     fail(
-        "--trace, --runs and --sensitivity are of one topology, algorithm and codec, not of lists");
+        "--trace, --runs and --sensitivity: allowed with one topology, algorithm and codec, not "
+        "with lists");
   }
   Result result{"arlab.simulate.list/1"};
   result.rows_name = "simulations";
@@ -721,14 +799,12 @@ Result result_of_list(const SimulateRequest& request) {
   const std::vector<ListedRun> runs = listed_runs(request);
   std::vector<SimulationResult> results;
   bool at_most = false;
-  bool has_interval = false;
   for (const ListedRun& run : runs) {
     SimulateRequest one = request;
     std::tie(one.topology, one.collective.algorithm, one.codec) = run;
     for (const Simulation& each : simulate_sizes(one)) {
       result.rows.rows.push_back(cells_of(each, result.rows.columns));
       results.push_back(each.times());
-      has_interval = has_interval || each.interval().has_value();
       at_most = at_most || each.is_at_most();
     }
   }
@@ -739,9 +815,7 @@ Result result_of_list(const SimulateRequest& request) {
       {"model", kSimulatorModel, "sim/README.md says how far it is from measured times"}};
   if (at_most) result.figures.push_back({"latencies", "at most", kAtMost});
   std::ranges::move(approximations_of(results), std::back_inserter(result.figures));
-  if (has_interval) {
-    result.figures.push_back(interval_figure());
-  }
+  result.figures.push_back(interval_figure());
   return result;
 }
 
@@ -778,11 +852,21 @@ Result result_of_sizes(const SimulateRequest& request) {
   std::vector<std::string> extrapolated;
   for (const Simulation& each : all) add_new(extrapolated, each.extrapolated());
   result.figures.push_back(extrapolated_figure(extrapolated));
-  if (all.back().interval()) {
-    result.figures.push_back(interval_figure());
+  if (const std::vector<std::string> assumed = all.back().assumed(); !assumed.empty()) {
+    result.figures.push_back({"assumed", assumed, "", fmt::format("{}", fmt::join(assumed, "; "))});
   }
+  result.figures.push_back(interval_figure());
   mark_guesses(result);
   return result;
+}
+
+/// The interval of one of several collectives at once, which nobody has timed together.
+LatencyInterval interval_at_once(const Topology& t, const SimulationResult& r) {
+  constexpr double kAtOnce = 0.3;
+  const CollectiveRun run = run_of(r);
+  std::vector<Extrapolation> beyond = extrapolations_elsewhere(t, run);
+  beyond.push_back({Beyond::unmeasured, kAtOnce, ""});
+  return interval_of(t, run, r.latency_us, beyond);
 }
 
 /// A row for each collective.
@@ -804,7 +888,7 @@ Result result_of_workload(const SimulateRequest& request) {
   result.rows_name = "collectives";
   result.rows.columns = words_in(
       "name algorithm codec ranks placement bytes start_us end_us latency_us alone_us slowdown "
-      "busbw_gb_per_s bottleneck");
+      "busbw_gb_per_s bottleneck latency_us_low latency_us_high");
   std::vector<std::vector<double>> of_runs;
   if (request.runs) {
     for (const char* column : {"p50_us", "p99_us", "max_us"}) {
@@ -839,6 +923,8 @@ Result result_of_workload(const SimulateRequest& request) {
                              time.slowdown,
                              sent(r.busbw_gb_per_s),
                              sent(r.bottleneck)};
+    const LatencyInterval interval = interval_at_once(t, r);
+    row.insert(row.end(), {sent(interval.low_us), sent(interval.high_us)});
     if (request.runs) {
       const std::vector<double>& us = of_runs[i];
       for (const double each : {quantile(us, 0.5), quantile(us, 0.99), us.back()}) {
@@ -882,62 +968,65 @@ Result simulate(const SimulateRequest& request) {
 std::vector<BoundField> fields(SimulateRequest& r) {
   std::vector<BoundField> collective = fields(r.collective);
   collective.front().field.help =
-      "Algorithms, separated by commas (see arlab list algorithms): with several of them, of "
-      "topologies or of codecs, a row "
-      "for each";
+      "Simulate these algorithms, separated by commas (see arlab list algorithms); a row for each, "
+      "if there are several, or several topologies or codecs";
   return together(
       {field("topology", &r.topology,
-             "Topologies, separated by commas (see arlab list topologies), or .toml files")
+             "Simulate these topologies, separated by commas (see arlab list topologies), or .toml "
+             "files")
            .required()},
       std::move(collective),
       {field("codec", &r.codec,
-             "Codecs, separated by commas (see arlab list codecs), or "
-             "bits=4.5,encode_ops=9,decode_ops=4 for one that is not there")},
-      fields(r.sizes, "Payload of one rank (32K, 64M)", "as --schedule has it"),
-      {field("dtype", &r.dtype, "fp16, bf16 or fp32", "fp16 if the codec takes it"),
+             "Simulate these codecs, separated by commas (see arlab list codecs); "
+             "bits=4.5,encode_ops=9,decode_ops=4 describes a hypothetical one")},
+      together(fields(r.tail),
+               fields(r.sizes, "Simulate these payloads of one rank, in bytes (32K, 64M)",
+                      "as --schedule has it")),
+      {field("dtype", &r.dtype, "Set the element type: fp16, bf16 or fp32",
+             "fp16 if the codec takes it"),
        field("wire_bits", &r.wire_bits,
-             "Wire bits per element that were measured (reduce), of a codec whose wires the data "
-             "make",
+             "Set measured wire bits per element (of arlab reduce), for codecs whose wires depend "
+             "on the data",
              "the most"),
-       field("tail_wire_bits", &r.tail_wire_bits, "The same of long wires, for a second latency",
-             "none")
+       field("tail_wire_bits", &r.tail_wire_bits,
+             "Set the wire bits per element of long wires, for a second latency", "none")
            .needs("wire_bits"),
-       field("ranks", &r.ranks, "World size", "all ranks of the topology").from(1, kMaxWorldSize),
-       field("placement", &r.placement, "Ranks of the topology that run it, in its order: 0,2,4-7",
+       field("ranks", &r.ranks, "Set the world size", "all ranks of the topology")
+           .from(1, kMaxWorldSize),
+       field("placement", &r.placement, "Run on these ranks of the topology, in its order: 0,2,4-7",
              "the first --ranks")
            .excludes("ranks"),
-       field(
-           "workload", &r.workload,
-           "Collectives of groups at once or after each other, in place of one: a .toml file (see "
-           "sim/workload/README.md)"),
-       field("skew", &r.skew, "all_to_all: rank r receives in proportion to (r + 1)^-SKEW",
+       field("workload", &r.workload,
+             "Simulate the collectives of this .toml file, of groups at once or after each other, "
+             "instead of one (see sim/workload/README.md)"),
+       field("skew", &r.skew, "Skew all_to_all: rank r receives in proportion to (r + 1)^-SKEW",
              "0: equal slots"),
-       field(
-           "sms", &r.sms,
-           "Multiprocessors for arlab's kernels, as of bench; a matrix product can have the others",
-           "all")
+       field("sms", &r.sms,
+             "Limit arlab's kernels to N multiprocessors, as bench does; a matrix product can use "
+             "the others",
+             "all")
            .from(1, 1024),
-       field("runs", &r.runs, "With jitter: how latencies of so many runs are spread (p50, p99)")
+       field("runs", &r.runs,
+             "Simulate N runs with jitter, and print the spread of their latencies (p50, p99)")
            .from(1, 1000000),
-       field("seed", &r.seed, "Of the first run's jitter", "0").from(0, 1000000000),
-       field("jitter_launch", &r.jitter_launch, "Mean by which ranks come late, us; exponential",
+       field("seed", &r.seed, "Seed the first run's jitter", "0").from(0, 1000000000),
+       field("jitter_launch", &r.jitter_launch, "Delay ranks by this mean, in us; exponential",
              "as in the topology, else 0"),
-       field("jitter_message", &r.jitter_message,
-             "Mean by which messages arrive late, us; exponential", "as in the topology, else 0"),
+       field("jitter_message", &r.jitter_message, "Delay messages by this mean, in us; exponential",
+             "as in the topology, else 0"),
        field("library", &r.library,
-             "As NCCL or RCCL run the schedule; codecs fp16, bf16 and fp32 only. Without "
-             "--algorithm, by the fastest of the algorithms that the library has"),
+             "Simulate NCCL or RCCL: codecs fp16, bf16 and fp32 only; without --algorithm, the "
+             "fastest algorithm that the library has"),
        field("multicast", &r.multicast,
-             "What a rank sends alike to all others leaves it once, where the switch spreads it"),
+             "Send once what all other ranks receive, where the switch can spread it"),
        field("quantum", &r.quantum,
-             "Solve for rates at most once in so many us; what that adds is printed",
+             "Solve for rates at most once in this time, in us; the added error is printed",
              "0, which is exact, for about a second; then it grows"),
        field("trace", &r.trace,
              "Write the timeline to this .json, for ui.perfetto.dev, and as a .png beside it; to a "
              ".chakra.json: as a Chakra execution trace"),
        field("sensitivity", &r.sensitivity,
-             "What the latency depends on: per cent that it grows by for each constant that grows "
-             "by 1 %")});
+             "Print how many per cent the latency grows when each constant grows by 1 %")});
 }
 
 namespace {
@@ -945,12 +1034,14 @@ namespace {
 /// A line per size as nccl-tests prints it.
 Result as_nccl(const SimulateRequest& request, Format format) {
   if (!request.workload.empty()) {
-    fail("--format {} is of one collective; allowed with --workload are table, json, csv",
-         name_of(format));
+    fail("--format {}: allowed with --workload are table, json, csv", name_of(format));
   }
   const std::vector<Simulation> all = simulate_sizes(request);
   const SimulationResult& last = all.back().times();
-  NcclRun run{.experiment = fmt::format("{} {} on {}", last.algorithm, last.codec, last.topology),
+  const bool chooses = library_chooses(request);
+  const std::string what = fmt::format("{}{}", request.library ? "library " : "",
+                                       chooses ? "all_reduce" : last.algorithm);
+  NcclRun run{.experiment = fmt::format("{} {} on {}", what, last.codec, last.topology),
               .collective = last.collective,
               .lines = {}};
   for (const Simulation& each : all) {
@@ -992,7 +1083,7 @@ struct DrawnSimulation : SimulateRequest {
 
 std::vector<BoundField> fields(DrawnSimulation& r) {
   return together(fields(static_cast<SimulateRequest&>(r)),
-                  {field("no_plots", &r.no_plots, "No .png beside the trace")
+                  {field("no_plots", &r.no_plots, "Write no .png beside the trace")
                        .needs("trace")
                        .changes_no_result()});
 }

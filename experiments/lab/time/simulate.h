@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "experiments/lab/bits/collective.h"
+#include "experiments/lab/bits/tailed.h"
 #include "experiments/lab/result.h"
 #include "experiments/lab/sizes.h"
 #include "sim/simulation.h"
@@ -26,6 +27,7 @@ struct SimulateRequest {
   std::optional<std::uint32_t> ranks;
   std::string placement;
   std::string workload;
+  TailPlaceOptions tail;
   std::optional<double> wire_bits;
   std::optional<double> tail_wire_bits;
   std::optional<double> skew;
@@ -42,8 +44,11 @@ struct SimulateRequest {
 };
 std::vector<BoundField> fields(SimulateRequest& request);
 
-/// What extrapolated() says of codecs whose wires the data make, where nobody says how long they became.
+/// The text of extrapolated() for codecs with wires of a length that the data decide, where that length is not given.
 inline constexpr const char* kLongestWires = "wires of variable length are as long as they can be";
+
+/// Assumptions about tails on this machine, in words.
+std::vector<std::string> assumed_of_tails(const Topology& topology);
 
 /// One collective of one size that has been simulated, and what else can be asked of it. Copies share all of it.
 class Simulation {
@@ -58,13 +63,14 @@ class Simulation {
   /// Whether the latency is that of the longest possible wires, as the data decide how long they are.
   bool is_at_most() const;
 
-  /// How uncertain the latency is: two simulations for each fitted constant, once. Nothing where why_no_interval() says why.
-  std::optional<LatencyInterval> interval() const;
-  std::string why_no_interval() const;
+  /// How uncertain the latency is: two simulations for each fitted constant, once.
+  LatencyInterval interval() const;
+  /// Assumptions that neither request nor machine file makes, in words.
+  std::vector<std::string> assumed() const;
   /// In what the run lies beyond those that the machine's constants were fitted to, in words.
   std::vector<std::string> extrapolated() const;
 
-  /// What the latency depends on, most first.
+  /// Returns the latency's dependence on constants, most first.
   Table sensitivity() const;
 
   /// The timeline, of which a trace is made, as ui.perfetto.dev reads it: simulated again.
@@ -100,7 +106,7 @@ std::vector<Simulation> simulate_sizes(const SimulateRequest& request);
 /// Figures by these names, as cells of a row; null for what a simulation does not have.
 std::vector<Cell> cells_of(const Simulation& simulation, const std::vector<std::string>& columns);
 
-/// What latency_us_low and latency_us_high are.
+/// Returns the meaning of latency_us_low and latency_us_high.
 Figure interval_figure();
 
 /// Adds the reasons of another size or collective, each reason once.

@@ -25,6 +25,7 @@
 #include "sim/topology/import.h"
 #include "sim/topology/routes.h"
 #include "sim/topology/toml_section.h"
+#include "sim/uncertainty.h"
 
 namespace arlab::lab {
 namespace {
@@ -118,7 +119,7 @@ Pair pair_of(const Network& network, Routes& routes, Rank from, Rank to) {
 }
 
 struct Pairs {
-  std::vector<Pair> list;  ///< of each source, in the order of receivers
+  std::vector<Pair> list;  ///< by source, in the order of receivers
   std::string which;       ///< in words
 
   /// Lower median of the pairs that have a way.
@@ -244,7 +245,7 @@ Table table_of_matrix(const Json& matrix) {
   return table;
 }
 
-/// What JSON has as an object, people read in words.
+/// Returns an object of JSON in words for people.
 Figure range_of(const char* name, const Json& summary, const char* unit, const char* note) {
   if (summary.is_null()) return {name, summary, note, "there are no pairs"};
   return {name, summary, note,
@@ -382,7 +383,7 @@ Result figures_of(const Topology& t, const Fabric& fabric, const Pairs& pairs) {
       link_classes(t, fabric)};
 }
 
-/// What the script needs beyond the JSON of the command.
+/// Returns the command's JSON with the script's additions.
 Json drawing(Json json, const Topology& t, const Fabric& fabric) {
   const Network& network = fabric.network();
   json["shape"] = t.shape;
@@ -425,7 +426,7 @@ Result result_of(const Topology& t, const std::string& picture) {
     result.picture = {"topology", picture, drawing(to_json(result), t, fabric),
                       fmt::format("topology '{}' is as printed", t.name)};
   } else if (!picture.empty()) {
-    fail("topology '{}' is too large to draw: {} devices; at most {} are", t.name, ranks,
+    fail("topology '{}' is too large to draw: {} devices; allowed are at most {}", t.name, ranks,
          kMostDrawnRanks);
   }
   if (small && ranks > 1) {
@@ -446,7 +447,7 @@ Result result_of(const Topology& t, const std::string& picture) {
   return result;
 }
 
-constexpr const char* kWhich = "Name (see arlab list topologies) or a .toml file";
+constexpr const char* kWhich = "Load this topology (see arlab list topologies) or .toml file";
 
 struct ShowRequest {
   std::string topology;
@@ -472,11 +473,11 @@ struct FlowsRequest {
 std::vector<BoundField> fields(FlowsRequest& r) {
   return {field("topology", &r.topology, kWhich).by_place("TOPOLOGY"),
           field("flows", &r.flows,
-                "Sender>receiver: \"0>1 2>3\"; all: every pair; all12: of the first four; cross16: "
-                "each of "
-                "the first four to each of the next; dist3: every rank to the third after it")
+                "Run these flows, sender>receiver: \"0>1 2>3\"; all: every pair; all12: of the "
+                "first four; cross16: each of the first four to each of the next; dist3: every "
+                "rank to the third after it")
               .required(),
-          field("by", &r.by, "Who moves the bytes, a kernel's stores or copy engines")
+          field("by", &r.by, "Move bytes by a kernel's stores, or by copy engines")
               .among({"stores", "copies"})};
 }
 
@@ -510,10 +511,10 @@ struct CompareRequest {
 
 std::vector<BoundField> fields(CompareRequest& r) {
   return {field("topology", &r.topology, kWhich).by_place("TOPOLOGY"),
-          field("other", &r.other, "The second one").by_place("OTHER")};
+          field("other", &r.other, "Compare with this topology or .toml file").by_place("OTHER")};
 }
 
-/// What differs, and what the two are called.
+/// Compares two topologies and names them.
 Result compare_topologies(const CompareRequest& request) {
   const Topology a = find_topology(request.topology);
   const Topology b = find_topology(request.other);
@@ -537,7 +538,7 @@ Result compare_topologies(const CompareRequest& request) {
       add(fmt::format("{}.{}", field, part), of(of_a), of(of_b));
     }
   }
-  // Of quantities that only one has, the other shows nothing.
+  // The other topology shows nothing for quantities that only one has.
   std::map<std::string, std::pair<Json, Json>> values;
   std::vector<std::string> order;
   const auto collect = [&](const Json& json, bool first) {
@@ -588,23 +589,23 @@ struct ImportRequest {
 };
 
 std::vector<BoundField> fields(ImportRequest& r) {
-  return {
-      field("file", &r.file, "The file to read").by_place("FILE"),
-      field("out", &r.out, "Write this .toml", "standard output"),
-      field("from", &r.from,
-            "What has written the file, nvidia-smi (topo -m), nccl-xml (NCCL_TOPO_DUMP_FILE) "
-            "or astra-sim (network file)",
-            "as the file looks"),
-      field("base", &r.base,
-            "The topology whose device and software it has, and whose links, where it is of the "
-            "same kind or the file says nothing of NVLink",
-            "round numbers"),
-      field("no_nvlink", &r.no_nvlink, "GPUs that the file lists by PCI class only have no NVLink"),
-      field("servers", &r.servers, "So many of these servers behind their network cards", "one")
-          .from(1, kMaxTopologyRanks)};
+  return {field("file", &r.file, "Read this file").by_place("FILE"),
+          field("out", &r.out, "Write this .toml", "standard output"),
+          field("from", &r.from,
+                "Read the format of nvidia-smi (topo -m), amd-smi (topology, or rocm-smi "
+                "--showtopo), nccl-xml (NCCL_TOPO_DUMP_FILE) or astra-sim (network file)",
+                "as the file looks"),
+          field("base", &r.base,
+                "Take device and software from this topology, and its links if it is of the same "
+                "kind or the file does not mention NVLink",
+                "kernels of h100-8, of mi300x-8 for AMD's GPUs"),
+          field("no_nvlink", &r.no_nvlink,
+                "Assume no NVLink for GPUs that the file lists by PCI class only"),
+          field("servers", &r.servers, "Connect N of these servers by their network cards", "one")
+              .from(1, kMaxTopologyRanks)};
 }
 
-/// What the machine file has from the text, and what is assumed; of the device nothing.
+/// Returns the machine file's values from the text, and the assumed ones; of the device nothing.
 Result what_was_read(const Topology& t, const std::string& out) {
   Table numbers{{"quantity", "value", "source", "note"}, {}};
   std::vector<std::string> assumed;
@@ -618,6 +619,8 @@ Result what_was_read(const Topology& t, const std::string& out) {
           {{"out", out},
            {"topology", t.name, t.summary},
            {"kind", name_of(t.kind)},
+           {"guesses", t.guessed_below_bytes > 0 ? Cell(guess_in_words(t)) : Cell(),
+            "kernels are of another machine"},
            {"assumed", Json(assumed), "what the file does not state", listed(assumed)}},
           "numbers",
           std::move(numbers)};
@@ -648,25 +651,26 @@ Result import_machine(const ImportRequest& r) {
 
 Question topology_flows_question() {
   return question<FlowsRequest>(
-      "topology flows", "What flows between ranks get at the same time, and where PCIe collapses",
+      "topology flows",
+      "Predict the bandwidth of concurrent flows between ranks, and where PCIe collapses",
       rates_of_flows);
 }
 
 Question topology_show_question() {
   return question<ShowRequest>(
-      "topology show", "A topology: links, bandwidths, where every number is from, a picture",
+      "topology show", "Show a topology: links, bandwidths, the source of every number, a picture",
       show_topology, {}, {Format::toml});
 }
 
 Question topology_compare_question() {
-  return question<CompareRequest>("topology compare",
-                                  "What differs between two topologies, and times on both",
+  return question<CompareRequest>("topology compare", "Compare two topologies, and times on both",
                                   compare_topologies);
 }
 
 Question topology_import_question() {
-  return question<ImportRequest>("topology import", "Another tool's file as a machine file",
-                                 import_machine, {}, {Format::toml});
+  return question<ImportRequest>("topology import",
+                                 "Convert another tool's file into a machine file", import_machine,
+                                 {}, {Format::toml});
 }
 
 }  // namespace arlab::lab

@@ -2,7 +2,8 @@
 
     arlab.all_reduce(tensors, algorithm="two_shot", codec="qr-q4")    the bit-exact reference, with error figures
     arlab.Ring(own="exact"), arlab.Hierarchical(group_size=4)         algorithms with options: they go wherever an algorithm goes
-    arlab.encode(tensor, "qr-q4"), arlab.decode(...)                  a codec by itself
+    arlab.encode(tensor, "qr-q4"), arlab.decode(...)                  a codec by itself; arlab.quantize(tensor, "qr-q4") is both
+    arlab.read_tensor("model.gguf", "blk.0.attn_q.weight")            a tensor of .npy, .safetensors, .gguf and PyTorch's files
     @arlab.codec(...), @arlab.algorithm(...)                          codecs and algorithms of your own
     arlab.simulate(topology="mi300x-8", algorithm=..., ...)           how long
     arlab.select(...), arlab.study("study.toml", out=...)             which is best; many at once
@@ -26,27 +27,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arlab import conformance
     from arlab._errors import ArgumentError, Error
-    from arlab._codecs import Codebook, Codecs, Context, codec, codec_from_header, codec_info, codecs, decode, encode, wire_bytes
+    from arlab._codecs import Codebook, Codecs, Context, codec, codec_from_header, codec_info, codecs, decode, encode, quantize, wire_bytes
     from arlab.collectives import CodecState, Sum, all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
+    from arlab._tensors import read_tensor
+    from arlab._tails import Tail, TailResult
     from arlab.figures.pages import report
-    from arlab.runtime import Communicator, Group, devices, platforms
+    from arlab.runtime import Communicator, Group, Tailed, devices, platforms
     from arlab.schedules import Algorithm, Schedule, ScheduleBuilder, algorithm, algorithms, schedule
     from arlab.simulation import check_codec, flows, import_topology, select, simulate, study, sweep, topologies, topology, vectors
 
 __all__ = [
-    "Algorithm", "ArgumentError", "Codebook", "CodecState", "Codecs", "Communicator", "Context", "Error", "Group", "Schedule", "ScheduleBuilder", "Sum", "algorithm", "algorithms", "all_gather",
+    "Algorithm", "ArgumentError", "Codebook", "CodecState", "Codecs", "Communicator", "Context", "Error", "Group", "Schedule", "ScheduleBuilder", "Sum", "Tail", "TailResult", "Tailed", "algorithm", "algorithms", "all_gather",
     "all_reduce", "all_to_all", "broadcast", "check_codec", "codec", "codec_from_header", "codec_info", "codecs", "conformance", "decode",
-    "devices", "encode", "flows", "import_topology", "platforms", "reduce_scatter", "report", "schedule", "select", "simulate", "study", "sweep", "topologies",
+    "devices", "encode", "flows", "import_topology", "platforms", "quantize", "read_tensor", "reduce_scatter", "report", "schedule", "select", "simulate", "study", "sweep", "topologies",
     "topology", "vectors", "wire_bytes",
 ]  # fmt: skip
 
 # Where a name is. All but report and arlab.figures needs the compiled part.
 _WHERE = {
     "_errors": ("ArgumentError", "Error"),
-    "_codecs": ("Codebook", "Codecs", "Context", "codec", "codec_from_header", "codec_info", "codecs", "decode", "encode", "wire_bytes"),
+    "_codecs": ("Codebook", "Codecs", "Context", "codec", "codec_from_header", "codec_info", "codecs", "decode", "encode", "quantize", "wire_bytes"),
+    "_tensors": ("read_tensor",),
+    "_tails": ("Tail", "TailResult"),
     "collectives": ("CodecState", "Sum", "all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
     "figures.pages": ("report",),
-    "runtime": ("Communicator", "Group", "devices", "platforms"),
+    "runtime": ("Communicator", "Group", "Tailed", "devices", "platforms"),
     "schedules": ("Algorithm", "Schedule", "ScheduleBuilder", "algorithm", "algorithms", "schedule"),
     "simulation": ("check_codec", "flows", "import_topology", "select", "simulate", "study", "sweep", "topologies", "topology", "vectors"),
 }

@@ -18,13 +18,13 @@ _NUMPY_DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 
 
 class Memory(NamedTuple):
-    """Where a tensor is."""
+    """A tensor's place in memory."""
 
     address: int
     shape: tuple[int, ...]
     dtype: str
     platform: str
-    device: int  # of the platform; 0 for arrays of NumPy
+    device: int  # number on the platform; 0 for arrays of NumPy
     keep: Any  # the tensor, until the call that uses the address has been made
 
     @property
@@ -44,7 +44,8 @@ class Memory(NamedTuple):
 
 
 def numpy_dtype(dtype: Any) -> np.dtype:
-    """The type that NumPy has for "fp16", "bf16" (of ml_dtypes) or "fp32", or for what else dtype_name() takes."""
+    """Returns NumPy's type for "fp16", "bf16" (of ml_dtypes) or "fp32", or for another value that dtype_name()
+    takes."""
     name = dtype_name(dtype, "dtype")
     if name == "bf16":
         try:
@@ -57,7 +58,7 @@ def numpy_dtype(dtype: Any) -> np.dtype:
 
 
 def dtype_name(dtype: Any, what: str) -> str:
-    """ "fp16", "bf16" or "fp32", of such a name or of a type of NumPy or PyTorch."""
+    """ Returns "fp16", "bf16" or "fp32", for such a name or a type of NumPy or PyTorch."""
     if isinstance(dtype, str) and dtype in SIZES:
         return dtype
     if isinstance(dtype, str) and dtype in _NUMPY_DTYPES:  # NumPy knows "bfloat16" only where ml_dtypes was imported
@@ -81,7 +82,8 @@ def dtype_name(dtype: Any, what: str) -> str:
 
 
 def _memory_of_torch(tensor: Any, torch: Any) -> Memory | None:
-    """Of a tensor of PyTorch's own, without DLPack, which takes longer than a small call; None where that has to judge it."""
+    """Returns the memory of a tensor of PyTorch's own, without DLPack, which takes longer than a small call; None where
+    that has to judge it."""
     dtype = _NUMPY_DTYPES.get(str(tensor.dtype)[6:])
     if dtype is None or tensor.requires_grad or tensor.layout is not torch.strided or not tensor.is_contiguous():
         return None
@@ -91,7 +93,8 @@ def _memory_of_torch(tensor: Any, torch: Any) -> Memory | None:
 
 
 def memory_of(tensor: Any, what: str, writable: bool = False, of: tuple[Any, ...] = ()) -> Memory:
-    """Of a NumPy array, or of anything that speaks DLPack; `what` it is, for messages, with `of` in its places.
+    """Returns the memory of a NumPy array, or of anything that speaks DLPack. Messages call it `what`, with `of` in its
+    places.
 
     Raises ArgumentError for other things, and for what is not contiguous, not aligned, of another dtype or byte order,
     or read-only where it must be writable.
@@ -133,7 +136,7 @@ def memory_of(tensor: Any, what: str, writable: bool = False, of: tuple[Any, ...
 
 
 def host_memory_of(tensor: Any, what: str) -> Memory:
-    """Likewise, of a tensor in the memory of this process, which is read only: a view with strides is copied first."""
+    """Returns the memory of a tensor in this process, which is only read: a view with strides is copied first."""
     if isinstance(tensor, np.ndarray):
         tensor = np.require(tensor, requirements=("C_CONTIGUOUS", "ALIGNED"))
     elif type(tensor).__module__.partition(".")[0] == "torch":
@@ -145,7 +148,7 @@ def host_memory_of(tensor: Any, what: str) -> Memory:
 
 
 def tensors_of_ranks(tensors: Any) -> list[Memory]:
-    """The tensors of all ranks: a sequence of tensors of one shape, or one of shape [ranks, ...]."""
+    """Returns the tensors of all ranks, given a sequence of tensors of one shape, or one of shape [ranks, ...]."""
     if isinstance(tensors, Sequence):
         ranks = [host_memory_of(tensor, f"rank {rank}'s tensor") for rank, tensor in enumerate(tensors)]
         if not ranks:
@@ -170,7 +173,7 @@ def tensors_of_ranks(tensors: Any) -> list[Memory]:
 
 
 def as_given(data: np.ndarray, dtype: str, shape: Sequence[int], like: Any) -> Any:
-    """Bytes as a tensor of the kind that the caller uses: of PyTorch, if `like` is one, else of NumPy."""
+    """Returns bytes as a tensor of the caller's kind: of PyTorch, if `like` is one, else of NumPy."""
     if type(like).__module__.partition(".")[0] == "torch":
         import torch
 

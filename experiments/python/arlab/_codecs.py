@@ -18,7 +18,7 @@ from arlab._counting import Count, Counted
 from arlab._fingerprint import fingerprint
 from arlab._tables import Names, first_line, listed, name_of_own
 
-__all__ = ["codec", "codec_from_header", "codecs", "codec_info", "encode", "decode", "wire_bytes", "Codebook", "Codecs", "Context"]
+__all__ = ["codec", "codec_from_header", "codecs", "codec_info", "encode", "decode", "quantize", "wire_bytes", "Codebook", "Codecs", "Context"]
 
 
 def codecs(platform: str | None = None) -> Names:
@@ -34,8 +34,9 @@ def codecs(platform: str | None = None) -> Names:
 
 
 def codec_info(name: str) -> dict[str, Any]:
-    """What is known of a codec without running it: block and alignment in elements (None: the whole message), dtypes,
-    operations per element (of codecs in Python maybe estimates, or guesses where not all could be counted), source."""
+    """Returns facts of a codec that need no run of it: block and alignment in elements (None: the whole message),
+    dtypes, source, and operations per element (estimates for some codecs in Python, guesses where not all could be
+    counted)."""
     about = _arlab.codec_info(name)
     own = OWN.get(name, (None, {}))[1]
     about["ops_are_estimates"] = any(key in own and own[key] is None for key in ("encode_ops", "decode_ops"))
@@ -44,13 +45,14 @@ def codec_info(name: str) -> dict[str, Any]:
 
 
 def wire_bytes(codec: str, dtype: Any, elements: int) -> int:
-    """Bytes on the wire of so many elements of a dtype: "fp16", "bf16", "fp32", or NumPy's or PyTorch's name for it."""
+    """Returns the bytes on the wire of so many elements of a dtype: "fp16", "bf16", "fp32", or NumPy's or PyTorch's
+    name for it."""
     return _arlab.wire_bytes(codec, dtype_name(dtype, "dtype"), elements)
 
 
 @dataclass
 class Context:
-    """Where a message stands that is encoded: what a codec may know beyond its elements.
+    """The place of an encoded message: all that a codec may know beyond its elements.
 
     seed        of random numbers
     call        calls of the collective before this one
@@ -59,7 +61,7 @@ class Context:
     chunk       of the schedule
     position    of the first element in the rank's tensor
     state       float32, a number per element, 0 before the first call: what a codec with a state carries from call to call, and
-                changes or sets anew. None where nobody keeps it: it is then as before the first call
+                changes or sets anew. None where it is not kept: it is then as before the first call
     """
 
     seed: int = 0
@@ -103,6 +105,8 @@ def encode(
         raise ArgumentError(f"the tensor is {memory.dtype}, not {name}; nothing is cast")
     context = context or Context()
     state = context.state
+    if state is not None and not isinstance(state, np.ndarray) and hasattr(state, "__array__"):
+        state = np.asarray(state)  # a tensor of PyTorch, in the same memory
     if state is not None:
         if not isinstance(state, np.ndarray) or state.dtype != np.float32 or state.size != memory.elements:
             raise ArgumentError(f"state: needed is an array of float32 with {memory.elements} elements, as the tensor has")
@@ -143,6 +147,21 @@ def decode(
     count = int(np.prod(shape, dtype=np.int64))
     payload = _arlab.decode(platform or "", codec, name, given.ctypes.data, given.size, count)
     return as_given(payload, name, shape, wire)
+
+
+def quantize(tensor: Any, codec: str, *, platform: str | None = None, context: Context | None = None) -> Any:
+    """Encodes and decodes a tensor, as decode(encode(tensor, codec), codec, ...) in one call.
+
+    Args:
+        tensor, codec, platform, context: as encode() takes them; the whole tensor is one message.
+
+    Returns a new tensor of the same shape and dtype: of PyTorch, on the same device's memory, if `tensor` is one, else of NumPy.
+    Raises ArgumentError (a ValueError) as encode() does.
+    """
+    memory = host_memory_of(tensor, "the tensor")
+    wire = encode(memory.keep, codec, platform=platform, context=context)
+    payload = _arlab.decode(platform or "", codec, memory.dtype, wire.ctypes.data, wire.size, memory.elements)
+    return as_given(payload, memory.dtype, memory.shape, tensor)
 
 
 class Codecs(str):
@@ -233,7 +252,7 @@ class Codebook(str):
 
 
 class OwnCodec(Protocol):
-    """What `arlab.codec` is for: a class with these two functions, which know nothing of each other's calls."""
+    """Classes for `arlab.codec`: two functions, which know nothing of each other's calls."""
 
     def encode(self, blocks: np.ndarray) -> np.ndarray:
         """[n, block] of the payload's dtype to [n, wire bytes of a block] uint8. It may take a Context as its second argument."""
@@ -243,7 +262,7 @@ class OwnCodec(Protocol):
 
 
 class OwnMessageCodec(Protocol):
-    """What `arlab.codec` is for where `wire_bytes` is given: functions of a whole message, [elements]."""
+    """Classes for `arlab.codec` with `wire_bytes`: functions of a whole message, [elements]."""
 
     def measure(self, message: np.ndarray) -> Any:
         """Statistics of the message, which encode then has as its second argument. Optional."""
@@ -391,7 +410,7 @@ def define_from_header(header: _arlab.CompiledHeader) -> str:
     for name in names:
         OWN.pop(name, None)
         HEADERS[name] = header
-        fingerprint("codec", name, header.hash)  # of what calls it by its name
+        fingerprint("codec", name, header.hash)  # for definitions that call it by name
     return names[0]
 
 
@@ -399,7 +418,7 @@ def _takes_context(own: Any, others: int) -> bool:
     """Whether encode takes a Context behind so many others: the blocks, and maybe statistics."""
     try:
         kinds = [each.kind for each in inspect.signature(own.encode).parameters.values()]
-    except (TypeError, ValueError, AttributeError):  # what has no signature is called with blocks
+    except (TypeError, ValueError, AttributeError):  # functions without a signature are called with blocks
         return False
     return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds) > others
 
@@ -499,7 +518,7 @@ class _Adapter:
         self, function: str, argument: np.ndarray, dtype: str, context: Context | None = None, statistics: np.ndarray | None = None
     ) -> np.ndarray:
         arguments = [argument, *([] if statistics is None else [statistics]), *([context] if self.uses_context and context else [])]
-        # Overflow and the like are what codecs are tested with.
+        # Codecs are tested with overflow and the like.
         with np.errstate(all="ignore"):
             return np.asarray(self._answer(function, f"{len(argument)} blocks of {dtype}", *arguments))
 
@@ -519,7 +538,7 @@ class _Adapter:
         return self._of_payload(values, dtype, (len(wire), self.block), f"{len(wire)} blocks of {dtype}")
 
     def _of_payload(self, values: np.ndarray, dtype: str, shape: tuple[int, ...], of: str) -> np.ndarray:
-        """What was decoded, in the payload's dtype."""
+        """Returns the decoded values in the payload's dtype."""
         kind = self.types[dtype]
         if values.shape != shape or values.dtype not in (kind, np.dtype(np.float32)):
             self._refuse(f"decode of {of}", values, f"{kind} (or float32) of shape {shape}")

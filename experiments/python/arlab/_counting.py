@@ -1,7 +1,7 @@
-"""What a codec in Python does with each element, counted while it runs: arrays that count what NumPy is asked to do with them.
+"""Counts the operations of a codec in Python per element while it runs, by arrays that count what NumPy does with them.
 
-They are no arrays of NumPy, so that nothing gets past them in silence: whatever makes a plain array of one (np.asarray, a table that
-is indexed with one, an `out` of plain memory, a loop over numbers) is seen, and the count is then said to be a guess.
+They are no arrays of NumPy, so that nothing gets past them in silence. Whatever makes a plain array of one makes the count a guess:
+np.asarray, a table that is indexed with one, an `out` of plain memory, a loop over numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SORTS = set("argpartition argsort lexsort median nanmedian nanpercentile nanqua
              " unique unique_all unique_counts unique_inverse unique_values union1d intersect1d setdiff1d isin in1d".split())  # fmt: skip
 _SEARCHES = {"digitize", "histogram", "histogram_bin_edges", "interp", "searchsorted"}
 _PRODUCTS = {"dot", "inner", "matmul", "matvec", "outer", "kron", "tensordot", "vdot", "vecdot", "vecmat"}
-#: Of one dimension with another.
+#: One dimension slides over another.
 _SLIDES = {"convolve", "correlate"}
 
 
@@ -43,7 +43,7 @@ class Count:
         self.is_guess = False
 
     def add(self, name: str, inputs: list[np.ndarray], made: list[np.ndarray], named: dict[str, Any]) -> None:
-        """What a function of NumPy has done."""
+        """Adds the operations of a call of NumPy."""
         largest = max((each.size for each in (*inputs, *made)), default=0)
         sizes = sorted((each.size for each in inputs), reverse=True)
         if name in _MOVES:
@@ -115,7 +115,7 @@ class Counted(NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
         outs = named.get("out", ())
-        # Whoever goes on with an array that does not count is not seen.
+        # Operations on an array that does not count are not seen.
         if any(isinstance(each, np.ndarray) for each in outs):
             self.count.is_guess = True
         made = getattr(ufunc, method)(*map(_plain, inputs), **{key: _plain(each) for key, each in named.items()})
@@ -126,7 +126,7 @@ class Counted(NDArrayOperatorsMixin):
     def __array_function__(self, function: Callable[..., Any], _: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
         name = function.__name__
         if _has_function((*inputs, *named.values())):
-            self.count.is_guess = True  # what it does with plain arrays is its own matter
+            self.count.is_guess = True  # its work on plain arrays is not counted
         if isinstance(named.get("out"), np.ndarray) or (name == "copyto" and isinstance(inputs[0], np.ndarray)):
             self.count.is_guess = True
         made = function(*map(_plain, inputs), **{key: _plain(each) for key, each in named.items()})

@@ -14,7 +14,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def renamed(**names: str) -> Callable[[Function], Function]:
-    """Keyword arguments by the names that they had: renamed(codecs="codec")."""
+    """Accepts keyword arguments by their former names: renamed(codecs="codec")."""
 
     def define(function: Function) -> Function:
         @functools.wraps(function)

@@ -1,10 +1,10 @@
-"""What goes wrong: one base of all errors, which needs no compiled part."""
+"""Errors of arlab: one base of all, which needs no compiled part."""
 
 __all__ = ["ArgumentError", "Error"]
 
 
 class Error(RuntimeError):
-    """What arlab could not do, in one line."""
+    """A failure of arlab, in one line."""
 
 
 class ArgumentError(Error, ValueError):

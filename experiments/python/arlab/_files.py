@@ -26,8 +26,8 @@ _numbers = itertools.count()
 
 
 def read_whole(path: str | os.PathLike[str], most: int | None = None) -> bytes:
-    """The bytes of a regular file, which has at most `most`. Raises OSError, also for what is no such file: no pipe is waited for;
-    and MemoryError.
+    """Returns the bytes of a regular file, which has at most `most`. Raises OSError, also for what is no such file: no
+    pipe is waited for; and MemoryError.
 
     All of arlab reads files of others by it, as all C++ does by InputFile (tests/experiments/test_readers.py).
     """
@@ -49,7 +49,8 @@ def read_whole(path: str | os.PathLike[str], most: int | None = None) -> bytes:
 
 
 def parsed_json(text: str | bytes) -> Any:
-    """JSON of others. Raises ValueError, also for what nests deeper, or has longer numbers, than Python's parser goes."""
+    """Parses foreign JSON. Raises ValueError, also for what nests deeper, or has longer numbers, than Python's parser
+    goes."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -58,7 +59,7 @@ def parsed_json(text: str | bytes) -> Any:
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """A folder in the temporary folder that only this user can enter, and that is gone at the end."""
+    """Makes a folder in the temporary folder that only this user can enter, and removes it at the end."""
     _remove_left_behind(tempfile.gettempdir(), r"\.arlab-[a-z0-9_]{8}\.tmp")
     while True:
         folder = tempfile.mkdtemp(prefix=".arlab-", suffix=".tmp")
@@ -135,11 +136,11 @@ def _remove_left_behind(folder: str, pattern: str) -> None:
         os.close(lock)
 
 
-#: What spreadsheets run, and what would become that without its first apostrophe.
+#: Cells that spreadsheets run, and those that would become that without their first apostrophe.
 _FORMULA = re.compile("'*[=+\\-@\t\r].", re.DOTALL)
 
 
-#: What std::from_chars reads; float() also takes "-1_000", " -1" and digits of other scripts, which spreadsheets do not.
+#: Numbers as std::from_chars reads them; float() also takes "-1_000", " -1" and other digits, which spreadsheets do not.
 _NUMBER = re.compile(r"-?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan(?:\([a-z0-9_]*\))?)", re.IGNORECASE)
 
 
@@ -162,5 +163,5 @@ def guarded(cell: str) -> str:
 
 
 def unguarded(cell: Any) -> Any:
-    """The text that a guarded cell stands for; what is no text stays as it is."""
+    """Returns the text of a guarded cell; values that are no text stay as they are."""
     return cell[1:] if isinstance(cell, str) and cell.startswith("'") and _FORMULA.match(cell) else cell

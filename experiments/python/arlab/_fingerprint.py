@@ -1,9 +1,9 @@
-"""What tells one definition of a codec or an algorithm in Python from another: a hash of its code and of every value that it uses.
+"""Tells definitions of a codec or an algorithm in Python apart: a hash of the code and of every value that it uses.
 
 Results that are kept (`study(..., resume=True)`, `perplexity(..., cache=)`) are kept under it. It is of what runs, not of what a
 file says by now: of byte code with its constants, defaults, closures, and the globals that the code names, followed into other
-modules of the user's. Packages that are installed count by their version. What cannot be followed (a lock, a handle of C) is not
-guessed: such a definition equals no other.
+modules of the user's. Packages that are installed count by their version. Values that cannot be followed (a lock, a
+handle of C) are not guessed: such a definition equals no other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from arlab._files import read_whole
 
 __all__ = ["fingerprint", "hash_of_setup", "users_modules"]
 
-#: Of a definition that another process has sent, what that process says of it: by kind and name, while it is made.
+#: Fingerprints of another process's definitions, as it says them: by kind and name, while they are made.
 SENT: dict[tuple[str, str], str] = {}
 
 #: By kind and name, how to tell the last definition from others.
@@ -73,7 +73,7 @@ def fingerprint(kind: str, name: str, *parts: Any) -> Callable[[], str]:
 
 
 def users_modules(*parts: Any) -> list[types.ModuleType]:
-    """The modules that are not installed and that parts use."""
+    """Returns the modules that parts use and that are not installed."""
     walk = _Walk()
     try:
         walk.hash_of(parts)
@@ -83,7 +83,8 @@ def users_modules(*parts: Any) -> list[types.ModuleType]:
 
 
 def hash_of_setup(file: str) -> str:
-    """Of a file that has just been run, or of a folder's, and of all modules of the user's that are there by now."""
+    """Returns the hash of a file that has just been run, or of a folder's, and of all the user's modules that are there
+    by now."""
     said = hashlib.sha256()
     path = Path(file)
     files = sorted(each for each in path.rglob("*") if each.is_file() and each.suffix != ".pyc") if path.is_dir() else [path]
@@ -145,7 +146,7 @@ def _version_of(name: str) -> str:
 
 
 def _names_in(code: types.CodeType) -> tuple[set[str], set[str]]:
-    """Of a function's code, names of globals; and of attributes, which may also stand in its texts: getattr(module, "name")."""
+    """A code's names of globals; and of attributes, which may also stand in its texts: getattr(module, "name")."""
     loads = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     names = set(code.co_names)
     for each in code.co_consts:
@@ -282,9 +283,9 @@ class _Walk:
         elif _is_of_user(kind):
             self._add_object(value, kind)
             if kind.__reduce_ex__ is not object.__reduce_ex__ or kind.__reduce__ is not object.__reduce__:
-                self._add_reduced(value, kind)  # what a base of C knows
+                self._add_reduced(value, kind)  # the part that a base in C holds
         elif callable(inner := getattr(value, "py_func", None) or getattr(value, "__wrapped__", None)):
-            self._all(kind.__name__, (inner,))  # of numba, of functools.cache
+            self._all(kind.__name__, (inner,))  # wrappers of numba and functools.cache
         else:
             self._add_reduced(value, kind)
 
@@ -321,7 +322,7 @@ class _Walk:
             self.modules[module.__name__] = module
 
     def _add_module(self, module: types.ModuleType, names: set[str]) -> None:
-        """Of a module of the user's, what has these names."""
+        """Adds the values with these names in a module of the user's."""
         if not _is_users(module):
             return self._say("module", module.__name__, _version_of(module.__name__))
         self._note(module)
@@ -359,7 +360,7 @@ class _Walk:
                 self._add(plain(value))
 
     def _add_reduced(self, value: Any, kind: type) -> None:
-        """What pickle would make it of."""
+        """Adds the value as pickle would reduce it."""
         try:
             parts = copyreg.dispatch_table[kind](value) if kind in copyreg.dispatch_table else value.__reduce_ex__(4)
         except RecursionError:

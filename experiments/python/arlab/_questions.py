@@ -15,12 +15,12 @@ __all__ = ["asks", "options_in"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 KINDS = {"flag": "bool", "integer": "int", "number": "float", "one_of": "str", "text": "str", "texts": "str | int | Sequence[str | int]"}
-#: Of the program: other spellings, files, and pictures that a result draws by itself.
+#: The program's own: other spellings, files, and pictures that a result draws by itself.
 OF_THE_PROGRAM = {"minbytes", "maxbytes", "stepfactor", "schedule", "no_plots", "plot", "highlight", "exhaustive", "sensitivity", "out", "no_attention"}
 
 
 def default_of(field: dict[str, Any]) -> Any:
-    """The value that stands for what is not given; None where it is calculated, or there is none."""
+    """Returns the default of a field; None where it is calculated, or there is none."""
     words = field["default_words"]
     if field["default"] is not None or field["kind"] == "texts" or words in ("none", "all", "nothing", "one"):
         return field["default"]
@@ -30,7 +30,7 @@ def default_of(field: dict[str, Any]) -> Any:
 
 
 def options_in(given: dict[str, Any], question: str) -> dict[str, Any]:
-    """The options of algorithms that are among what is given."""
+    """Returns the options of algorithms among the arguments."""
     return {field["name"]: given[field["name"]] for field in _arlab.fields(question) if field["of_algorithm"] and field["name"] in given}
 
 

@@ -20,12 +20,12 @@ __all__ = ["Names", "Result", "ask", "call_of", "call_with", "first_line", "fram
 
 
 def ask(question: str, given: dict[str, Any], progress: Callable[[str], Any] | None = None) -> dict[str, Any]:
-    """The answer of the lab, as figures; what is None is not said."""
+    """Returns the lab's answer as figures; arguments that are None are left out."""
     return _arlab.ask(question, given, progress, call_of(question, given))[0]
 
 
 def call_of(question: str, given: dict[str, Any], *more: str) -> str:
-    """How Python has asked, on one line, for files of results."""
+    """Returns the call in Python on one line, for files of results."""
     said = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     silent = {field["name"] for field in _arlab.fields(question) if field["changes_no_result"]}
     words = [f"{name}={value!r}" for name, value in said.items() if value is not None and name not in silent]
@@ -33,7 +33,7 @@ def call_of(question: str, given: dict[str, Any], *more: str) -> str:
 
 
 def pandas() -> Any:
-    """The package, which only tables need."""
+    """Returns the package pandas, which only tables need."""
     try:
         import pandas
     except ImportError:
@@ -47,7 +47,7 @@ def frame(rows: Iterable[dict[str, Any]]) -> DataFrame:
 
 
 def listed(what: str, keep: Sequence[str] | None = None) -> DataFrame:
-    """A row for each of "codecs", "algorithms", "topologies" that there are; only those with these names."""
+    """Returns a row for each of the "codecs", "algorithms" or "topologies"; only those with these names."""
     return frame(row for row in ask("list", {"what": what})[what] if keep is None or row["name"] in keep)
 
 
@@ -69,7 +69,7 @@ class Names(list[str]):
 class Result:
     """The answer to a question: named figures, which are attributes, too. `to_dict()` has all of them, `frame` the rows."""
 
-    #: Of these, a line each is shown.
+    #: Figures that are shown, a line each.
     SHOWN: tuple[str, ...] = ()
     #: Attributes that are a pandas.DataFrame, and the figure whose rows it has.
     TABLES: dict[str, str] = {}
@@ -89,7 +89,7 @@ class Result:
 
     @property
     def table(self) -> DataFrame:
-        """Another word for `frame`."""
+        """Alias of `frame`."""
         return self.frame
 
     def _figures_for(self, name: str) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Result:
 
 
 def name_of_own(name: Any, what: str) -> str:
-    """The name of a codec or an algorithm of one's own, if C++ can be given it: it says what else is wrong with it."""
+    """Returns the name of a user's codec or algorithm, if C++ can be given it: it says what else is wrong with it."""
     if not isinstance(name, str) or not name.isascii():
         raise ArgumentError(f"{what}'s name is {ascii(name)}: allowed is a text of a to z, 0 to 9, and _ - .")
     return name
@@ -146,7 +146,7 @@ def is_count(bits: int) -> Callable[[Any], bool]:
 
 
 def first_line(error: BaseException, most: int = 300) -> str:
-    """What an exception says, as it may stand in a message of one line."""
+    """Returns an exception's text as it may stand in a message of one line."""
     try:
         line = (str(error).splitlines() or [""])[0]
     except Exception:  # its own text is an error, too

@@ -10,7 +10,7 @@ from arlab._arlab import CodecState
 from arlab._arrays import as_given, tensors_of_ranks
 from arlab._errors import ArgumentError
 from arlab._tables import Result, call_with, is_count
-from arlab.schedules import Algorithm, Schedule, asked
+from arlab.schedules import Algorithm, Schedule, asked, of_collective
 
 __all__ = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "Reduction", "Sum", "CodecState"]  # as the reference page lists them
 
@@ -43,7 +43,7 @@ class Sum:
 
 
 class Reduction(Result):
-    """What a collective gave. Figures in dB and in units of the values, against the exact (float64) result.
+    """The result of a collective. Figures in dB and in units of the values, against the exact (float64) result.
 
     outputs                   the output of every rank, stacked: [ranks, ...], of the inputs' kind and dtype
     sqnr_db                   10 log10(signal / error) of the whole tensor; inf without error, -inf where finite values became
@@ -101,7 +101,7 @@ def _run(
     tensors: Any, algorithm: str | Algorithm | Schedule, options: dict[str, Any], codec: str | None, *,
     count: bool = True, rounding_seed: int = 0, state: CodecState | None = None, **how: Any,
 ) -> Reduction:  # fmt: skip
-    """`how`: the rest of what all_reduce takes. Of `options`, those of no algorithm are fields of `arlab reduce`."""
+    """`how`: the rest of what all_reduce takes. `options` that belong to no algorithm are fields of `arlab reduce`."""
     ranks = tensors_of_ranks(tensors)
     first = ranks[0]
     how |= {name: options.pop(name) for name in _EXECUTION & options.keys()}
@@ -153,9 +153,12 @@ def all_reduce(
         sum: more of how sums are made, an arlab.Sum or its text, "decode=fp32,add=fp32"; `accumulate` is one field of it.
         like: in place of algorithm, codec and sum the name of an all-reduce of other people, whose bits the outputs have:
             "flashinfer-fp8", "torchft-fp8", "vllm-fp8" and "vllm-int8" as their Triton kernels make them on an H200,
-            "quickreduce", and "quickreduce-vllm", which casts bf16 to fp16; of the last two, `codec` says the profile. Of
-            FlashInfer's and vLLM's, stripe= is a kernel's block.
-        block: with `like`, elements that share a scale: groups (256), torchft's rows (the last axis).
+            "quickreduce", and "quickreduce-vllm", which casts bf16 to fp16; of the last two, `codec` says the profile;
+            "ddp-bf16" and "ddp-fp16" as DistributedDataParallel's compression hooks make them on a ring, without their
+            division by the ranks. Of FlashInfer's and vLLM's, stripe= is a kernel's block. "flashinfer-fp4" is as the
+            sources of FlashInfer's cake_fp4_allreduce say, not compared with a device.
+        block: with `like`, elements that share a scale: groups (256), or rows (torchft's, flashinfer-fp4's: the last
+            axis).
         threads: 0 for all; the result never depends on it.
         count: also clamped and flushed elements, which takes one more decode per encode.
         rounding_seed, call: what codecs' random numbers depend on: a seed, and how many calls were before this one.
@@ -174,6 +177,7 @@ def all_reduce(
 def reduce_scatter(
     tensors: Any,
     *,
+    algorithm: str | Algorithm | Schedule = "reduce_scatter",
     codec: str | None = None,
     accumulate: str = "native",
     sum: Sum | str | None = None,
@@ -182,9 +186,11 @@ def reduce_scatter(
 ) -> Reduction:
     """Slot i of rank i becomes the sum of all ranks' slots i; the others stay. A tensor is as many equal slots as ranks.
 
-    Arguments as for all_reduce; `options` are those of arlab.ReduceScatter.
+    Arguments as for all_reduce; `options` are those of arlab.ReduceScatter, or of an algorithm that is named: with
+    algorithm="hierarchical_reduce_scatter", group_size=4 and inner_codec="int8-g128", for one, in two hops.
     """
-    return _run(tensors, "reduce_scatter", options, codec, accumulate=accumulate, sum=sum and str(sum), threads=threads)
+    algorithm = of_collective(algorithm, "reduce_scatter")
+    return _run(tensors, algorithm, options, codec, accumulate=accumulate, sum=sum and str(sum), threads=threads)
 
 
 def all_gather(tensors: Any, *, codec: str | None = None, threads: int = 0, **options: Any) -> Reduction:

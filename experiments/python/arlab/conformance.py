@@ -14,6 +14,12 @@ is missing are found and named.
 
 Of a process in another language, `arlab judge` does the same over two pipes or by files, with the same report.
 
+An all-reduce with a residual and an RMSNorm behind it: where does it round, and what does it do wrong?
+
+    tail = arlab.Tail(residual="add", norm="rms", eps=1e-5)
+    report = arlab.conformance.check_tail(my_fused_all_reduce, world_size=2, tail=tail)
+    print([match["name"] for match in report.exact_as])     # ["vllm,root=rsqrt"]
+
 A codec in NumPy, PyTorch or Triton against the reference's:
 
     report = arlab.conformance.check_codec(my_encode, my_decode, "qr-q4", dtype="fp16")
@@ -37,8 +43,11 @@ from arlab._deprecated import renamed
 from arlab._errors import Error
 from arlab._files import parsed_json, read_whole, temporary_folder
 from arlab._tables import Result, ask
+from arlab._tails import Tail
 
-__all__ = ["check", "check_codec", "Report", "CodecReport", "Tensors", "NumpyTensors", "TorchTensors", "CheckError"]
+__all__ = [
+    "check", "check_codec", "check_tail", "Report", "CodecReport", "TailReport", "Tensors", "NumpyTensors", "TorchTensors", "CheckError",
+]  # fmt: skip
 
 _MODES = ("returns", "in_place", "out")
 _DTYPES = ("fp16", "bf16", "fp32")
@@ -49,15 +58,15 @@ class CheckError(Error):
 
 
 class Report(Result):
-    """What an all-reduce does. `data` holds everything, schema arlab.judge/1.
+    """Behaviour of an all-reduce. `data` holds everything, schema arlab.judge/1.
 
     passed            True when there are no findings
     findings          what an all-reduce must not do, one line each
     deterministic     repeated calls gave the same bits
     ranks_identical   all ranks got the same bits
     exact_as          the candidates that have every bit of every result, for example `one_shot/bf16/native`
-    not_told_apart    other orders of additions that would have given the same bits for these inputs, in words: longer tensors,
-                      more ranks or another dtype may tell them apart
+    not_told_apart    other orders of additions that would have given the same bits for these inputs, in words: longer
+                      tensors, more ranks or another dtype may tell them apart
     ranges            the same by ranges of lengths, where it depends on them: a dict each, `from`, `to`, `exact_as`
     """
 
@@ -231,30 +240,104 @@ def check(
     """
     if mode not in _MODES:
         raise CheckError(f"mode {mode!r}: allowed are {', '.join(_MODES)}")
-    if dtype not in _DTYPES:
-        raise CheckError(f"dtype {dtype!r}: allowed are {', '.join(_DTYPES)}")
-    if (rank is None) != (gather is None):
-        raise CheckError("rank and gather belong together: both with one process per rank, none in one process")
-    if rank is not None and not 0 <= rank < world_size:
-        raise CheckError(f"rank {rank}: allowed are 0 to {world_size - 1}")
-    session = _Session(all_reduce, dtype, mode, rank, gather, tensors if tensors is not None else NumpyTensors())
-    try:
-        data = _arlab.check_all_reduce(
-            session.called, ranks=world_size, dtype=dtype, lengths=list(lengths or []), runs=runs, seed=seed,
-            in_place=mode == "in_place", codec=codec or "", claim=claim or "",
-        )  # fmt: skip
-    except Error as error:
-        raise CheckError(str(error)) from session.raised
+    session = _Session(all_reduce, dtype, mode, rank, gather, tensors, world_size)
+    data = session.report(
+        _arlab.check_all_reduce, lengths=list(lengths or []), runs=runs, seed=seed, in_place=mode == "in_place",
+        codec=codec or "", claim=claim or "",
+    )  # fmt: skip
     return Report(json.loads(data))
+
+
+class TailReport(Result):
+    """Behaviour of a fused tail. `data` holds everything, schema arlab.judge.tail/1.
+
+    passed            True when there are no findings
+    findings          what a tail must not do, one line each: "the residual is added twice"
+    deterministic     repeated calls gave the same bits
+    ranks_identical   all ranks got the same bits
+    exact_as          the roundings that have every bit: a dict each, `name` ("vllm,root=rsqrt", "weight=first"),
+                      `threads` whose order of squares has every bit, empty where the order is not known; `widest`,
+                      how many means of squares have a row's bits at most, and `widest_relative`, their span
+    rows_by_unknown   rows that were decided so, of `compared_rows`
+    """
+
+    SHOWN = ("passed", "deterministic", "ranks_identical", "calls", "compared_rows", "rows_by_unknown")
+
+    def __init__(self, data: dict[str, Any], text: str):
+        super().__init__(data)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def check_tail(
+    fused: Callable[..., Any],
+    *,
+    world_size: int,
+    tail: Tail | str = Tail(residual="add", norm="rms"),
+    dtype: str = "fp16",
+    hidden: Sequence[int] | None = None,
+    rows: int = 8,
+    runs: int = 3,
+    seed: int = 1,
+    returns: str = "both",
+    claim: str | None = None,
+    rank: int | None = None,
+    gather: Callable[[bytes], Sequence[bytes]] | None = None,
+    tensors: Tensors | None = None,
+) -> TailReport:
+    """Checks an all-reduce with a residual and an RMSNorm behind it: which rounding it has, or what it does wrong.
+
+    Two ranks contribute to every element, the others 0: the sum does not depend on the order of additions.
+
+    Args:
+        fused: takes (inputs, residual, weight, eps): lists of all ranks' tensors, [rows, hidden], [rows, hidden] and
+            [hidden], the residual None where the tail has none. Returns a list with (normalized, residual) of every
+            rank, the residual with the sum in it. With one process per rank, `rank` and `gather` as in check(), it
+            takes and returns this rank's.
+        world_size: 1 to 64; of one rank the inputs are the sums.
+        tail: what it is to do: residual, norm="rms", eps, offset.
+        hidden: elements of rows, of all tensors tried; default: 576 and 4096.
+        rows: of every tensor: tokens, 1 to 256.
+        runs: how often every case runs, 2 to 100.
+        returns: "normalized": what it returns is that alone.
+        claim: its claimed rounding: "vllm,root=rsqrt", "add=fp32,weight=first"; threads= is an order of squares.
+        tensors: where tensors are, as in check().
+
+    Raises:
+        CheckError: an argument is wrong, or the function raised an exception (on any rank).
+    """
+    if returns not in ("both", "normalized"):
+        raise CheckError(f"returns {returns!r}: allowed are both, normalized")
+    session = _TailSession(fused, dtype, returns, rank, gather, tensors, world_size)
+    data, text = session.report(
+        _arlab.check_tail, tail=str(tail), hidden=list(hidden or []), rows=rows, runs=runs, seed=seed,
+        claim=claim or "", has_residual_out=returns == "both",
+    )  # fmt: skip
+    return TailReport(json.loads(data), text)
 
 
 class _Session:
     """Answers the calls of one check."""
 
-    def __init__(self, all_reduce, dtype, mode, rank, gather, tensors):
-        self.all_reduce, self.dtype, self.mode = all_reduce, dtype, mode
-        self.rank, self.gather, self.tensors = rank, gather, tensors
+    def __init__(self, function, dtype, mode, rank, gather, tensors, world_size):
+        if dtype not in _DTYPES:
+            raise CheckError(f"dtype {dtype!r}: allowed are {', '.join(_DTYPES)}")
+        if (rank is None) != (gather is None):
+            raise CheckError("rank and gather belong together: both with one process per rank, none in one process")
+        if rank is not None and not 0 <= rank < world_size:
+            raise CheckError(f"rank {rank}: allowed are 0 to {world_size - 1}")
+        self.function, self.dtype, self.mode, self.ranks = function, dtype, mode, world_size
+        self.rank, self.gather, self.tensors = rank, gather, tensors if tensors is not None else NumpyTensors()
         self.raised: Exception | None = None  #: by a call
+
+    def report(self, check: Callable[..., Any], **asked: Any) -> Any:
+        """Returns the C++ check's report of the function."""
+        try:
+            return check(self.called, ranks=self.ranks, dtype=self.dtype, **asked)
+        except Error as error:
+            raise CheckError(str(error)) from self.raised
 
     def called(self, call: dict[str, int], regions: np.ndarray) -> str:
         """Why the all-reduce failed; empty when it did not."""
@@ -295,13 +378,42 @@ class _Session:
         if self.mode == "out":
             outputs = [self.tensors.tensor(region, dtype, call["output_at"], elements) for region in memory]
             arguments.append(outputs[0] if alone else outputs)
-        results = self.all_reduce(*arguments)
+        results = self.function(*arguments)
         if self.mode == "returns":
-            results = [results] if alone else results
-            if not isinstance(results, (list, tuple)) or len(results) != len(memory):
-                raise CheckError(f"the all-reduce must return a list of {len(memory)} tensors, one per rank")
-            for region, result in zip(memory, results):
+            for region, result in zip(memory, self._of_ranks(results, memory, "tensors")):
                 self.tensors.store(region, dtype, call["output_at"], elements, result)
+        return [self.tensors.read(region) for region in memory]
+
+    def _of_ranks(self, results: Any, memory: list[Any], what: str) -> Sequence[Any]:
+        results = results if self.rank is None else [results]
+        if not isinstance(results, (list, tuple)) or len(results) != len(memory):
+            raise CheckError(f"the all-reduce must return a list of {len(memory)} {what}, one per rank")
+        return results
+
+
+class _TailSession(_Session):
+    """The same of a fused tail, whose mode says what it returns."""
+
+    def _run(self, call, ranks) -> list[np.ndarray]:
+        hidden, elements, alone = call["hidden"], call["rows"] * call["hidden"], self.rank is not None
+        memory = [self.tensors.region(rank, content) for rank, content in ranks]
+
+        def tensors_at(where: str, count: int, *shape: int) -> Any:
+            found = [self.tensors.tensor(region, self.dtype, call[where], count).reshape(shape) for region in memory]
+            return found[0] if alone else found
+
+        residual = tensors_at("residual_at", elements, -1, hidden) if call["has_residual"] else None
+        eps = float(np.uint32(call["eps_bits"]).view(np.float32))
+        results = self.function(
+            tensors_at("input_at", elements, -1, hidden), residual, tensors_at("weight_at", hidden, hidden), eps
+        )
+        places = ("normalized_at", "residual_out_at") if self.mode == "both" else ("normalized_at",)
+        for region, made in zip(memory, self._of_ranks(results, memory, "results")):
+            made = made if self.mode == "both" else (made,)
+            if not isinstance(made, (list, tuple)) or len(made) != len(places):
+                raise CheckError('the tail must return (normalized, residual) of a rank, or returns="normalized"')
+            for where, tensor in zip(places, made):
+                self.tensors.store(region, self.dtype, call[where], elements, tensor)
         return [self.tensors.read(region) for region in memory]
 
 
@@ -389,7 +501,7 @@ def _takes_two(encode: Any) -> bool:
     """Whether it needs a second argument, or calls it dtype."""
     try:
         of = inspect.signature(encode).parameters.values()
-    except (TypeError, ValueError):  # what has no signature is called with a tensor
+    except (TypeError, ValueError):  # a function without a signature is called with a tensor
         return False
     places = [each for each in of if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     return len(places) > 1 and (places[1].default is places[1].empty or places[1].name == "dtype")

@@ -52,7 +52,7 @@ _setup = "", ""
 
 
 def _work(task: str, own: bytes) -> tuple[list[tuple[str, str]], str]:
-    """What comes of the points of a task, or why this process may not compute them."""
+    """Returns the outcomes of a task's points, or why this process may not compute them."""
     from distributed import get_worker
 
     try:
@@ -84,7 +84,7 @@ def _define(own: bytes) -> None:
 
     name = hashlib.sha256(own).hexdigest()
     setup, rest = pickle.loads(own)
-    _arlab.set_setup(*setup)  # of this thread
+    _arlab.set_setup(*setup)  # this thread's
     if _own_defined == name:
         return
     codecs, algorithms, _, headers, told = cloudpickle.loads(rest)  # codebooks are known once they are here
@@ -162,10 +162,10 @@ def connected(client: Client | None, workers: int | None, address: str | None = 
         raise ArgumentError("workers are asked for by TLS, which needs: pip install cryptography") from None
     import dask
 
-    # Other users of this machine cannot talk to the workers, who do whatever they are told: TLS with keys that nobody else has, and
-    # no HTTP server, whose pages are for everybody. Nor can they put files where workers import from: Dask's folders are in one of
-    # our own, where by default they are in one whose name everybody knows. A point whose worker dies has a second worker, and then
-    # others by itself. Ctrl-C is for this process, which then ends them.
+    # Other users of this machine cannot talk to the workers, who do whatever they are told: TLS with secret keys, and
+    # no HTTP server, which would serve pages to everybody. Nor can they put files where workers import from: Dask's
+    # folders are in one of our own, where by default they are in one whose name everybody knows. A point whose worker
+    # dies has a second worker, and then others by itself. Ctrl-C is for this process, which then ends them.
     stops_http = "def dask_setup(server):\n    server.http_server.stop()\n"
     ignores_interrupts = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     quiet = {
@@ -326,7 +326,7 @@ def main(job: str) -> int:
             _arlab.set_setup(*_setup)
             return _arlab.program(asked["words"])
         text, figures = _answer(asked)
-        # Pictures first: whoever reads only the first lines gets them, too.
+        # Pictures first: a reader of only the first lines gets them, too.
         code = 0 if figures is None else _draw(*figures)
         print(text, end="", flush=True)
         return code
@@ -345,7 +345,7 @@ def _answer(asked: dict[str, Any]) -> tuple[str, tuple[list[str], str] | None]:
     _arlab.set_setup(*_setup)
     for file in asked["codec_headers"]:
         _codecs.codec_from_header(file)
-    # What Dask has to say of a scheduler that is gone, this program says in one line.
+    # Dask reports a lost scheduler at length, this program in one line.
     logging.disable(logging.CRITICAL)
     cluster = None, asked["workers"], asked["dask"] or None
     return answer(asked["question"], asked["fields"], asked["called"], _say, cluster, (asked["format"], asked["all"]))[:2]

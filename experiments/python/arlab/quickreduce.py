@@ -7,13 +7,15 @@
     qr.set_comm_handles(handles)
     result = qr.allreduce(5, tensor)      # 1: as it is, 2: FP8, 3: Q8, 4: Q6, 5: Q4
 
-and the operators of vLLM, `init_custom_qr` to `qr_destroy`, with `QuickAllReduce`, which reads vLLM's variables. A tensor is PyTorch's, or
-on emulated GPUs an array of NumPy, of fp16 or bf16. The bits are those of arlab.all_reduce(like="quickreduce") and, with bf16 cast to fp16,
+and the operators of vLLM, `init_custom_qr` to `qr_destroy`, with `QuickAllReduce`, which reads vLLM's and SGLang's
+variables. A tensor is PyTorch's, or on emulated GPUs an array of NumPy, of fp16 or bf16. The bits are those of arlab.all_reduce(like="quickreduce") and, with bf16 cast to fp16,
 "quickreduce-vllm".
 
 `python -m arlab.quickreduce [RANKS]` runs QuickReduce's own demonstration: Ray's actors where Ray is installed, else processes.
 
-Sources: README of mk1-project/quickreduce; vllm/distributed/device_communicators/quick_all_reduce.py and csrc/quickreduce of vLLM.
+Sources: README of mk1-project/quickreduce; vllm/distributed/device_communicators/quick_all_reduce.py and
+csrc/quickreduce of vLLM;
+srt/distributed/device_communicators/quick_all_reduce.py of SGLang.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import os
 import re
 import secrets
 import sys
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Iterable, NamedTuple, Sequence
@@ -46,16 +49,17 @@ __all__ = [
 PROFILES = {1: None, 2: "qr-fp8", 3: "qr-q8", 4: "qr-q6", 5: "qr-q4"}
 
 #: vLLM's levels, by the name that its variable has; their numbers are their places.
-LEVELS = {"FP": None, "INT8": "qr-q8", "INT6": "qr-q6", "INT4": "qr-q4"}
+LEVELS = {"FP": None, "INT8": "qr-q8", "INT6": "qr-q6", "INT4": "qr-q4", "INT3": "qr-q3"}
 _CODECS = tuple(LEVELS.values())
+_OPERATOR_LEVELS = ", ".join(f"{number} ({level})" for number, level in enumerate(LEVELS))
 
 _MAX_BYTES = 1 << 31
 _MAX_SECONDS = 86400
 _MIB = 1 << 20
 #: From which size on vLLM takes QuickReduce, MiB, by dtype and ranks, in the order of LEVELS.
 _MIN_MIB = {
-    ("fp16", 2): (1, 2, 2, 1), ("fp16", 4): (1, 16, 4, 2), ("fp16", 8): (16, 4, 4, 2),
-    ("bf16", 2): (2, 8, 8, 8), ("bf16", 4): (8, 64, 64, 16), ("bf16", 8): (16, 2048, 2048, 2048),
+    ("fp16", 2): (1, 2, 2, 1, 1), ("fp16", 4): (1, 16, 4, 2, 2), ("fp16", 8): (16, 4, 4, 2, 2),
+    ("bf16", 2): (2, 8, 8, 8, 8), ("bf16", 4): (8, 64, 64, 16, 16), ("bf16", 8): (16, 2048, 2048, 2048, 2048),
 }  # fmt: skip
 
 
@@ -166,7 +170,7 @@ def _is_huge(value: Any) -> bool:
 
 
 def _boot() -> str:
-    """What all processes of one machine share since it started."""
+    """Returns the id that all processes of one machine share since it started."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -177,7 +181,7 @@ def _bytes(handle: Any, rank: int) -> bytes:
     if isinstance(handle, (bytes, bytearray)):
         return bytes(handle)
     array = None
-    with suppress(TypeError, ValueError, RecursionError):  # of lists that are none of numbers
+    with suppress(TypeError, ValueError, RecursionError):  # lists of other things than numbers
         array = np.asarray(handle.cpu() if hasattr(handle, "cpu") else handle)
     if array is None or array.dtype != np.uint8 or array.ndim != 1:
         raise ArgumentError(f"the handle of rank {rank} is {type(handle).__name__}: allowed are bytes, or arrays of bytes")
@@ -185,7 +189,7 @@ def _bytes(handle: Any, rank: int) -> bytes:
 
 
 def _about(handle: bytes, rank: int, ranks: int) -> dict[str, Any]:
-    """What a handle says. It comes from outside: nothing of it is believed before it is looked at."""
+    """Returns the contents of a handle. It comes from outside: nothing of it is believed before it is looked at."""
     where = f"the handle at place {rank}"
     about = None
     with suppress(ValueError):
@@ -222,7 +226,8 @@ def _of_process() -> QuickReduce:
 
 
 def init(world_size: int, rank: int, **options: Any) -> None:
-    """This process is rank `rank` of `world_size`; `options` are QuickReduce's. Raises ValueError for other numbers."""
+    """Makes this process rank `rank` of `world_size`; `options` are QuickReduce's. Raises ValueError for other
+    numbers."""
     global _own
     _own = QuickReduce(rank, world_size, **options)
 
@@ -236,12 +241,12 @@ def get_rank() -> int:
 
 
 def get_comm_handle() -> bytes:
-    """What the other ranks need of this one."""
+    """Returns the bytes that the other ranks need of this one."""
     return _of_process().handle
 
 
 def set_comm_handles(comm_handles: Sequence[Any]) -> None:
-    """The handles of all ranks, in their order. All ranks call it; see QuickReduce.open()."""
+    """Takes the handles of all ranks, in their order. All ranks call it; see QuickReduce.open()."""
     _of_process().open(comm_handles)
 
 
@@ -265,7 +270,8 @@ def _numbered(fa: int) -> QuickReduce:
 
 
 def init_custom_qr(rank: int, world_size: int, qr_max_size: int | None = None, **options: Any) -> int:
-    """The number of a new communicator. `qr_max_size`: most bytes of a tensor [2 GiB]; larger ones are refused."""
+    """Returns the number of a new communicator. `qr_max_size`: most bytes of a tensor [2 GiB]; larger ones are
+    refused."""
     if qr_max_size is not None and not _is_integer(qr_max_size, 1, _MAX_BYTES):
         raise ArgumentError(f"qr_max_size {_said(qr_max_size)}: allowed are 1 to {_MAX_BYTES} bytes")
     made = QuickReduce(rank, world_size, **({} if qr_max_size is None else {"max_bytes": qr_max_size}), **options)
@@ -275,7 +281,7 @@ def init_custom_qr(rank: int, world_size: int, qr_max_size: int | None = None, *
 
 
 def qr_get_handle(fa: int) -> Any:
-    """The handle as bytes of a tensor of PyTorch's, or of NumPy's without it."""
+    """Returns the handle as a tensor of bytes, PyTorch's, or NumPy's without it."""
     handle = np.frombuffer(_numbered(fa).handle, np.uint8).copy()
     torch = sys.modules.get("torch")
     return handle if torch is None else torch.from_numpy(handle)
@@ -287,12 +293,16 @@ def qr_open_handles(fa: int, handles: Sequence[Any]) -> None:
 
 
 def qr_all_reduce(fa: int, inp: Any, out: Any, quant_level: int, cast_bf2half: bool = False) -> None:
-    """The sum over ranks of `inp` into `out`. `quant_level`: 0 (as it is), 1 (INT8), 2 (INT6), 3 (INT4)."""
+    """The sum over ranks of `inp` into `out`. `quant_level`: 0 (as it is), 1 (INT8), 2 (INT6), 3 (INT4), 4 (INT3, on 2
+    ranks only)."""
     if not _is_integer(quant_level, 0, len(_CODECS) - 1):
-        raise ArgumentError(f"quant_level {_said(quant_level)}: allowed are 0 (FP), 1 (INT8), 2 (INT6), 3 (INT4)")
+        raise ArgumentError(f"quant_level {_said(quant_level)}: allowed are {_OPERATOR_LEVELS}")
     if cast_bf2half not in (True, False):
         raise ArgumentError(f"cast_bf2half {_said(cast_bf2half)}: allowed are True and False")
-    _numbered(fa).all_reduce(inp, _CODECS[quant_level], out=out, cast_to_fp16=cast_bf2half)
+    reduce, codec = _numbered(fa), _CODECS[quant_level]
+    if codec == "qr-q3" and reduce.world_size != 2:
+        raise ArgumentError(f"quant_level 4 (INT3) on {reduce.world_size} ranks: allowed are 2 ranks")
+    reduce.all_reduce(inp, codec, out=out, cast_to_fp16=cast_bf2half)
 
 
 def qr_max_size() -> int:
@@ -305,66 +315,136 @@ def qr_destroy(fa: int) -> None:
     del _known[fa]
 
 
-# ---------------------------------------------------------------- vLLM's variables
+# ---------------------------------------------------------------- vLLM's and SGLang's variables
 
 
 class Settings(NamedTuple):
-    """What vLLM's variables say."""
+    """The settings by the variables."""
 
-    level: str | None  # of LEVELS; None: QuickReduce is not to be used
+    level: str | None  # one of LEVELS; None: QuickReduce is not to be used
     cast_bf16_to_fp16: bool
     max_bytes: int
+    min_bytes: int | None  # least size of a tensor for QuickReduce; None: as vLLM's table has it
+    quantization_min_bytes: int  # a smaller tensor is sent as level FP
+
+    def codec_of(self, tensor_bytes: int) -> str | None:
+        """Returns the codec for a tensor of so many bytes; None: uncompressed."""
+        return None if self.level is None or tensor_bytes < self.quantization_min_bytes else LEVELS[self.level]
+
+
+class _Variable(NamedTuple):
+    """How a variable is read: None where its text is not allowed."""
+
+    read: Callable[[str], Any]
+    allowed: str
+
+
+def _level(*levels: str) -> _Variable:
+    return _Variable(lambda text: text if text in levels else None, ", ".join(levels))
+
+
+def _size(low: int, high: int, unit: int, of_zero: int = 0) -> _Variable:
+    def read(text: str) -> int | None:
+        digits = text.lstrip("0") or "0"
+        is_short = re.fullmatch("[0-9]+", text) is not None and len(digits) <= len(str(high))
+        return (int(digits) * unit or of_zero) if is_short and low <= int(digits) <= high else None
+
+    return _Variable(read, f"{low} to {high}")
+
+
+_BOOLEANS = {"0": False, "false": False, "1": True, "true": True}
+_CAST = _Variable(lambda text: _BOOLEANS.get(text.lower()), "0, 1, True, False")
+_VLLM = "VLLM_ROCM_QUICK_REDUCE_"
+_VARIABLES = {
+    _VLLM: {
+        "QUANTIZATION": _level(*LEVELS, "NONE"), "CAST_BF16_TO_FP16": _CAST, "MAX_SIZE_BYTES_MB": _size(1, 2048, _MIB),
+        "MIN_SIZE_BYTES_MB": _size(0, 2048, _MIB), "QUANTIZATION_MIN_SIZE_KB": _size(0, 2048 << 10, 1 << 10),
+    },
+    "ROCM_QUICK_REDUCE_": {
+        "QUANTIZATION": _level("FP", "INT8", "INT6", "INT4", "NONE"), "CAST_BF16_TO_FP16": _CAST,
+        "MAX_SIZE_BYTES_MB": _size(0, 2048, _MIB, of_zero=_MAX_BYTES),
+    },
+}  # fmt: skip
+
+
+def _read(environment: Any, prefix: str, known: dict[str, _Variable]) -> dict[str, Any]:
+    """The values of the variables with a prefix, by the rest of their names. An empty variable counts as unset."""
+    values = {}
+    for variable in sorted(each for each in environment if isinstance(each, str) and each.startswith(prefix)):
+        name, text = variable.removeprefix(prefix), environment[variable]
+        if not text:
+            continue
+        if name not in known:
+            names = ", ".join(prefix + each for each in known)
+            raise ArgumentError(f"unknown variable {_said(variable)}: known are {names}")
+        values[name] = known[name].read(text) if isinstance(text, str) else None
+        if values[name] is None:
+            raise ArgumentError(f"{variable} is {_said(text)}: allowed are {known[name].allowed}")
+    return values
 
 
 def settings(environment: Any = os.environ) -> Settings:
-    """VLLM_ROCM_QUICK_REDUCE_QUANTIZATION [NONE], VLLM_ROCM_QUICK_REDUCE_CAST_BF16_TO_FP16 [1] and
-    VLLM_ROCM_QUICK_REDUCE_MAX_SIZE_BYTES_MB [2048]. Raises ValueError for other values than they may have."""
-    prefix = "VLLM_ROCM_QUICK_REDUCE_"
-
-    def said(name: str, otherwise: str, allowed: Callable[[str], bool], words: str) -> str:
-        text = environment.get(prefix + name) or otherwise
-        if not isinstance(text, str) or not allowed(text):
-            raise ArgumentError(f"{prefix}{name} is {_said(text)}: allowed are {words}")
-        return text
-
-    level = said("QUANTIZATION", "NONE", lambda text: text == "NONE" or text in LEVELS, "FP, INT8, INT6, INT4, NONE")
-    cast = said("CAST_BF16_TO_FP16", "1", lambda text: text.lower() in ("0", "1", "true", "false"), "0, 1, True, False")
-    mib = said("MAX_SIZE_BYTES_MB", "2048", lambda text: re.fullmatch("0*[1-9][0-9]{0,3}", text) is not None and int(text.lstrip("0")) <= 2048, "1 to 2048")
-    return Settings(None if level == "NONE" else level, cast.lower() in ("1", "true"), int(mib.lstrip("0")) * _MIB)
+    """vLLM's VLLM_ROCM_QUICK_REDUCE_QUANTIZATION [NONE], ..._CAST_BF16_TO_FP16 [1], ..._MAX_SIZE_BYTES_MB [2048],
+    ..._MIN_SIZE_BYTES_MB [vLLM's table] and ..._QUANTIZATION_MIN_SIZE_KB [0]; the first three are SGLang's, too, as
+    ROCM_QUICK_REDUCE_..., where a largest size of 0 is 2048. Raises ValueError for other values, for an unknown variable
+    of either prefix, and for two that contradict each other."""
+    vllm, sglang = (_read(environment, prefix, known) for prefix, known in _VARIABLES.items())
+    for name in vllm.keys() & sglang.keys():
+        if vllm[name] != sglang[name]:
+            both = f"{_VLLM}{name} and ROCM_QUICK_REDUCE_{name}"
+            raise ArgumentError(f"{both} contradict each other: allowed is one of them, or the same value")
+    said = {**sglang, **vllm}
+    level, cast = said.get("QUANTIZATION", "NONE"), said.get("CAST_BF16_TO_FP16", True)
+    largest, smallest = said.get("MAX_SIZE_BYTES_MB", _MAX_BYTES), said.get("MIN_SIZE_BYTES_MB")
+    if smallest is not None and smallest > largest:
+        sizes = f"{smallest // _MIB}: allowed are 0 to {largest // _MIB}, the largest size"
+        raise ArgumentError(f"{_VLLM}MIN_SIZE_BYTES_MB is {sizes}")
+    quantized = said.get("QUANTIZATION_MIN_SIZE_KB", 0)
+    return Settings(None if level == "NONE" else level, cast, largest, smallest, quantized)
 
 
 class QuickAllReduce:
-    """vLLM's choice of when to use QuickReduce, on arlab's kernels. `gather` turns bytes of this rank into those of all ranks; the other
-    arguments are QuickReduce's. `disabled` where the variables say NONE."""
+    """vLLM's choice of when to use QuickReduce, on arlab's kernels. `gather` turns bytes of this rank into those of all
+    ranks; the other arguments are QuickReduce's. `disabled` where the variables say NONE, and with a warning where they
+    say INT3 on more than 2 ranks."""
 
     def __init__(self, gather: Callable[[bytes], Sequence[bytes]], rank: int, world_size: int, **options: Any):
         self.settings = settings()
-        self.disabled = self.settings.level is None
         self._reduce = QuickReduce(rank, world_size, **options)
+        if self.settings.level == "INT3" and world_size != 2:
+            said = f"QuickReduce's level INT3 is for 2 ranks, not {world_size}: QuickReduce is not used"
+            warnings.warn(said, stacklevel=2)
+            self.settings = self.settings._replace(level=None)
+        self.disabled = self.settings.level is None
         if not self.disabled:
             self._reduce.open(gather(self._reduce.handle))
 
     def should_quick_allreduce(self, inp: Any) -> bool:
-        """Whether vLLM would take QuickReduce for the tensor: fp16 or bf16, on 2, 4 or 8 ranks, a multiple of 16 bytes, and neither
-        too small nor too large."""
-        if self.disabled or self.settings.level is None:
+        """Returns whether vLLM would take QuickReduce for the tensor: fp16 or bf16, on 2, 4 or 8 ranks, a multiple of
+        16 bytes, and neither too small nor too large."""
+        if self.settings.level is None:
             return False
         memory = memory_of(inp, "inp")
-        # What is cast is fp16 to the kernels.
+        # Kernels see fp16 after a cast.
         dtype = "fp16" if memory.dtype == "bf16" and self.settings.cast_bf16_to_fp16 else memory.dtype
-        smallest = _MIN_MIB.get((dtype, self._reduce.world_size))
-        if smallest is None or memory.bytes % 16 != 0:
+        table = _MIN_MIB.get((dtype, self._reduce.world_size))
+        if table is None or memory.bytes % 16 != 0:
             return False
-        return smallest[list(LEVELS).index(self.settings.level)] * _MIB <= memory.bytes <= self.settings.max_bytes
+        smallest = self.settings.min_bytes
+        if smallest is None:
+            smallest = table[list(LEVELS).index(self.settings.level)] * _MIB
+        return smallest <= memory.bytes <= self.settings.max_bytes
 
     def quick_all_reduce(self, inp: Any, *, out: Any = None) -> Any:
-        """The sum over ranks into `out` [a new tensor], which is returned."""
+        """The sum over ranks into `out` [a new tensor], which is returned. A tensor smaller than quantization_min_bytes
+        is sent as it is."""
         if self.settings.level is None:
-            raise ArgumentError("VLLM_ROCM_QUICK_REDUCE_QUANTIZATION is NONE: QuickReduce is not to be used")
-        memory_of(inp, "inp")
+            raise ArgumentError("QuickReduce is not to be used: its level is NONE, or INT3 on more than 2 ranks")
+        memory = memory_of(inp, "inp")
         if out is None:
             out = np.empty_like(inp) if isinstance(inp, np.ndarray) else inp.new_empty(inp.shape)
-        return self._reduce.all_reduce(inp, LEVELS[self.settings.level], out=out, cast_to_fp16=self.settings.cast_bf16_to_fp16)
+        codec, cast = self.settings.codec_of(memory.bytes), self.settings.cast_bf16_to_fp16
+        return self._reduce.all_reduce(inp, codec, out=out, cast_to_fp16=cast)
 
 
 # ---------------------------------------------------------------- QuickReduce's demonstration

@@ -12,12 +12,14 @@ from arlab import _arlab
 from arlab._errors import ArgumentError, Error
 from arlab._arlab import Communicator as _Rank
 from arlab._arrays import SIZES, Memory, memory_of
-from arlab.schedules import Algorithm, asked
+from arlab._tailed import TailArguments, Tailed, check_apart, memory_of_tail
+from arlab.schedules import Algorithm, asked, of_collective
 
 if TYPE_CHECKING:
+    from arlab._tails import Tail
     from arlab.collectives import Sum
 
-__all__ = ["Group", "Communicator", "platforms", "devices"]
+__all__ = ["Group", "Communicator", "Tailed", "platforms", "devices"]
 
 
 def _stream_of(tensor: Any, stream: int | None) -> int:
@@ -79,7 +81,7 @@ def _check_overlaps(memories: dict[int, Memory], outputs: dict[int, Memory]) -> 
 #: The algorithm of calls that name none; of other collectives it has their name.
 _USUAL = {"all_reduce": "two_shot"}
 
-#: Of calls that were made: reading their words again would take longer than a small call.
+#: Most calls that are kept: reading their words again would take longer than a small call.
 _MOST_KNOWN_CALLS = 4096
 
 
@@ -91,6 +93,7 @@ class _Method(NamedTuple):
     codec: str | None = None
     sum: Sum | str | None = None
     options: dict[str, Any] | None = None
+    tail: str = ""
 
     def of(self, memory: Memory, table: _arlab.CallTable, seed: int) -> _arlab.Request:
         """As the compiled part takes it."""
@@ -100,7 +103,7 @@ class _Method(NamedTuple):
             algorithm, codec, options = chosen or (None, None, {})
         what, given = asked(algorithm or _USUAL.get(self.collective, self.collective), options)
         how = "native" if self.sum is None else str(self.sum)
-        return _arlab.Request(what, codec or memory.dtype, given, memory.dtype, memory.elements, seed, how)
+        return _arlab.Request(what, codec or memory.dtype, given, memory.dtype, memory.elements, seed, how, self.tail)
 
 
 class _Calls:
@@ -115,7 +118,7 @@ class _Calls:
             return method.of(memory, self.table, self.seed)
         # A record of a sum has no hash; its text has.
         how = method.sum if method.sum is None else str(method.sum)
-        key = (method.collective, method.algorithm, method.codec, how, memory.dtype, memory.elements, self.seed)
+        key = (method.collective, method.algorithm, method.codec, how, memory.dtype, memory.elements, self.seed, method.tail)
         request = self._known.get(key)
         if request is None:
             request = method.of(memory, self.table, self.seed)
@@ -146,6 +149,22 @@ def _explained(rank: _Rank, platform: str, method: _Method, tensor: Any, calls: 
     except Error as missing:
         compiler = str(missing)
     return "\n".join(filter(None, [why, rank.explain(calls.request(method, memory)), compiler]))
+
+
+def _text_of(tail: Tail | None, tensor: Any) -> str:
+    """In words, with the tensor's rows."""
+    return "" if tail is None else TailArguments(tail, *[None] * 5).text(memory_of(tensor, "the tensor").shape)
+
+
+def _of_ranks(tail: TailArguments, ranks: int) -> list[TailArguments]:
+    """Returns a group's arguments, for each of its ranks."""
+    of_each = {}
+    for what in ("residual", "weight", "residual_out"):
+        given = getattr(tail, what)
+        if given is not None and len(given) != ranks:
+            raise ArgumentError(f"{len(given)} tensors as {what} for {ranks} ranks")
+        of_each[what] = [None] * ranks if given is None else list(given)
+    return [tail._replace(**{what: given[rank] for what, given in of_each.items()}) for rank in range(ranks)]
 
 
 def _set_rounding(ranks: Sequence[_Rank], seed: int, call: int) -> int:
@@ -199,7 +218,8 @@ class Communicator:
         `arlab kernels build --out`, where this process looks from now on before it compiles any; only of platforms "cuda" and
         "rocm" [the folders of ARLAB_KERNEL_FOLDER].
 
-        Raises ValueError for a table that cannot be read, Error for a folder that others may write, and Error, on all ranks, when one does not come or cannot take part; the message names it.
+        Raises ValueError for a table that cannot be read, and Error for a folder that others may write. Raises Error
+        on all ranks when one does not come or cannot take part; the message names it.
         """
         if device is None:
             variables = ("LOCAL_RANK", "RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
@@ -256,6 +276,14 @@ class Communicator:
         sum: Sum | str | None = None,
         out: Any = None,
         stream: int | None = None,
+        tail: Tail | None = None,
+        residual: Any = None,
+        weight: Any = None,
+        eps: float | None = None,
+        out_quant: str | None = None,
+        rounding: str | None = None,
+        residual_out: Any = None,
+        tail_place: str | None = None,
         **options: Any,
     ) -> Any:
         """The sum over ranks into `out` [in place], which is returned. `codec`: how values travel [as they are]. `sum`: how
@@ -265,8 +293,18 @@ class Communicator:
         Memory of `out` is no other rank's tensor or output; it is all of `tensor`, or none of it.
 
         `algorithm` and `options`: as for arlab.all_reduce, such as arlab.Hierarchical(inner_codec="fp16"). `stream`: a raw stream, instead of PyTorch's current one.
+
+        `tail` or the arguments behind it add a tail, which returns an arlab.Tailed: rows are the tensor's last axis.
+        `residual` (the tensor's shape and dtype, alike on all ranks) is added to the sum, into `residual_out` [in
+        place]; `weight` [hidden] is RMSNorm's, whose `eps` is added to the mean of squares [1e-6]. Results go into
+        `out`, and with `out_quant`, a codec, also into a new tensor, as its wire; "fp8-e4m3-token" is one byte per
+        element, then an fp32 scale per row. `rounding`: as in arlab.Tail. `tail_place`: every rank makes all rows
+        ["after"], or the "owner" of rows, who sends what comes out. Raises ArgumentError (a ValueError) for tensors of
+        other shapes and dtypes, and for rows that are not whole blocks of `out_quant`.
         """
-        return self._call(tensor, _Method("all_reduce", algorithm, codec, sum, options), out, stream)
+        given = TailArguments(tail, residual, weight, eps, out_quant, rounding, residual_out, tail_place)
+        method = _Method("all_reduce", algorithm, codec, sum, options)
+        return self._call_with_tail(tensor, method, out, stream, given) if given.is_given() else self._call(tensor, method, out, stream)
 
     def all_to_all(
         self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
@@ -275,10 +313,14 @@ class Communicator:
         return self._call(tensor, _Method("all_to_all", None, codec), out, stream)
 
     def reduce_scatter(
-        self, tensor: Any, *, codec: str | None = None, sum: Sum | str | None = None, out: Any = None, stream: int | None = None,
+        self, tensor: Any, *, algorithm: str | Algorithm | None = None, codec: str | None = None,
+        sum: Sum | str | None = None, out: Any = None, stream: int | None = None, **options: Any,
     ) -> Any:  # fmt: skip
-        """Slot i of rank i becomes the sum of all slots i; the others stay. Slots are as in all_to_all."""
-        return self._call(tensor, _Method("reduce_scatter", None, codec, sum), out, stream)
+        """Slot i of rank i becomes the sum of all slots i; the others stay. Slots are as in all_to_all. `algorithm` and
+        `options`: arlab.HierarchicalReduceScatter(group_size=4), for one, which with two codecs needs another tensor as
+        `out`."""
+        method = _Method("reduce_scatter", of_collective(algorithm, "reduce_scatter"), codec, sum, options)
+        return self._call(tensor, method, out, stream)
 
     def all_gather(
         self, tensor: Any, *, codec: str | None = None, out: Any = None, stream: int | None = None
@@ -294,21 +336,20 @@ class Communicator:
 
     def explain(
         self, tensor: Any, *, collective: str = "all_reduce", algorithm: str | Algorithm | None = None, codec: str | None = None,
-        sum: Sum | str | None = None, **options: Any,
+        sum: Sum | str | None = None, tail: Tail | None = None, **options: Any,
     ) -> str:  # fmt: skip
         """Why a call with this tensor goes as it goes, in two lines: the rule of the table that takes it, and the kernel; on GPUs a
         third says what compiles kernels."""
-        return _explained(
-            self._rank, self._platform, _Method(collective, algorithm, codec, sum, options), tensor, self._calls
-        )  # fmt: skip
+        method = _Method(collective, algorithm, codec, sum, options, _text_of(tail, tensor))
+        return _explained(self._rank, self._platform, method, tensor, self._calls)
 
     def prepare(
         self, tensor: Any, *, collective: str = "all_reduce", algorithm: str | Algorithm | None = None, codec: str | None = None,
-        sum: Sum | str | None = None, **options: Any,
+        sum: Sum | str | None = None, tail: Tail | None = None, **options: Any,
     ) -> None:  # fmt: skip
         """Compiles and loads the kernels of a call with such a tensor, which may then be captured into a graph. All ranks of the
         team prepare the same calls in the same order, as they make them. A call outside of captures does so by itself."""
-        method = _Method(collective, algorithm, codec, sum, options)
+        method = _Method(collective, algorithm, codec, sum, options, _text_of(tail, tensor))
         self._rank.prepare(self._calls.request(method, memory_of(tensor, "the tensor")))
 
     def _call(self, tensor: Any, method: _Method, out: Any, stream: int | None) -> Any:
@@ -322,8 +363,20 @@ class Communicator:
             self._rank.synchronize(stream)
         return output
 
+    def _call_with_tail(self, tensor: Any, method: _Method, out: Any, stream: int | None, given: TailArguments) -> Tailed:
+        stream, output = _stream_of(tensor, stream), tensor if out is None else out
+        rank, device = self._place
+        memory, target = _memories(rank, device, self._platform, tensor, output)
+        request = self._calls.request(method._replace(tail=given.text(memory.shape)), memory)
+        rows = memory_of_tail(given, request, rank, memory, target)
+        check_apart([rows])
+        self._rank.run(request, memory.address, target.address, stream, rows.addresses)
+        if self._platform == "host":
+            self._rank.synchronize(stream)
+        return rows.made
+
     def _as_sent(self, tensor: Any, codec: str) -> Any:
-        """What the other ranks decode of a tensor of PyTorch, enqueued as calls are."""
+        """Returns what the other ranks decode of a tensor of PyTorch, enqueued as calls are."""
         memory, stream, output = memory_of(tensor, "the tensor"), _stream_of(tensor, None), tensor.new_empty(tensor.shape)
         # In elements of the tensor, since only its own kind can be made without PyTorch.
         room = tensor.new_empty(-(-self._rank.room_of_as_sent(codec, memory.dtype, memory.elements) // SIZES[memory.dtype]))
@@ -389,20 +442,32 @@ class Group:
         codec: str | None = None,
         sum: Sum | str | None = None,
         out: Sequence[Any] | None = None,
+        tail: Tail | None = None,
+        residual: Sequence[Any] | None = None,
+        weight: Sequence[Any] | None = None,
+        eps: float | None = None,
+        out_quant: str | None = None,
+        rounding: str | None = None,
+        residual_out: Sequence[Any] | None = None,
+        tail_place: str | None = None,
         **options: Any,
     ) -> list[Any]:
-        """As Communicator.all_reduce, for all ranks; has ended when it returns. Raises Error as synchronize() does."""
-        return self._call(tensors, _Method("all_reduce", algorithm, codec, sum, options), out)
+        """As Communicator.all_reduce, for all ranks, each with tensors of its own; has ended when it returns. Raises Error as
+        synchronize() does."""
+        given = TailArguments(tail, residual, weight, eps, out_quant, rounding, residual_out, tail_place)
+        return self._call(tensors, _Method("all_reduce", algorithm, codec, sum, options), out, given if given.is_given() else None)
 
     def all_to_all(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None) -> list[Any]:
         """As Communicator.all_to_all, for all ranks."""
         return self._call(tensors, _Method("all_to_all", None, codec), out)
 
     def reduce_scatter(
-        self, tensors: Sequence[Any], *, codec: str | None = None, sum: Sum | str | None = None, out: Sequence[Any] | None = None,
+        self, tensors: Sequence[Any], *, algorithm: str | Algorithm | None = None, codec: str | None = None,
+        sum: Sum | str | None = None, out: Sequence[Any] | None = None, **options: Any,
     ) -> list[Any]:  # fmt: skip
         """As Communicator.reduce_scatter, for all ranks."""
-        return self._call(tensors, _Method("reduce_scatter", None, codec, sum), out)
+        method = _Method("reduce_scatter", of_collective(algorithm, "reduce_scatter"), codec, sum, options)
+        return self._call(tensors, method, out)
 
     def all_gather(self, tensors: Sequence[Any], *, codec: str | None = None, out: Sequence[Any] | None = None) -> list[Any]:
         """As Communicator.all_gather, for all ranks."""
@@ -418,14 +483,16 @@ class Group:
 
     def prepare(
         self, tensor: Any, *, collective: str = "all_reduce", algorithm: str | Algorithm | None = None, codec: str | None = None,
-        sum: Sum | str | None = None, **options: Any,
+        sum: Sum | str | None = None, tail: Tail | None = None, **options: Any,
     ) -> None:  # fmt: skip
         """As Communicator.prepare, for all ranks; `tensor` is one of theirs."""
-        method = _Method(collective, algorithm, codec, sum, options)
+        method = _Method(collective, algorithm, codec, sum, options, _text_of(tail, tensor))
         for rank in self._ranks:
             rank.prepare(self._calls.request(method, memory_of(tensor, "the tensor")))
 
-    def _call(self, tensors: Sequence[Any], method: _Method, out: Sequence[Any] | None) -> list[Any]:
+    def _call(
+        self, tensors: Sequence[Any], method: _Method, out: Sequence[Any] | None, tail: TailArguments | None = None
+    ) -> list[Any]:
         outputs = list(tensors if out is None else out)
         if len(tensors) != self.world_size or len(outputs) != self.world_size:
             raise ArgumentError(f"{len(tensors)} tensors and {len(outputs)} outputs for {self.world_size} ranks")
@@ -439,7 +506,16 @@ class Group:
                     f"rank {rank}'s tensor has {memory.elements} elements of {memory.dtype}, rank 0's {first.elements} of {first.dtype}"
                 )
         _check_overlaps(memories, targets)
-        where = ([each.address for each in ranks.values()] for ranks in (memories, targets))
-        request = self._calls.request(method, first)
-        _arlab.run_together(self._ranks, request, *where, [_stream_of(tensor, None) for tensor in tensors])
-        return outputs
+        where = [[each.address for each in ranks.values()] for ranks in (memories, targets)]
+        streams = [_stream_of(tensor, None) for tensor in tensors]
+        if tail is None:
+            _arlab.run_together(self._ranks, self._calls.request(method, first), *where, streams, [])
+            return outputs
+        request = self._calls.request(method._replace(tail=tail.text(first.shape)), first)
+        rows = [
+            memory_of_tail(given, request, rank, memories[rank], targets[rank])
+            for rank, given in enumerate(_of_ranks(tail, self.world_size))
+        ]
+        check_apart(rows)
+        _arlab.run_together(self._ranks, request, *where, streams, [each.addresses for each in rows])
+        return [each.made for each in rows]

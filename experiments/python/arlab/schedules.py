@@ -22,7 +22,7 @@ __all__ = ["algorithm", "algorithms", "schedule", "ScheduleBuilder", "Schedule",
 
 
 class Check(NamedTuple):
-    """What is proved of a schedule without values."""
+    """Proofs about a schedule without values."""
 
     correct: bool  #: every rank ends with what the collective says, for every element
     violation: str  #: the first one, in words; empty when correct
@@ -31,7 +31,7 @@ class Check(NamedTuple):
 
 
 class Volume(NamedTuple):
-    """What is sent, in multiples of one rank's payload."""
+    """The sent bytes, in multiples of one rank's payload."""
 
     total: float  #: over all links
     cross_group: float  #: between groups, one direction
@@ -47,7 +47,7 @@ class Schedule(_arlab.Schedule):
     steps, ops    how many; ops are encodes, sends and reduces of all ranks
     """
 
-    #: Of what algorithm, and for what, if arlab.schedule() has made it.
+    #: The algorithm and the request, if arlab.schedule() has made it.
     _asked: tuple[str, int, int, int, dict[str, Any]] | None = None
 
     @property
@@ -57,19 +57,19 @@ class Schedule(_arlab.Schedule):
 
     @property
     def volume(self) -> Volume:  # type: ignore[override]
-        """With the fewest groups of equal size, at least two."""
+        """Returns the volume with the fewest groups of equal size, at least two."""
         return self.volume_of(_arlab.default_group_size(self.ranks))
 
     def volume_of(self, group_size: int) -> Volume:
-        """With groups of so many consecutive ranks; it divides their number."""
+        """Returns the volume with groups of so many consecutive ranks; it divides their number."""
         return Volume(*super().volume(group_size))
 
     def check(self) -> Check:  # type: ignore[override]
-        """Proves it, or says what is wrong."""
+        """Proves the schedule correct, or describes its error."""
         return Check(**super().check())
 
     def to_json(self, path: str | Path | None = None, *, fractions: bool = False) -> str:  # type: ignore[override]
-        """As JSON (reference/collectives/schedule.schema.json); also written to `path`.
+        """Returns the schedule as JSON (reference/collectives/schedule.schema.json); also written to `path`.
 
         Args:
             fractions: chunks as fractions of the tensor, so that it is an algorithm for tensors of any size. Messages that an inner
@@ -84,7 +84,7 @@ class Schedule(_arlab.Schedule):
 
     @classmethod
     def from_json(cls, text: str | Path, *, elements: int | None = None, alignment: int = 1) -> Schedule:
-        """Of JSON text, or of a file (a Path, or a name that ends with .json).
+        """Reads a schedule from JSON text, or from a file (a Path, or a name that ends with .json).
 
         Args:
             elements: per rank, where chunks are fractions of the tensor.
@@ -132,14 +132,14 @@ class Algorithm:
 
 
 def class_names() -> dict[str, str]:
-    """Of the algorithms that have a class, by the class's name; nvls can be simulated only."""
+    """Returns the algorithms that have a class, by the class's name; nvls can be simulated only."""
     names = [name for name, _ in _arlab.algorithms() if name not in OWN]
     return {name.title().replace("_", ""): name for name in (*names, "nvls")}
 
 
 @functools.cache
 def class_of(class_name: str) -> type[Algorithm]:
-    """The class of an algorithm that is built in, made of what the algorithm says of its options."""
+    """Returns the class of a built-in algorithm, made from the descriptions of its options."""
     name = class_names()[class_name]
     options = _arlab.algorithm_options(name)
     words = "\n".join(f"    {each['name']}: {each['help']} [{each['default_words']}]" for each in options)
@@ -152,7 +152,7 @@ def class_of(class_name: str) -> type[Algorithm]:
 
 
 def asked(algorithm: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The name of an algorithm or a schedule, and the options of the algorithm, as the compiled part takes both."""
+    """Returns the name of an algorithm or a schedule, and the algorithm's options, as the compiled part takes both."""
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(algorithm, Algorithm):
         twice = given.keys() & algorithm.options.keys()
@@ -164,6 +164,19 @@ def asked(algorithm: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]
             raise ArgumentError(f"{', '.join(given)}: a schedule has its options already")
         return algorithm, {}
     return (None if algorithm is None else str(algorithm)), given
+
+
+def of_collective(algorithm: Any, collective: str) -> Any:
+    """Returns the algorithm. Raises ArgumentError for one of another collective; a file's is known when it is read."""
+    if algorithm is None or algorithm == collective:
+        return algorithm
+    known = dict(_arlab.algorithms())
+    named = algorithm.name if isinstance(algorithm, Algorithm) else algorithm
+    what = algorithm.collective if isinstance(algorithm, Schedule) else known.get(named, collective)
+    if what != collective:
+        allowed = ", ".join(name for name, each in known.items() if each == collective)
+        raise ArgumentError(f"algorithm {algorithm!r} makes {what}, not {collective}: allowed are {allowed}")
+    return algorithm
 
 
 def algorithms() -> Names:

@@ -46,11 +46,11 @@ class Topology(Result):
         self._drawing = drawing
 
     def plot(self, **look: Any) -> Figure:
-        """What hangs on what; up to 64 devices. `look`: as for arlab.figures.topology()."""
+        """Draws the connections; up to 64 devices. `look`: as for arlab.figures.topology()."""
         from arlab import figures
 
         if self._drawing is None:
-            raise ArgumentError(f"topology '{self.topology}' is too large to draw: {self.ranks} devices; at most 64 are")
+            raise ArgumentError(f"topology '{self.topology}' is too large to draw: {self.ranks} devices; allowed are at most 64")
         return figures.topology(self._drawing, **look)
 
 
@@ -62,8 +62,8 @@ def topology(name: str) -> Topology:
 
 @asks("topology flows")
 def flows(topology: str, **given: Any) -> Result:
-    """What flows between ranks get while all of them run, GB/s: `sum_gb_per_s`, `flows` with the rate of each, and `collapses`, where PCIe
-    would be far slower than that."""
+    """Returns the rates of flows between ranks that all run at the same time, in GB/s: `sum_gb_per_s`, `flows` with the
+    rate of each, and `collapses`, where PCIe would be far slower than that."""
     return Result(ask("topology flows", {"topology": topology, **given}))
 
 
@@ -79,8 +79,8 @@ class Simulation(Result):
     """How long a collective takes, by the model that `model` names; times in microseconds, bandwidths in 10^9 bytes/s.
 
     latency_us, algbw_gb_per_s, busbw_gb_per_s (as nccl-tests define it), bottleneck (in words), wire_bytes
-    interval      (low, high) of latency_us: with it, 90 % of times like those that the machine's constants were fitted to;
-                  None where its file says nothing of their uncertainty
+    interval      (low, high) of latency_us: 90 of 100 measured times should lie in it; None of a workload
+    assumed       of servers without a fabric, and of tails: a list of assumptions, in words
     extrapolated  a list of what no fit and no measurement has seen the like of, in words; empty where all was seen
     sensitivity   a pandas.DataFrame: per cent that the latency grows by for each constant of the machine that grows by 1 %
     breakdown     where the latency goes: launch, synchronisation, wire, contention, codec, release, and of scales that
@@ -91,7 +91,7 @@ class Simulation(Result):
 
     SHOWN = (
         "workload", "topology", "end_us", "algorithm", "codec", "inner_codec", "ranks", "dtype", "bytes", "group_size", "implementation",
-        "latency_us", "quantum_error_us", "equal_chunks_error_us", "extrapolated", "p50_us", "p99_us", "algbw_gb_per_s", "busbw_gb_per_s", "bottleneck", "wire_bits_per_element",
+        "latency_us", "quantum_error_us", "equal_chunks_error_us", "extrapolated", "assumed", "p50_us", "p99_us", "algbw_gb_per_s", "busbw_gb_per_s", "bottleneck", "wire_bits_per_element",
         "provenance",
     )  # fmt: skip
     TABLES = {"links": "links", "collectives": "collectives"}
@@ -144,10 +144,10 @@ class Simulation(Result):
 
 @asks("simulate")
 def simulate(*, algorithm: str | Algorithm | Schedule | None = None, **given: Any) -> Simulation:
-    """How long a collective takes on a topology, or each of several at once.
+    """Simulates a collective on a topology, or several at once.
 
-    `algorithm`: a value such as arlab.Ring(own="exact"), a name (arlab.algorithms()), the path of a schedule.json or of an
-    algorithm of MSCCL (.xml), or a Schedule; with library, by default what the library takes. A topology is a name
+    `algorithm`: a value such as arlab.Ring(own="exact"), a name (arlab.algorithms()), the path of a schedule.json, of a
+    program of MSCCL (.xml) or a plan of MSCCL++ (.json), or a Schedule; with library, by default what the library takes. A topology is a name
     (arlab.topologies()), full:8 and the like, or the path of a .toml. Several `bytes`, or "1M..64M", give a row for each
     (`frame`); of a workload, figures of each collective are in the result's `collectives`.
     """
@@ -157,7 +157,7 @@ def simulate(*, algorithm: str | Algorithm | Schedule | None = None, **given: An
 
 
 def one_of(figures: dict[str, Figure], name: str) -> Figure:
-    """Raises ArgumentError for another name."""
+    """Returns the figure of that name. Raises ArgumentError for another one."""
     if name not in figures:
         raise ArgumentError(f"figure is {name!r}: allowed are {', '.join(figures)}")
     return figures[name]
@@ -184,9 +184,7 @@ class Sweep(Result):
         from arlab.figures import sweep as figures
 
         table = self.table
-        library = table["implementation"].str.startswith(figures.LIBRARY).any()
-        names = [name for name in figures.FIGURES if library or name != "speedup_over_library"]
-        return {name: figures.FIGURES[name](table, **look) for name in names}
+        return {name: draw(table, **look) for name, draw in figures.figures_of(table).items()}
 
 
 @renamed(topologies="topology", algorithms="algorithm", codecs="codec", group_sizes="group_size")
@@ -194,7 +192,7 @@ class Sweep(Result):
 def sweep(
     client: Client | None = None, workers: int | None = None, progress: Callable[[str], Any] | None = None, **given: Any
 ) -> Sweep:
-    """How long many collectives take: every combination of the lists. What cannot be simulated is left out.
+    """Simulates many collectives: every combination of the lists. Combinations that cannot be simulated are left out.
 
     client, workers, progress: as for study(); by default the threads of this process.
     """
@@ -202,7 +200,7 @@ def sweep(
 
 
 def _answer(question: str, client: Any, workers: int | None, progress: Callable[[str], Any] | None, **given: Any) -> dict[str, Any]:
-    """Of a question whose points a cluster may compute."""
+    """Returns the answer to a question with points that a cluster may compute."""
     if client is None and workers is None:
         return ask(question, given, progress)
     from arlab import distributed
@@ -321,7 +319,8 @@ def study(
 
 
 class CodecCheck(Result):
-    """What holds of a codec: `properties` is a pandas.DataFrame, `violation` says what does not hold, or is None."""
+    """The result of checking a codec: `properties` is a pandas.DataFrame, `violation` describes the violation, or is
+    None."""
 
     SHOWN = ("codec", "passed", "violation", "out_of_range")
 
@@ -334,15 +333,16 @@ class CodecCheck(Result):
 @renamed(name="codec")
 @asks("check-codec")
 def check_codec(codec: str, **given: Any) -> CodecCheck:
-    """Checks what must hold of every codec on one: NaNs and infinities show, any bytes decode, every length comes back, cut
-    at a multiple of its alignment it gives the same bits, and more (`arlab check-codec --help`)."""
+    """Checks the properties of every codec on one: NaNs and infinities show, any bytes decode, every length comes back,
+    cut at a multiple of its alignment it gives the same bits, and more (`arlab check-codec --help`)."""
     report, verdict, _ = _arlab.ask("check-codec", {"codec": codec, **given}, None)
     return CodecCheck({**report, "codec": codec, "passed": verdict is None, "violation": verdict})
 
 
 @asks("vectors")
 def vectors(codec: str | None, folder: str | Path, **given: Any) -> DataFrame:
-    """Writes golden vectors of a codec, for somebody else's kernel, to a new or empty folder: payloads, wires, decoded values,
-    a manifest with hashes. Returns the cases, a row each; of a pack, of which the codec may be None, or a check, one row that says what was done."""
+    """Writes golden vectors of a codec, for a user's kernel, to a new or empty folder: payloads, wires, decoded values,
+    a manifest with hashes. Returns the cases, a row each; of a pack, of which the codec may be None, or a check, one
+    row that says what was done."""
     report = ask("vectors", {"folder": folder, "codec": codec, **given})
     return frame(report["cases"] if "cases" in report else [report])

@@ -1,9 +1,10 @@
-// What the sources of the Python package's compiled part share.
+// Common parts of the sources of the Python package's compiled part.
 #pragma once
 
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -29,22 +30,22 @@ namespace arlab::python {
 
 namespace nb = nanobind;
 
-/// What Python sees as arlab.Error: not an argument's fault.
+/// A failure that is not an argument's fault: arlab.Error in Python.
 class CallFailed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// What each source adds to the module.
+/// Functions that add each source's part to the module.
 void define_codecs(nb::module_& module);       // the reference's, and codecs in Python
 void define_collectives(nb::module_& module);  // the reference's executor; commands
 void define_schedules(nb::module_& module);    // schedules, their builder, algorithms in Python
-void define_questions(nb::module_& module);    // of the lab
+void define_questions(nb::module_& module);    // the lab's
 void define_distributed(nb::module_& module);  // studies and sweeps, shared by processes
 void define_models(nb::module_& module);       // language models
-void define_kernels(nb::module_& module);      // of platforms; the check of all-reduces
+void define_kernels(nb::module_& module);      // platforms and the check of all-reduces
 
-/// What `call` returns; other threads of Python go on meanwhile.
+/// Returns the result of `call`; other threads of Python go on meanwhile.
 template <class Call>
 auto without_python(Call call) {
   const nb::gil_scoped_release others_may_run;
@@ -90,7 +91,7 @@ class KeptFunction {
   PyObject* function_;
 };
 
-/// What Python has raised, as text for a message, whatever its own functions for that do.
+/// Returns the text of an exception of Python for a message, whatever its own functions for that do.
 inline std::string said_by(const nb::python_error& error) {
   const nb::object text = nb::steal(PyObject_Str(error.value().ptr()));
   const nb::object bytes =
@@ -116,8 +117,8 @@ class RaisedInPython : public RaisedByCaller {
 };
 
 /// Calls a function of Python, from a thread that does not hold its lock; `call` makes the call. The
-/// functions are those of arlab/*.py: what they raise says in one line what went wrong, and is thrown
-/// as InvalidInput. What is no error (KeyboardInterrupt, SystemExit) nobody on the way is to catch.
+/// functions are those of arlab/*.py: their exceptions say in one line what went wrong, and are thrown as InvalidInput.
+/// KeyboardInterrupt and SystemExit are no errors: nobody on the way is to catch them.
 template <class Call>
 void call_python(const KeptFunction& function, Call call) {
   const nb::gil_scoped_acquire python;
@@ -129,7 +130,7 @@ void call_python(const KeptFunction& function, Call call) {
   }
 }
 
-/// What tells a definition from others, as a function of Python without arguments says when it is asked.
+/// Keeps a definition's fingerprint: a function of Python without arguments, which returns it when asked.
 inline void keep_python_fingerprint(const std::string& kind, const std::string& name,
                                     const nb::callable& fingerprint) {
   keep_fingerprint(kind, name, [function = KeptFunction(fingerprint)] {

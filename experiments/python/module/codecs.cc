@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "experiments/lab/bits/tensor_source.h"
 #include "experiments/lab/codecs/codec_header.h"
 #include "experiments/python/module/binding.h"
 #include "reference/codecs/formats/codebook.h"
@@ -119,7 +120,7 @@ void register_python_codec(const std::string& name, const std::string& summary,
                            const std::optional<nb::callable>& add, const nb::callable& encode,
                            const nb::callable& decode, const nb::callable& fingerprint,
                            bool is_guess) {
-  // What a call of Python and NumPy costs is little beside what they do with so many elements.
+  // A call of Python and NumPy costs little beside the work on so many elements.
   constexpr std::size_t kElementsOfACall = std::size_t{1} << 18;
   CodecInfo info{.name = name,
                  .summary = summary,
@@ -263,6 +264,14 @@ void define_codecs(nb::module_& module) {
     const CodebookLevels levels = codebook_named(name);
     return std::vector<float>(levels.level.begin(), levels.level.begin() + levels.count);
   });
+  module.def(
+      "read_tensor",
+      [](const std::string& file, const std::string& name) {
+        Tensor tensor = without_python([&] { return lab::read_tensor(file, name, std::nullopt); });
+        return std::tuple(array_of(std::move(tensor.data)), std::string(name_of(tensor.dtype)),
+                          tensor.shape);
+      },
+      nb::arg("file"), nb::arg("tensor"));
   module.def("split_codecs", [](const std::string& codecs) {
     AlgorithmOptions options;
     const std::string outer = split_codecs(codecs, options);

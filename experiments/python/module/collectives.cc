@@ -12,6 +12,7 @@
 #include "reference/codecs/registry.h"
 #include "reference/memory.h"
 #include "reference/signals.h"
+#include "reference/tails/tail.h"
 
 namespace arlab::python {
 namespace {
@@ -91,7 +92,7 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
   return nb::make_tuple(array_of(std::move(reduction.outputs)), to_python(figures));
 }
 
-/// What run() takes as `execution_options`.
+/// Returns the names of run()'s `execution_options`.
 std::vector<std::string> names_of_execution() {
   lab::LikeOptions like;
   lab::ExecutionOptions execution;
@@ -110,6 +111,39 @@ float largest_of(const CodecState& state) {
   return largest;
 }
 
+/// Applies a tail to sums: bytes by name, empty where there is no such thing. A row is the last axis of the shape, unless the text
+/// says so itself. An address of 0 stands for none.
+nb::dict run_tail_on(const std::string& text, const std::string& dtype,
+                     const std::string& dtype_of_sums, std::uintptr_t sums,
+                     const std::vector<std::size_t>& shape, std::uintptr_t residual,
+                     std::uintptr_t weight, unsigned threads) {
+  Tail tail = parse_tail(text);
+  const DType type = parse_dtype(dtype);
+  const DType of_sums = parse_dtype(dtype_of_sums);
+  if (tail.hidden == 0) tail.hidden = static_cast<std::uint32_t>(shape.back());
+  if (tail.rounding.keeps_sum && (type == DType::fp32 || of_sums != DType::fp32)) {
+    fail("tail {}: sum=fp32 needs sums of float32 and a dtype of fp16 or bf16", quote(text));
+  }
+  std::size_t elements = 1;
+  for (const std::size_t extent : shape) elements *= extent;
+  const auto given = bytes_at(sums, elements * size_of(of_sums));
+  const auto bytes_of = [&](std::uintptr_t at, std::size_t count) {
+    return at == 0 ? std::span<const std::byte>{} : bytes_at(at, count * size_of(type));
+  };
+  TailResult result = without_python([&] {
+    const std::vector<float> values =
+        to_floats({of_sums, shape, std::vector<std::byte>(given.begin(), given.end())});
+    return run_tail(tail, type, values, bytes_of(residual, elements),
+                    bytes_of(weight, shape.back()), threads);
+  });
+  nb::dict made;
+  made["residual"] = array_of(std::move(result.residual));
+  made["normalized"] = array_of(std::move(result.normalized));
+  made["wire"] = array_of(std::move(result.wire));
+  made["quantized"] = array_of(std::move(result.quantized));
+  return made;
+}
+
 /// The program, with this process's stdout, stderr and signals; returns its exit code.
 int program(const std::vector<std::string>& arguments) {
   std::vector<const char*> argv = {"arlab"};
@@ -126,6 +160,9 @@ void define_collectives(nb::module_& module) {
              nb::arg("dtype"), nb::arg("elements"), nb::arg("inputs"), nb::arg("channels"),
              nb::arg("execution"), nb::arg("count") = true, nb::arg("rounding_seed") = 0,
              nb::arg("state") = nb::none());
+  module.def("run_tail", run_tail_on, nb::arg("tail"), nb::arg("dtype"), nb::arg("dtype_of_sums"),
+             nb::arg("sums"), nb::arg("shape"), nb::arg("residual"), nb::arg("weight"),
+             nb::arg("threads"));
   module.def("execution_options", names_of_execution);
   nb::class_<CodecState>(module, "CodecState",
                          "What codecs carry from one call of a collective to the next, of all "

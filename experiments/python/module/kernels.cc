@@ -1,5 +1,7 @@
 // Encoding and decoding, kernels of platforms, communicators, and the check of any all-reduce.
 
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -11,6 +13,7 @@
 #include "experiments/python/module/binding.h"
 #include "experiments/python/module/request.h"
 #include "kernels/conformance/all_reduce_check.h"
+#include "kernels/conformance/tail_check.h"
 #include "kernels/runtime/bootstrap.h"
 #include "kernels/runtime/call_table.h"
 #include "kernels/runtime/platforms.h"
@@ -34,26 +37,24 @@ T value_of(Result<T> result) {
   return std::move(result.value());
 }
 
-// ---------------------------------------------------------------- the check of all-reduces
+// ---------------------------------------------------------------- the checks of all-reduces and of tails
 
 using Regions = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<2>>;
 
-/// Calls Python with all regions as rows of one array; Python returns why it failed, or nothing.
-Status call_function(const nb::callable& function, const AllReduceCall& call) {
+/// Calls Python with what a call is about and all regions as rows of one array; Python returns why it failed, or nothing.
+Status call_function(const nb::callable& function,
+                     std::initializer_list<std::pair<const char*, std::size_t>> numbers,
+                     std::span<const std::span<std::byte>> regions) {
   const nb::gil_scoped_acquire python;
-  const std::size_t ranks = call.regions.size();
-  const std::size_t bytes = call.regions[0].size();
+  const std::size_t ranks = regions.size();
+  const std::size_t bytes = regions[0].size();
   auto memory = std::make_unique<std::vector<std::uint8_t>>(ranks * bytes);
   std::vector<std::uint8_t>& rows = *memory;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    std::memcpy(&rows[rank * bytes], call.regions[rank].data(), bytes);
+    std::memcpy(&rows[rank * bytes], regions[rank].data(), bytes);
   }
   nb::dict about;
-  about["ranks"] = ranks;
-  about["elements"] = call.elements;
-  about["region_bytes"] = bytes;
-  about["input_at"] = call.input_at;
-  about["output_at"] = call.output_at;
+  for (const auto& [name, number] : numbers) about[name] = number;
   // Python owns the memory from here on, and may keep it.
   const nb::capsule owner(memory.release(), [](void* pointer) noexcept {
     delete static_cast<std::vector<std::uint8_t>*>(pointer);
@@ -62,7 +63,7 @@ Status call_function(const nb::callable& function, const AllReduceCall& call) {
   const auto failure = nb::cast<std::string>(function(about, array));
   if (!failure.empty()) return Status::error(failure);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    std::memcpy(call.regions[rank].data(), &rows[rank * bytes], bytes);
+    std::memcpy(regions[rank].data(), &rows[rank * bytes], bytes);
   }
   return {};
 }
@@ -81,14 +82,54 @@ std::string check(const nb::callable& function, int ranks, const std::string& dt
   // Threads of the reference may run codecs that are written in Python.
   const nb::gil_scoped_release others_may_run;
   return to_json(value_of(check_all_reduce(
-                     [&](const AllReduceCall& call) { return call_function(function, call); },
+                     [&](const AllReduceCall& call) {
+                       return call_function(function,
+                                            {{"elements", call.elements},
+                                             {"input_at", call.input_at},
+                                             {"output_at", call.output_at}},
+                                            call.regions);
+                     },
                      request)))
       .dump();
 }
 
+/// The report as JSON, and as text.
+std::pair<std::string, std::string> check_fused(const nb::callable& function, int ranks,
+                                                const std::string& dtype, const std::string& tail,
+                                                const std::vector<std::size_t>& hidden,
+                                                std::size_t rows, int runs, std::uint64_t seed,
+                                                bool has_residual_out, const std::string& claim) {
+  TailCheckRequest request{.ranks = ranks,
+                           .dtype = parse_dtype(dtype),
+                           .tail = parse_tail(tail),
+                           .rows = rows,
+                           .runs = runs,
+                           .has_residual_out = has_residual_out,
+                           .seed = seed,
+                           .claim = claim};
+  if (!hidden.empty()) request.hidden = hidden;
+  const nb::gil_scoped_release others_may_run;
+  const auto report = value_of(check_tail(
+      [&](const TailCall& call) {
+        return call_function(function,
+                             {{"rows", call.rows},
+                              {"hidden", call.hidden},
+                              {"eps_bits", std::bit_cast<std::uint32_t>(call.eps)},
+                              {"has_residual", call.has_residual ? 1 : 0},
+                              {"input_at", call.input_at},
+                              {"residual_at", call.residual_at},
+                              {"weight_at", call.weight_at},
+                              {"normalized_at", call.normalized_at},
+                              {"residual_out_at", call.residual_out_at}},
+                             call.regions);
+      },
+      request));
+  return {to_json(report).dump(), to_text(report)};
+}
+
 // ---------------------------------------------------------------- codecs, of the reference or of a platform
 
-/// Of what a platform's codec reads and writes: ours, and the device's.
+/// Copies of the data that a platform's codec reads and writes: ours, and the device's.
 constexpr std::size_t kCopiesOfACall = 2;
 
 nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> encode(
@@ -207,8 +248,7 @@ std::vector<std::unique_ptr<RankCommunicator>> in_process(const std::string& pla
   return value_of(found->make_communicators(devices, options));
 }
 
-/// The all-gather of PyTorch or of another library: bytes in, a list of bytes out. What it raises is
-/// kept in `raised`.
+/// The all-gather of PyTorch or of another library: bytes in, a list of bytes out. `raised` keeps its exception.
 GatherFunction python_gather(const nb::callable& gather,
                              const std::shared_ptr<std::optional<nb::python_error>>& raised) {
   return [gather, raised](std::string_view mine) -> Result<std::vector<std::string>> {
@@ -253,24 +293,39 @@ nb::tuple describe(const nb::object& object) {
 
 CollectiveRequest request_of(const std::string& algorithm, const std::string& codec,
                              const nb::dict& options, const std::string& dtype,
-                             std::size_t elements, std::uint64_t seed, const std::string& sum) {
+                             std::size_t elements, std::uint64_t seed, const std::string& sum,
+                             const std::string& tail) {
   lab::CollectiveSpec spec = collective_spec(nb::str(algorithm.c_str()), options);
   const Sum how = parse_sum(sum);
   lab::give_own(how, spec);
-  return {.algorithm = algorithm,
-          .codec = codec,
-          .dtype = parse_dtype(dtype),
-          .elements = elements,
-          .options = spec.options,
-          .seed = seed,
-          .sum = how};
+  CollectiveRequest request{.algorithm = algorithm,
+                            .codec = codec,
+                            .dtype = parse_dtype(dtype),
+                            .elements = elements,
+                            .options = spec.options,
+                            .seed = seed,
+                            .sum = how};
+  if (!tail.empty()) {
+    constexpr std::string_view kAtOwners = "owners:";
+    request.tail_at_owners = tail.starts_with(kAtOwners);
+    request.tail = parse_tail(tail.substr(request.tail_at_owners ? kAtOwners.size() : 0));
+    kernels::require_tail(request, find_algorithm(algorithm).collective);
+  }
+  return request;
+}
+
+/// Where the tensors of a rank's tail are: residual, weight, the residual's output, wire. 0 stands for none.
+using TailAddresses = std::array<std::uintptr_t, 4>;
+TailTensors tensors_at(const TailAddresses& at) {
+  return {address(at[0]), address(at[1]), const_cast<void*>(address(at[2])),
+          const_cast<void*>(address(at[3]))};
 }
 
 Collective collective_named(const std::string& name) {
   return member_named<Collective>(name, "a collective", kCollectives);
 }
 
-/// What a call takes: an algorithm, a codec and options, where the table says so.
+/// Returns the table's choice for a call: an algorithm, a codec and options; None without one.
 nb::object choice(const CallTable& table, const std::string& collective, const std::string& dtype,
                   std::uint64_t bytes) {
   const TableRule* const rule = table.find(collective_named(collective), parse_dtype(dtype), bytes);
@@ -306,25 +361,34 @@ void define_table(nb::module_& module) {
 void define_communicator(nb::module_& module) {
   // Made once for all calls like it: reading names takes longer than a small call.
   nb::class_<CollectiveRequest>(module, "Request")
-      .def("__init__", [](CollectiveRequest* self, const std::string& algorithm,
-                          const std::string& codec, const nb::dict& options,
-                          const std::string& dtype, std::size_t elements, std::uint64_t seed,
-                          const std::string& sum) {
-        new (self)
-            CollectiveRequest(request_of(algorithm, codec, options, dtype, elements, seed, sum));
+      .def("__init__",
+           [](CollectiveRequest* self, const std::string& algorithm, const std::string& codec,
+              const nb::dict& options, const std::string& dtype, std::size_t elements,
+              std::uint64_t seed, const std::string& sum, const std::string& tail) {
+             new (self) CollectiveRequest(
+                 request_of(algorithm, codec, options, dtype, elements, seed, sum, tail));
+           })
+      .def_prop_ro("wire_bytes", wire_bytes_of)
+      // The tail, where there is one: whether it adds a residual, whether it normalizes, and the length of a row.
+      .def_prop_ro("tail", [](const CollectiveRequest& request) {
+        const Tail& tail = *request.tail;
+        return nb::make_tuple(tail.adds_residual, tail.normalizes, tail.hidden);
       });
   nb::class_<RankCommunicator>(module, "Communicator")
       .def_prop_ro("rank", &RankCommunicator::rank)
       .def_prop_ro("ranks", &RankCommunicator::ranks)
       .def_prop_ro("device", &RankCommunicator::device)
-      .def("run",
-           [](RankCommunicator& self, const CollectiveRequest& request, std::uintptr_t input,
-              std::uintptr_t output, std::uintptr_t stream) {
-             require(without_python([&] {
-               return self.run(request, address(input), const_cast<void*>(address(output)),
-                               const_cast<void*>(address(stream)));
-             }));
-           })
+      .def(
+          "run",
+          [](RankCommunicator& self, const CollectiveRequest& request, std::uintptr_t input,
+             std::uintptr_t output, std::uintptr_t stream, const TailAddresses& tail) {
+            require(without_python([&] {
+              return self.run(request, address(input), const_cast<void*>(address(output)),
+                              const_cast<void*>(address(stream)), tensors_at(tail));
+            }));
+          },
+          nb::arg("request"), nb::arg("input"), nb::arg("output"), nb::arg("stream"),
+          nb::arg("tail") = TailAddresses{})
       .def("prepare",
            [](RankCommunicator& self, const CollectiveRequest& request) {
              require(without_python([&] { return self.prepare(request); }));
@@ -369,12 +433,13 @@ void define_communicator(nb::module_& module) {
       "run_together",
       [](const std::vector<RankCommunicator*>& ranks, const CollectiveRequest& request,
          const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs,
-         const std::vector<std::uintptr_t>& streams) {
+         const std::vector<std::uintptr_t>& streams, const std::vector<TailAddresses>& tails) {
         std::vector<RankCall> calls;
         for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
           calls.push_back({ranks[rank], address(inputs[rank]),
                            const_cast<void*>(address(outputs[rank])),
-                           const_cast<void*>(address(streams[rank]))});
+                           const_cast<void*>(address(streams[rank])),
+                           tails.empty() ? TailTensors{} : tensors_at(tails[rank])});
         }
         require(without_python([&] { return run_together(request, calls); }));
       });
@@ -427,7 +492,7 @@ std::span<const std::byte> span_of(const nb::bytes& bytes) {
   return {static_cast<const std::byte*>(bytes.data()), bytes.size()};
 }
 
-/// What is wrong with a wire, or with what was decoded of one.
+/// Describes the errors of a wire, or of values decoded from one.
 template <auto function>
 std::string explain(const std::string& codec, const std::string& dtype, const nb::bytes& from,
                     const nb::bytes& got) {
@@ -442,6 +507,9 @@ void define_kernels(nb::module_& module) {
   module.def("check_all_reduce", check, nb::arg("function"), nb::arg("ranks"), nb::arg("dtype"),
              nb::arg("lengths"), nb::arg("runs"), nb::arg("seed"), nb::arg("in_place"),
              nb::arg("codec"), nb::arg("claim"));
+  module.def("check_tail", check_fused, nb::arg("function"), nb::arg("ranks"), nb::arg("dtype"),
+             nb::arg("tail"), nb::arg("hidden"), nb::arg("rows"), nb::arg("runs"), nb::arg("seed"),
+             nb::arg("has_residual_out"), nb::arg("claim"));
   module.def("platforms", platforms);
   module.def("usual_platform", name_of_usual_platform);
   module.def("compiler", compiler);

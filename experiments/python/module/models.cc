@@ -40,9 +40,9 @@ struct NetworkRequest {
 
 std::vector<BoundField> fields(NetworkRequest& r) {
   return together(fields(r.collective),
-                  {field("codec", &r.codec, "How values travel", "as they are"),
-                   field("dtype", &r.dtype, "Of what is reduced", "fp16"),
-                   field("ranks", &r.ranks, "World size", "not split"),
+                  {field("codec", &r.codec, "Send values by this codec", "as they are"),
+                   field("dtype", &r.dtype, "Reduce values of this type", "fp16"),
+                   field("ranks", &r.ranks, "Set the world size", "not split"),
                    field("weights", &r.weights, "Format", "none"),
                    field("activations", &r.activations, "Format", "none")});
 }

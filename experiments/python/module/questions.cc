@@ -58,9 +58,8 @@ void define_questions(nb::module_& module) {
           nb::arg("with_interval"))
       .def("interval",
            [](const lab::Simulation& s) -> std::optional<std::pair<double, double>> {
-             const auto interval = without_python([&] { return s.interval(); });
-             if (!interval) return std::nullopt;
-             return std::pair(interval->low_us, interval->high_us);
+             const LatencyInterval interval = without_python([&] { return s.interval(); });
+             return std::pair(interval.low_us, interval.high_us);
            })
       .def("sensitivity",
            [](const lab::Simulation& s) {

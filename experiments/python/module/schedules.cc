@@ -66,7 +66,7 @@ std::vector<nb::tuple> chunks_of(const Schedule& schedule) {
   return chunks;
 }
 
-/// What a builder calls a mistake in an algorithm is wrong input here.
+/// Turns a builder's mistake in an algorithm into wrong input.
 template <class Call>
 auto checked(Call call) {
   try {

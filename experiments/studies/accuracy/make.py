@@ -43,7 +43,7 @@ AR, A2A = "two_shot", "all_to_all"
 COLLECTIVES = {AR: "all-reduce", A2A: "all-to-all"}
 SHORT = {AR: "AR", A2A: "A2A"}
 BITS, GROUPS = (4, 3, 2), (32, 128)
-BASE = "int8-g128"  # what a perplexity is compared with: BF16's is not published for all models
+BASE = "int8-g128"  # base of comparison: BF16's perplexity is not published for all models
 PAPER = "Flash Communication V2"
 MEDIAN_TOKEN, WHOLE_TENSOR = "median token", "whole tensor"
 
@@ -146,7 +146,7 @@ class Accuracy:
         return View(name, DECIBELS, values)
 
     def main_input(self) -> str:
-        """What the pictures of one input show: real activations where there are any."""
+        """Returns the input for pictures of one input: real activations where there are any."""
         return [*self.inputs(tokens=True), *self.inputs(tokens=False)][0]
 
     def main(self) -> View:
@@ -457,7 +457,7 @@ def draw_curves(
 ) -> list[Any]:
     """Lines over bit widths, each (collective, codecs, look) a thick one and thin ones it is the median of.
 
-    Returns the label at the end of each, for style.label_ends().
+    Returns what label_ends() writes at the end of each: (y, text, colour).
     """
     ends = []
     for collective, codecs, look in curves:
@@ -471,11 +471,27 @@ def draw_curves(
         if len(known):
             axes.plot(known, values[known], zorder=4, **look)
             text = decibels(values[known[-1]]) if view.unit is DECIBELS else view.unit.text(values[known[-1]])
-            ends.append(style.end_label(axes, values[known[-1]], text, look["color"]))
+            ends.append((values[known[-1]], text, look["color"]))
     axes.set_xlim(-0.25, len(names) - 0.75)
     axes.set_xticks(range(len(names)), names)
     axes.grid(axis="y")
     return ends
+
+
+def label_ends(figure: Figure, ends: Mapping[Axes, Sequence[tuple[float, str, str]]]) -> None:
+    """Texts right of the axes at the ends of lines, moved apart; the layout, which this settles, leaves them room."""
+    look = {"va": "center", "zorder": 5, "size": "small", "weight": "bold"}
+    labels = {
+        axes: [axes.text(1.03, y, text, color=style.readable(colour), transform=axes.get_yaxis_transform(), **look)
+               for y, text, colour in each]
+        for axes, each in ends.items()
+    }  # fmt: skip
+    style.settle(figure)
+    for axes, texts in labels.items():
+        for text in texts:
+            at = text.get_transform().transform(text.get_position())
+            text.set(transform=axes.transData, position=axes.transData.inverted().transform(at))
+        style.adjust(texts, axes, ensure_inside_axes=False)
 
 
 @style.drawn
@@ -490,8 +506,7 @@ def methods_g32(accuracy: Accuracy) -> Figure:
     ]  # fmt: skip
     known = pd.Series({m.label: view.of(AR, m.at(2, 32)) for m in METHODS}).dropna().sort_values(ascending=False)
     title = "Methods in groups of 32" if len(known) < 2 else (
-        f"INT2, groups of 32, all-reduce: {known.index[0]} is best, {decibels(known.iloc[0])}, "
-        f"{decibels(known.iloc[0] - known.iloc[1])} above {known.index[1]}"
+        f"INT2: {known.index[0]} is best, {decibels(known.iloc[0] - known.iloc[1])} above {known.index[1]}"
     )  # fmt: skip
     figure = page(accuracy, 4, title, ["groups of 32"], notes)
     codecs = [m.at(b, 32) for m in METHODS for b in BITS]
@@ -506,7 +521,7 @@ def methods_g32(accuracy: Accuracy) -> Figure:
         else:
             perplexity_axis(axes, drawn.to_numpy().ravel(), c == AR)
             axes.set_title(f"{COLLECTIVES[c]}\npublished, {tables[c]}")
-    style.label_ends(figure, ends)
+    label_ends(figure, ends)
     return figure
 
 
@@ -516,14 +531,14 @@ def wire_bits(accuracy: Accuracy) -> Figure:
     view = accuracy.main()
     formats = [codec for codec in accuracy.bits if codec.startswith(("qr-", "mxfp", "nvfp"))]
     holds = {group: at_equal_bits(AR, group)(view, accuracy).holds for group in GROUPS}
-    said = ", ".join(f"{'pays' if h else 'does not pay'} in groups of {g}" for g, h in holds.items() if h is not None)
+    said = ", ".join(f"{'pays' if h else 'loses'} in groups of {g}" for g, h in holds.items() if h is not None)
     notes = [
         "Wire bits: codes, scales, zeros, spikes and their indices. Lines join 2, 3, 4 (round to nearest also 5 and 6) bits;"
         " filled markers, solid lines: groups of 32; open markers, dashed lines: groups of 128. SR: spike reserving. Wide"
         " grey line: the best of all for so many bits or fewer.", FLOOR,
     ]  # fmt: skip
     legend = [*LEGEND, handle("other formats", color=GREY, marker="P")]
-    figure = page(accuracy, 2, f"At equal wire bits (all-reduce), spike reserving {said}", [], notes, [legend])
+    figure = page(accuracy, 2, f"At equal bits, spike reserving {said}", [], notes, [legend])
     grid = style.panels(figure, 2, sharex=True, sharey=True)
     names, others, drawn = {}, {}, []
     for axes, (collective, title) in zip(grid, COLLECTIVES.items()):

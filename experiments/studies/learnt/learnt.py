@@ -5,7 +5,8 @@
     ... learnt.py --draw                                                                  only figure and table, of the CSV that is there
 
 Every codec has 16 levels and a scale in fp16 for each 64 elements (4.25 bits). It turns a block by an orthogonal matrix before it encodes, and back
-behind; levels are in equal steps, or k-means' of what was turned. Needed is what ./quickstart.sh makes, and the model (arlab.fetch.smollm2()).
+behind; levels are in equal steps, or k-means' of what was turned. It needs the build of ./quickstart.sh, and the model
+(arlab.fetch.smollm2()).
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 def figure_of(frame: pd.DataFrame) -> Figure:
     looks = {"equal steps": (style.INK, "o", -0.1), "learnt": (style.ORANGE, "s", 0.1)}
     page = style.new_page(
-        "A rotation does what levels cannot; one that was learnt is no better than Hadamard's",
+        "Rotations do what levels cannot; learnt ones are no better than Hadamard's",
         "Mean KL divergence from the uncompressed model (nats per token); every codec has 4.25 bits",
         [f"SmolLM2-135M on {RANKS} ranks, two_shot, {TOKENS} tokens of prose; bars: one standard error."],
         "experiments/studies/learnt/learnt.csv (computed)",

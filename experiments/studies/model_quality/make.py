@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What compression does to a language model: runs `arlab model perplexity`, judges findings, fills in README.md.
+"""Effects of compression on a language model: runs `arlab model perplexity`, judges findings, fills in its pages.
 
     make.py                 runs what the .csv files need (60 minutes of processor time; SmolLM2 must be in the cache), then the rest
-    make.py --page          only the pictures and README.md, from the files as they are
+    make.py --page          only the pictures and pages, from the files as they are
 
-Results are kept in results/model_quality, so that a run that was interrupted goes on. Needed is what ./quickstart.sh makes, and
-`python -m arlab.fetch smollm2`.
+Results are kept in results/model_quality, so that a run that was interrupted goes on. It needs the build of
+./quickstart.sh, and `python -m arlab.fetch smollm2`.
 
 Exit code: 0; 2 where a run fails.
 """
@@ -64,7 +64,7 @@ SUMS = ("native", "decode=fp32,add=fp32")
 SUM_CODECS = "bf16,qr-q8,qr-q4,int4-g32"
 SUM_RANKS = "2,4,8,16"
 SUM_TOKENS = "1024"
-# Whose names are in the picture.
+# Codecs with their names in the picture.
 NAMED = (
     "int2-g32", "int2-g32-sr", "int3-g32-sr", "int4-g32-sr", "int3-g128", "int4-g128", "int5-g128", "int6-g128", "int8-g128", "int3-g32",
     "int5-g32", "int6-g32", "int8-g32", "had-int2-g32", "had-int4-g32", "logfmt3-g32", "logfmt4-g32", "qr-q8", "qr-q6", "qr-q4",
@@ -135,7 +135,8 @@ class Value(NamedTuple):
     error: float = 0.0
 
     def __sub__(self, other: Value) -> Value:
-        """What the two share (they are of the same tokens) is not taken out of the error, which is an upper bound."""
+        """The common part of the two errors (they are of the same tokens) is not taken out; the error is an upper
+        bound."""
         return Value(self.value - other.value, math.hypot(self.error, other.error))
 
 
@@ -152,7 +153,7 @@ def below(*differences: Value) -> str:
 
 
 def within_the_error(differences: dict[str, Value]) -> str:
-    """Which of them are neither below 0 nor above it, to be added to figures; nothing where none is."""
+    """Returns those that are neither below 0 nor above it, to be added to figures; nothing where none is."""
     names = [name for name, difference in differences.items() if below(difference) == OPEN]
     return f"; within the error: {', '.join(names)}" if names else ""
 
@@ -206,7 +207,7 @@ CODECS = tuple(COMMON.split(","))
 
 
 def percent(value: Value) -> str:
-    """Of a logarithm: `+1.6 ± 0.4 %`."""
+    """Returns a logarithm as a percentage: `+1.6 ± 0.4 %`."""
     more = math.exp(value.value)
     return f"{round(100 * (more - 1), 1) + 0.0:+.1f} ± {100 * more * value.error:.1f} %"
 
@@ -354,9 +355,9 @@ def codecs_table(r: Results) -> str:
         change = r.ln(row.codec)
         over = percent(change) if change.value < math.log(10) else f"{shown(math.exp(change.value))} times"
         perplexity = f"{shown(row.perplexity)} ± {shown(row.perplexity_standard_error)}"
-        figures = shown(row.mean_kl), shown(row.p99_kl), f"{row.top1_agreement_percent:.1f} %", f"{row.token_sqnr_db:.1f} dB"
+        figures = shown(row.mean_kl), shown(row.p99_kl), f"{row.top1_agreement_percent:.1f}", f"{row.token_sqnr_db:.1f}"
         lines.append((f"`{row.codec}`", f"{row.wire_bits_per_element:.4g}", perplexity, over, *figures))
-    heads = ("codec", "wire bits", "perplexity", "over uncompressed", "mean KL", "p99 KL", "top-1", "SQNR")
+    heads = ("codec", "wire bits", "perplexity", "over uncompressed", "mean KL", "p99 KL", "top-1, %", "SQNR, dB")
     return markdown(heads, lines, "lrrrrrrr")
 
 
@@ -370,7 +371,8 @@ def algorithms_table(r: Results) -> str:
 
 
 def quantized_table(_: Results) -> str:
-    """Of each pair: the perplexity with fp16, the KL with each codec, and that with qr-q4 over the sum of what its parts cost."""
+    """Returns, by pair: the perplexity with fp16, the KL with each codec, and that with qr-q4 over the sum of its
+    parts' costs."""
     frame = committed("quantized.csv")
     codecs = QUANTIZED_CODECS.split(",")
     kl = frame.set_index(["weights", "activations", "codec"]).mean_kl.sort_index()
@@ -385,15 +387,15 @@ def quantized_table(_: Results) -> str:
 
 
 def layers_table(_: Results) -> str:
-    """Of every layer whose compression alone costs more than the median layer's times 3; and of what the others cost."""
+    """Returns every layer whose compression alone costs more than 3 times the median layer's, and the others' costs."""
     frame = committed("layers.csv")
     alone = frame["alone_mean_kl"]
     heavy = frame[alone > 3 * alone.median()]
     light = frame.drop(heavy.index)
-    lines = [(row.layer, shown(row.alone_mean_kl), f"{row.state_token_sqnr_db:.1f} dB") for row in heavy.itertuples()]
+    lines = [(row.layer, shown(row.alone_mean_kl), f"{row.state_token_sqnr_db:.1f}") for row in heavy.itertuples()]
     kl = f"{shown(light.alone_mean_kl.min())} to {shown(light.alone_mean_kl.max())}"
-    lines.append((f"the other {len(light)}, each", kl, f"{light.state_token_sqnr_db.min():.1f} to {light.state_token_sqnr_db.max():.1f} dB"))
-    return markdown(("layer", "KL of it alone", "SQNR of what it makes, median token, all compressed"), lines, "lrr")
+    lines.append((f"the other {len(light)}, each", kl, f"{light.state_token_sqnr_db.min():.1f} to {light.state_token_sqnr_db.max():.1f}"))
+    return markdown(("layer", "KL of it alone", "SQNR of its output, median token, all compressed, dB"), lines, "lrr")
 
 
 def assignments_table(_: Results) -> str:
@@ -407,18 +409,18 @@ def assignments_table(_: Results) -> str:
 def experts_table(_: Results) -> str:
     lines = []
     for row in committed("experts.csv").itertuples():
-        figures = shown(row.mean_kl), f"{row.top1_agreement_percent:.1f} %", f"{row.first_layer_token_sqnr_db:.1f} dB"
+        figures = shown(row.mean_kl), f"{row.top1_agreement_percent:.1f}", f"{row.first_layer_token_sqnr_db:.1f}"
         lines.append((f"`{row.dispatch}`", f"`{row.combine}`", shown(row.perplexity), *figures))
-    heads = ("dispatch", "sent back as", "perplexity", "mean KL", "top-1", "SQNR of the first layer's output")
+    heads = ("dispatch", "sent back as", "perplexity", "mean KL", "top-1, %", "SQNR of the first layer's output, dB")
     return markdown(heads, lines, "llrrrr")
 
 
 def minilm_table(_: Results) -> str:
     lines = [
-        (f"`{row.codec}`", f"{row.nearest_agreement_percent:.0f} %", f"{row.cosine_rmse:.2g}", f"{row.cosine_correlation:.4f}")
+        (f"`{row.codec}`", f"{row.nearest_agreement_percent:.0f}", f"{row.cosine_rmse:.2g}", f"{row.cosine_correlation:.4f}")
         for row in committed("minilm.csv").itertuples()
     ]
-    return markdown(("codec", "same nearest sentence", "RMS error of the cosines", "correlation of the cosines"), lines, "lrrr")
+    return markdown(("codec", "same nearest sentence, %", "RMS error of the cosines", "correlation of the cosines"), lines, "lrrr")
 
 
 def sums_table(_: Results) -> str:
@@ -438,8 +440,11 @@ PARTS = {
 }  # fmt: skip
 
 
+PAGES = ("README.md", "findings.md", "layers.md", "others.md", "sums.md")
+
+
 def page_of(text: str, frame: pd.DataFrame) -> str:
-    """The page with its tables."""
+    """A page with its tables."""
     r = Results(frame)
     return filled(text, {name: partial(part, r) for name, part in PARTS.items()})
 
@@ -464,7 +469,7 @@ def draw_sums(frame: pd.DataFrame) -> None:
         legend = [style.handle(names[how], color="black", **look) for how, look in looks.items()]
         provenance = f"exact, SmolLM2-135M on {SUM_TOKENS} tokens of prose, two_shot, by arlab model perplexity"
         page = style.new_page(
-            "Sums in fp32 pay without a codec, the more the more ranks there are; beside a codec's error they are nothing",
+            "Sums in fp32 pay off without a codec, more with more ranks",
             "KL divergence from the uncompressed model, with its standard error, and SQNR of the median token of all sums, over the number of ranks",
             ["Payloads are bf16."], provenance, [legend], 5.0,
         )  # fmt: skip
@@ -491,7 +496,7 @@ def draw_sums(frame: pd.DataFrame) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--page", action="store_true", help="only the picture and the page, from the files as they are")
+    parser.add_argument("--page", action="store_true", help="only the pictures and pages, from the files as they are")
     options = parser.parse_args()
     if not options.page:
         write(run(), RESULTS)
@@ -502,8 +507,9 @@ def main() -> int:
     frame = committed()
     draw(frame)
     draw_sums(committed("sums.csv"))
-    page = HERE / "README.md"
-    page.write_text(page_of(page.read_text(encoding="utf-8"), frame), encoding="utf-8")
+    for name in PAGES:
+        page = HERE / name
+        page.write_text(page_of(page.read_text(encoding="utf-8"), frame), encoding="utf-8")
     return 0
 
 

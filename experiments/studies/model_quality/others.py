@@ -92,7 +92,7 @@ def minilm() -> None:
 # --------------------------------------------------------------------------------------- experts
 
 EXPERTS, CHOSEN, TOKENS = 8, 2, 256
-LAYERS, HEAD_SIZE = 30, 64  # of SmolLM2
+LAYERS, HEAD_SIZE = 30, 64  # SmolLM2's
 EXCHANGED = ("fp16", "qr-q8", "int5-g128", "qr-q4", "int4-g32", "int2-g32-sr", "int2-g32")
 
 
@@ -156,7 +156,7 @@ def swiglu(gate: Float32, up: Float32) -> Float32:
 
 
 def logits_of(w: dict[str, Float32], ids: list[int], exchange: Exchange | None) -> tuple[NDArray[np.float64], list[Float32]]:
-    """Of SmolLM2 with its FFNs as mixtures, and the output of each of them."""
+    """Returns the logits of SmolLM2 with its FFNs as mixtures, and the output of each of them."""
     generator = np.random.default_rng(20)
     hidden, outputs = w["token_embd.weight"][ids], []
     width = hidden.shape[1]

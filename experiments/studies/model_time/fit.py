@@ -3,9 +3,9 @@
 
     python experiments/studies/model_time/fit.py            prints the constants, and every layer measured and fitted
 
-gemm_efficiency, memory_efficiency and kernel_us are chosen so that the squared logarithms of the errors are smallest over the
-rows `none` of h200_layers_2026-11-22.csv, bf16, first run, 2 and 4 GPUs, 1, 32, 512 and 8192 tokens. Operations, FLOP and bytes
-are those of `arlab model time`; sim/workload/model_time.h has the formula.
+gemm_efficiency, memory_efficiency and kernel_us minimize the squared logarithms of the errors. They are fitted to the rows `none`
+of h200_layers_2026-11-22.csv: bf16, first run, 2 and 4 GPUs, 1, 32, 512 and 8192 tokens. Operations, FLOP and bytes are those of
+`arlab model time`; sim/workload/model_time.h has the formula.
 """
 
 import json

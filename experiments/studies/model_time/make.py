@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """At which link speed does which codec pay for which model? Times of models over the bandwidth of the links.
 
-    python experiments/studies/model_time/make.py            simulates, draws, and puts figures and tables into README.md
+    python experiments/studies/model_time/make.py            simulates, draws, and puts figures and tables into its pages
     python experiments/studies/model_time/make.py --pages    the same from the CSV files that are there
     python experiments/studies/model_time/make.py --check    simulates into a temporary folder; says what differs (exit code 1)
 
-Machines are h200-8 and a100-flashcomm-8 with other links; everything else of them stays. Needed is what ./quickstart.sh makes; ARLAB_BIN names another
-folder than build/bin.
+Machines are h200-8 and a100-flashcomm-8 with other links; everything else of them stays. It needs the build of
+./quickstart.sh; ARLAB_BIN names another folder than build/bin.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def gb_per_s(value: float) -> str:
 
 
 class Page:
-    """What the page's marks say; all from the CSV files of a folder."""
+    """Texts for the page's marks; all from the CSV files of a folder."""
 
     def __init__(self, folder: Path) -> None:
         from arlab.figures import model_times
@@ -115,8 +115,8 @@ class Page:
         for cell in self.cells:
             if cell["table"] == table:
                 value, ours = float(cell["value"]), float(cell["simulated"])
-                lines.append((cell["row"], f"{value:.2f}", f"{ours:.2f}", f"{100 * (ours / value - 1):+.1f} %"))
-        return markdown(("what", "published", "ours", "error"), lines, "lrrr")
+                lines.append((cell["row"], f"{value:.2f}", f"{ours:.2f}", f"{100 * (ours / value - 1):+.1f}"))
+        return markdown(("what", "published", "ours", "error, %"), lines, "lrrr")
 
     def summary(self) -> str:
         groups: dict[tuple[str, str, str], list[float]] = {}
@@ -127,8 +127,8 @@ class Page:
             what = {"layer_us": "time of a layer", "speedup": "speed-up over the library"}[quantity]
             sizes = [abs(each) for each in errors]
             what += ", fitted" if fitted in ("true", "True", "1") else ", not fitted to"
-            lines.append((table, what, len(errors), f"{sum(sizes) / len(sizes):.1f} %", f"{max(sizes):.1f} %"))
-        return markdown(("table", "what", "cells", "mean error", "largest"), lines, "llrrr")
+            lines.append((table, what, len(errors), f"{sum(sizes) / len(sizes):.1f}", f"{max(sizes):.1f}"))
+        return markdown(("table", "what", "cells", "mean error, %", "largest"), lines, "llrrr")
 
 
 def page_of(text: str, folder: Path) -> str:
@@ -146,10 +146,13 @@ def draw(folder: Path) -> None:
         save(model_times.speedup_over_link(times), folder / f"speedup_over_link_{machine}.png")
 
 
-def write_page(folder: Path) -> None:
+PAGES = ("README.md", "links.md")
+
+
+def write_pages(folder: Path) -> None:
     draw(folder)
-    page = folder / "README.md"
-    page.write_text(page_of(page.read_text(encoding="utf-8"), folder), encoding="utf-8")
+    for page in (folder / name for name in PAGES):
+        page.write_text(page_of(page.read_text(encoding="utf-8"), folder), encoding="utf-8")
 
 
 def main() -> int:
@@ -161,9 +164,10 @@ def main() -> int:
     if options.check:
         with tempfile.TemporaryDirectory(prefix="arlab-") as name:
             folder = Path(name)
-            shutil.copy(HERE / "README.md", folder)
+            for page in PAGES:
+                shutil.copy(HERE / page, folder)
             make_tables(folder)
-            write_page(folder)
+            write_pages(folder)
             made = [path.name for path in sorted(folder.iterdir()) if path.suffix in (".csv", ".md")]
             differ = [each for each in made if (folder / each).read_bytes() != (HERE / each).read_bytes()]
         for each in differ:
@@ -171,7 +175,7 @@ def main() -> int:
         return 1 if differ else 0
     if not options.pages:
         make_tables(HERE)
-    write_page(HERE)
+    write_pages(HERE)
     return 0
 
 

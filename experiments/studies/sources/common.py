@@ -1,4 +1,4 @@
-"""What the studies of the sources share: the rules of verdicts, tables, Markdown, and axes."""
+"""Common parts of the sources' studies: the rules of verdicts, tables, Markdown, and axes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Plan = dict[str, Any]
 
 
 class Found(NamedTuple):
-    """What we get for a claim of study.toml; `published` and `how` where they are not those of study.toml."""
+    """Our value for a claim of study.toml; `published` and `how` where they are not those of study.toml."""
 
     ours: str
     verdict: str
@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
 @dataclass
 class Report:
-    """What the CSV files of a study say: on its claims, by their names; pictures; words for its page."""
+    """Results of a study from its CSV files: on its claims, by their names; pictures; words for its page."""
 
     claims: dict[str, Found]
     figures: Mapping[str, Callable[[], Figure]]
@@ -45,7 +45,7 @@ class Report:
 class Study:
     """`run` makes the tables that study.toml asks for, `report` reads them as they are in the CSV files.
 
-    What is exact depends on no simulated time.
+    Exact values depend on no simulated time.
     """
 
     run: Callable[[Plan], Tables]
@@ -133,7 +133,7 @@ def markdown(table: pd.DataFrame, digits: int = 3) -> str:
     right = [kind.kind in "if" for kind in table.dtypes]
     lines = [[str(name).strip().replace("_", " ") for name in table.columns], ["---:" if each else "---" for each in right]]
     lines += [[cell(each, digits) for each in row] for row in table.itertuples(index=False)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join("|" + "|".join(line) + "|" for line in lines)
 
 
 def size(number: float) -> str:

@@ -1,4 +1,5 @@
-"""What follows from bits and schedules alone: the paper's tables 4 and 5, its figures 3 to 5, the blog's figure 1."""
+"""Claims that follow from bits and schedules alone: the paper's tables 4 and 5, its figures 3 to 5, the blog's figure
+1."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def run_footprint(plan: Plan) -> Tables:
 def draw_footprint(ours: pd.DataFrame) -> Figure:
     parts = {"quantized": (BLUE, "codes"), "scale_and_zero": (ORANGE, "scales and zeros"), "spikes": (WINE, "spikes and indices")}
     figure = style.new_page(
-        "INT2 with spike reserving: the bytes of table 4", "4096 numbers of 16 bits, 8192 bytes, in groups of 32", [],
+        "INT2 with spikes takes the bytes that table 4 says", "4096 numbers of 16 bits, 8192 bytes, in groups of 32", [],
         "Exact: wire bytes of arlab's codecs. Published: Flash Communication V2, table 4.",
         [[*(square(text, colour) for colour, text in parts.values()), PUBLISHED_MARK]], 1.8,
     )  # fmt: skip
@@ -109,7 +110,7 @@ def multiples() -> pd.DataFrame:
 @style.drawn
 def draw_volumes(table: pd.DataFrame) -> Figure:
     figure = style.new_page(
-        "What crosses the NUMA bridge: table 5, and other algorithms", "8 ranks in two groups of 4; M: payload of one rank", [],
+        "Hierarchical algorithms send 1 M across the bridge, two_shot 4 M", "8 ranks in two groups of 4; M: payload of one rank", [],
         "Exact: counted from arlab's schedules. Published: Flash Communication V2, table 5.", [[square("ours", BLUE), PUBLISHED_MARK]], 2.6,
     )  # fmt: skip
     paper = multiples()

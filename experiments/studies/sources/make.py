@@ -6,7 +6,7 @@
     make.py --check ...     likewise, into a temporary folder; says which committed CSV files and pages differ (exit code 1)
 
 Each study is a folder: study.toml says what its source claims and what is run, page.md.in is its page without numbers.
-Needed is what ./quickstart.sh makes; ARLAB_BIN names another folder than build/bin.
+It needs the build of ./quickstart.sh; ARLAB_BIN names another folder than build/bin.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run(name: str, out: Path) -> None:
 
 
 def report(name: str, folder: Path) -> tuple[Report, pd.DataFrame]:
-    """What the CSV files in a folder say, and its claims as a table."""
+    """Returns the report on the CSV files in a folder, and its claims as a table."""
     plan = plan_of(name)
     files = sorted((folder / name).glob("*.csv"))
     if not files:
@@ -78,25 +78,36 @@ def report(name: str, folder: Path) -> tuple[Report, pd.DataFrame]:
 def page(name: str, folder: Path, out: Path, pictures: bool) -> pd.DataFrame:
     """Writes the page of a study, and its pictures; gives its claims."""
     said, claims = report(name, folder)
-    made_of = []
-    for path in sorted((folder / name).glob("*.csv")):
-        comments = path.read_text(encoding="utf-8").split("# provenance: ", 1)[1]
-        made_of.append(f"* [{path.name}]({path.name}): {comments.splitlines()[0]}")
+    tables = ", ".join(f"[{path.name}]({path.name})" for path in sorted((folder / name).glob("*.csv")))
     template = (HERE / name / "page.md.in").read_text(encoding="utf-8")
-    text = template.format_map({**said.words, "claims": markdown(claims.drop(columns=["source", "ours is"]))})
-    end = f"\n## Made by\n\n```sh\n{COMMAND} {name}\n```\n\nfrom [study.toml](study.toml):\n\n" + "\n".join(made_of)
-    end += "\n\nThe rules of the verdicts are those of [all claims of the sources](../README.md).\n"
+    text = template.format_map({**said.words, "claims": claims_of(claims)})
+    end = f"\n## Made by\n\n```sh\n{COMMAND} {name}\n```\n\nfrom [study.toml](study.toml), with the [rules of verdicts](../README.md). The heads of the data say where they come from: {tables}.\n"
     write(out / name / "README.md", MADE + text + end)
     for each, draw in said.figures.items() if pictures else ():
         save(draw(), out / name / f"{each}.png")
     return claims
 
 
+def claims_of(claims: pd.DataFrame) -> str:
+    """The claims of one study; where all numbers come from the same source, a sentence says it."""
+    claims = claims.assign(**{"ours is": claims["ours is"].str.replace("](../", "](../../", regex=False)})
+    ways = claims["ours is"].unique()
+    if len(ways) > 1:
+        return markdown(claims.drop(columns="source"))
+    return f"{markdown(claims.drop(columns=['source', 'ours is']))}\n\n*Ours* is {ways[0]}."
+
+
+def kind(how: str) -> str:
+    """`simulated, seen` where the fit saw the very cells."""
+    return "–" if how.startswith("needs") else how.split(",")[0].split(" ")[0] + ", seen" * ("which saw" in how)
+
+
 def summary(claims: dict[str, pd.DataFrame], out: Path) -> None:
     """Writes the page with a row per claim."""
     table = pd.concat([each.assign(study=f"[{name}]({name}/README.md)") for name, each in claims.items()])
     seen = table["ours is"].str.contains("which saw")
-    words = {"claims": markdown(table), "number": len(table), "command": COMMAND, "number_seen": int(seen.sum())}
+    short = table.assign(**{"ours is": table["ours is"].map(kind)}).drop(columns=["published", "ours"])
+    words = {"claims": markdown(short), "number": len(table), "command": COMMAND, "number_seen": int(seen.sum())}
     template = (HERE / "page.md.in").read_text(encoding="utf-8")
     write(out / "README.md", MADE + template.format(**words, counts=counts_of(table[~seen]), counts_seen=counts_of(table[seen])))
 
@@ -108,7 +119,7 @@ def counts_of(claims: pd.DataFrame) -> str:
 
 
 def differences(out: Path, names: list[str]) -> list[str]:
-    """Which committed files differ from those made, or are missing."""
+    """Returns the committed files that differ from those made, or are missing."""
     found = []
     for path in sorted(each for each in out.rglob("*") if each.is_file()):
         name, committed = path.relative_to(out), HERE / path.relative_to(out)

@@ -60,7 +60,7 @@ def run_tables(plan: Plan) -> Tables:
 
 
 def errors_of(cells: pd.DataFrame) -> pd.Series:
-    """Of the latency of every cell, in percent, as arlab validate has it."""
+    """Returns the error of every cell's latency in percent, as arlab validate has it."""
     return cells["error_percent"]
 
 
@@ -117,7 +117,8 @@ def draw_quickreduce(cells: pd.DataFrame, gains: bool) -> Figure:
     error = ", ".join(f"{each} {errors_of(cells[cells['topology'] == each]).abs().mean():.1f} %" for each in topologies)
     what = "times as fast as RCCL" if gains else "latency (µs)"
     figure = style.new_page(
-        f"QuickReduce's all-reduce of FP16, published beside simulated: {what}", f"Mean absolute error of the latency: {error}", [],
+        f"QuickReduce, simulated: {errors_of(cells).abs().mean():.1f} % off on average",
+        f"{what.capitalize()}, FP16; mean absolute error of the latency: {error}", [],
         "Published: MK1 QuickReduce README. Simulated: arlab validate, constants of fit mi300x.",
         [[handle(text, color=colour, marker=marker) for colour, marker, text in shown.values()],
          [handle("published", color=GREY, marker="o"), line("simulated", GREY)]], 3.4,
@@ -138,7 +139,7 @@ def draw_quickreduce(cells: pd.DataFrame, gains: bool) -> Figure:
 
 
 def on_a_small_model(codec: str) -> Found:
-    """Perplexity over that of the uncompressed model, where 1 is what "negligible" claims."""
+    """Perplexity over that of the uncompressed model, where "negligible" claims 1."""
     runs = pd.read_csv(ROOT / "experiments/data/model_quality.csv", comment="#")
     (run,) = runs[(runs["codec"] == codec) & (runs["algorithm"] == "two_shot") & (runs["ranks"] == 4)].itertuples()
     more = f" ± {run.perplexity_ratio_standard_error:.3f} times; mean KL {run.mean_kl:.3f}"
@@ -194,7 +195,7 @@ def run_blog(plan: Plan) -> Tables:
         if number < plan["custom_below_bytes"]:
             times["custom"] = each.loc[~library & (each["codec"] == "fp16"), "latency_us"].min()
         baseline = min(times[name] for name in ("library", "custom") if name in times)
-        # Of equals the one that is first among METHODS: the baseline, then less compression.
+        # Among equals the first of METHODS counts: the baseline, then less compression.
         rows += [(ranks, number, name, times[name], baseline / times[name]) for name in METHODS if name in times]
     how = f"{sweep.attrs['provenance']}; constants of fit {plan['fit']}"
     return {"speedup": made(rows, "tp bytes method simulated_us speedup", how)}
@@ -204,9 +205,9 @@ def run_blog(plan: Plan) -> Tables:
 def draw_blog(table: pd.DataFrame, best: pd.DataFrame) -> Figure:
     tops = ", ".join(f"{top:.1f} with TP {tp}" for tp, top in best.groupby("tp")["speedup"].max().items())
     figure = style.new_page(
-        f"The best all-reduce is up to so many times as fast as the baseline: {tops}",
+        f"Up to {best['speedup'].max():.1f} times as fast as the baseline",
         "Speed-up over the faster of RCCL and vLLM's custom all-reduce; the band at the bottom says which method is fastest",
-        ["Custom all-reduce: the faster of one_shot and two_shot, uncompressed, below 16 MiB. QuickReduce: two_shot."],
+        [f"At most: {tops}.", "Custom all-reduce: the faster of one_shot and two_shot, uncompressed, below 16 MiB. QuickReduce: two_shot."],
         "Simulated: model event-driven, mi300x-2, -4 and -8, constants of fit mi300x. To compare with figures 3 to 5 of the ROCm blog.",
         [[line(text, colour, linestyle=dash) for colour, dash, text in METHODS.values()] + [line("best", INK, linewidth=6, alpha=0.15)]],
         3.4,
@@ -256,7 +257,7 @@ def draw_bandwidth(cells: pd.DataFrame, title: str) -> Figure:
     rows, codecs = list(cells["row"].unique()), list(cells["column"].unique())
     colours = dict(zip(codecs, (INK, *style.PALETTE)))
     figure = style.new_page(
-        title, f"Mean absolute error of the latency {errors_of(cells).abs().mean():.1f} %", [],
+        f"Simulated latencies are {errors_of(cells).abs().mean():.1f} % off on average", title, [],
         "Published: Flash Communication V2. Simulated: arlab validate, constants of fit flashcomm2.",
         [[square(name, colours[name]) for name in codecs], [square("simulated", GREY), line("published", INK)]], 3.2,
     )  # fmt: skip
@@ -340,9 +341,10 @@ def run_pipeline(plan: Plan) -> Tables:
             events, loads = timelines.spans_of(timelines.read_trace(Path(folder) / "trace.json"))
         for track in plan["tracks"]:
             mine = events[events["track"] == track]
-            spans += [(name, track, -1, *box) for box in timelines.load_boxes(loads[loads["track"] == track])]
+            boxes = loads.loc[loads["track"] == track, ["begin", "end", "share"]]
+            spans += [(name, track, -1, *box) for box in boxes.itertuples(index=False)]
             for step, each in mine.groupby("step"):
-                spans += [(name, track, step, *ends, 1.0) for ends in timelines.merged(zip(each["begin"], each["end"]))]
+                spans += [(name, track, step, *ends, 1.0) for ends in timelines.merged(each)]
     how = f"{runs[1].provenance}; constants of fit {plan['fit']}"
     return {
         "latency": made(rows, "codec bytes algorithm micro_chunks simulated_us saving ports_used bridge_used", how),
@@ -367,10 +369,10 @@ def draw_pipeline(spans: pd.DataFrame, plan: Plan) -> Figure:
     for axes, name in zip(figure.subplots(2, 1, sharex=True), (SERIAL, PIPED)):
         for place, track in enumerate(tracks):
             mine = spans[(spans["algorithm"] == name) & (spans["link"] == track)]
-            loads = list(mine.loc[mine["step"] < 0, ["begin", "end", "share"]].itertuples(index=False))
+            loads = mine[mine["step"] < 0]
             axes.axhspan(place + 0.08, place + 0.92, color=style.BAND, linewidth=0, zorder=0)
             timelines.draw_link(axes, mine[mine["step"] >= 0], loads, place, ends.max() / 120)
-            used = sum((end - begin) * share for begin, end, share in loads) / ends[name]
+            used = ((loads["end"] - loads["begin"]) * loads["share"]).sum() / ends[name]
             look = {"transform": axes.get_yaxis_transform(), "color": GREY, "size": "small", "va": "center"}
             axes.text(1.005, place + 0.5, f"{100 * used:.0f} % used", **look)
         axes.axvline(ends[name], color=INK, linewidth=1)

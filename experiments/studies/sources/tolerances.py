@@ -65,7 +65,7 @@ def neighbours_scale(scales: np.ndarray, values: Callable[[np.ndarray], np.ndarr
 
 
 def one_too_high(scales: np.ndarray, values: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    # Of 64 elements, those with even index are a block and those with odd index another.
+    # A block has the elements with even index of 64, another one those with odd index.
     step = scales.reshape(-1, 32, 1, 2).astype(np.float32)
     return (values(scales).reshape(-1, 32, 32, 2) + step).astype(np.float16).reshape(-1, ATOM)
 
@@ -145,8 +145,8 @@ def grids_of(tables: Tables) -> dict[str, pd.DataFrame]:
 def draw_tolerances(grids: dict[str, pd.DataFrame]) -> Figure:
     own = grids[OWN].drop(RIGHT)
     figure = style.new_page(
-        f"Tests with tolerances accept up to {own.sum().max()} of {len(own)} wrong all-reduces, on their own data",
-        "Which wrong results are within the tolerances of other projects' tests, and which arlab.conformance finds", [],
+        f"Tests with tolerances accept up to {own.sum().max()} of {len(own)} wrong all-reduces",
+        "Wrong results within the tolerances of tests, on their own data, and those that arlab.conformance finds", [],
         "Exact: computed from bits by arlab.", [[square("accepted", ORANGE), square("rejected", style.PALE)]], 5.4,
     )  # fmt: skip
     panels = style.panels(figure, len(grids), sharey=True, width_ratios=[grid.shape[1] for grid in grids.values()])

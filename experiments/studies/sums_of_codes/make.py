@@ -4,7 +4,7 @@
     python experiments/studies/sums_of_codes/make.py            makes sums_of_codes.csv, .png and the table of README.md
     python experiments/studies/sums_of_codes/make.py --check    says whether the program would write another table (exit code 1)
 
-Needed is what ./quickstart.sh makes; ARLAB_BIN names another folder than build/bin.
+It needs the build of ./quickstart.sh; ARLAB_BIN names another folder than build/bin.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def table(rows: list[dict[str, str]]) -> str:
 def figure_of(rows: list[dict[str, str]]) -> Figure:
     looks = dict(zip(WAYS.values(), ((style.ORANGE, "o"), (style.WINE, "s"), (style.BLUE, "s"), (style.INK, "o"))))
     page = style.new_page(
-        "Sums of codes need bits for sums: on NVLink, what they save at hops does not pay for these",
+        "Sums of codes need more bits, and do not pay on NVLink",
         "Error and time of all-reduces of 64 MiB: every mark a codec, of more bits to the right",
         ["Error: SQNR of the sum, median over the activations of MiniLM. Time: simulated on 8 H200, of which 2, 4 or 8 take part; with sums of codes",
          "ranks agree on scales first, which is in it."],

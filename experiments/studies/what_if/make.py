@@ -5,8 +5,8 @@
     python experiments/studies/what_if/make.py --check   says which tables the program would write differently (exit code 1)
 
 A command is a block of README.md that begins with arlab sweep and ends with --out results/what_if/NAME; the picture that the page shows below it
-is NAME.png, and its text in brackets names the figure of the sweep. Needed is what ./quickstart.sh makes; ARLAB_BIN names another folder than
-build/bin.
+is NAME.png, and its text in brackets names the figure of the sweep. It needs the build of ./quickstart.sh; ARLAB_BIN
+names another folder than build/bin.
 """
 
 from __future__ import annotations

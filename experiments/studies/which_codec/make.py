@@ -6,7 +6,7 @@
     ... --quality my.csv                                                    with the perplexity and KL of a CSV of
                                                                             `arlab model perplexity --format csv`
 
-Without --quality it is that of the study model_quality. Needed is what ./quickstart.sh makes.
+Without --quality it is that of the study model_quality. It needs the build of ./quickstart.sh.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ def quality(path: Path) -> dict[str, dict[str, str]]:
 
 
 def table(rows: list[dict[str, object]]) -> str:
-    heads, lines = ("codec", "wire bits", "mean KL", "perplexity", *MACHINES), []
+    heads, lines = ("codec", "wire bits", "mean KL", "perplexity", *(f"{machine}, ms" for machine in MACHINES)), []
     for codec in CODECS:
         mine = [row for row in rows if row["codec"] == codec]
         lost = [f"{float(mine[0]['mean_kl']):.2g}", f"{float(mine[0]['perplexity']):.4g}"] if mine[0]["mean_kl"] else ["", ""]
-        times = [f"{float(row['ttft_us']) / 1000:.1f} ms ({float(row['speedup']):.2f})" for row in mine]
+        times = [f"{float(row['ttft_us']) / 1000:.1f} ({float(row['speedup']):.2f})" for row in mine]
         lines.append((f"`{codec}`", f"{mine[0]['wire_bits_per_element']:.4g}", *lost, *times))
     return markdown(heads, lines, "l" + "r" * (len(heads) - 1))
 

@@ -1,9 +1,8 @@
-"""What other libraries compute on the CPU, format by format, in the terms of arlab's wires.
+"""Wires that other libraries compute on the CPU, format by format, in the terms of arlab's wires.
 
-An answer has the name of the library and of arlab's codec, and a function that takes blocks (float32 of shape [blocks, G], whose values the dtype
-has) and the dtype's name, and gives parts to compare, as arrays of the same shape as arlab's: `codes` per element, `scales` per block, or, of a library that
-only says what its numbers become, `values`. What else a function takes is set by answers(). Libraries are imported when they are asked, so one that is
-missing costs its own rows only.
+An answer has the names of the library and of arlab's codec, and a function of blocks (float32 [blocks, G], exact in the dtype) and the dtype's name.
+That returns the parts to compare, as arrays of arlab's shapes: `codes` per element and `scales` per block, or `values` where a library only says what
+its numbers become. Its other arguments are set by answers(). Libraries are imported when they are asked, so one that is missing costs its own rows only.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Parts = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Answer:
-    """Of one library for one format."""
+    """One library's answer for one format."""
 
     library: str
     codec: str
@@ -79,7 +78,8 @@ def nibbles(packed: np.ndarray, low_first: bool = True) -> np.ndarray:
 
 
 def wire_parts(scales: Any, codes: Any, packed: bool) -> Parts:
-    """Of torch tensors: a byte for each scale, and a row of codes, two in a byte where they are packed, for each block."""
+    """Returns the wire of torch tensors: a byte for each scale, and a row of codes, two in a byte where they are
+    packed, for each block."""
     of_blocks = numbers(scales, np.uint8).reshape(-1)
     found = numbers(codes, np.uint8).reshape(len(of_blocks), -1)
     return {"scales": of_blocks, "codes": nibbles(found) if packed else found}
@@ -142,7 +142,7 @@ def compressed(blocks: np.ndarray, dtype: str, bits: int, group: int, scale_type
     scales, zeros = helpers.calculate_qparams(x.amin(1, keepdim=True), x.amax(1, keepdim=True), arguments, global_scale=g)
     found = forward.quantize(x, scales, zeros, arguments, global_scale=g).float().numpy()
     element = {8: "float8_e4m3fn", 6: "float6_e2m3fn", 4: "float4_e2m1fn"}[bits]
-    if given is None:  # Powers of two: their exponents are what travels.
+    if given is None:  # Powers of two travel as their exponents.
         factors = scales.float().numpy().astype(np.float64).reshape(-1)
         exponents = (np.frexp(factors)[1] - 1 + 127).astype(np.uint8)
         wire = np.where(np.isfinite(factors), np.where(factors > 0, exponents, 0), 0xFF).astype(np.uint8)

@@ -99,7 +99,7 @@ def inputs(kind: str, form: Form, dtype: str) -> np.ndarray:
 
 
 def of_arlab(form: Form, blocks: np.ndarray, dtype: str) -> Parts:
-    """What arlab makes of them."""
+    """Returns arlab's wires of the blocks."""
     import arlab
     import ml_dtypes
 
@@ -184,8 +184,8 @@ def row(answer: Answer, version: str, dtype: str, kind: str = "", **found: Any) 
 
 
 def results(which: Sequence[Answer], kept: Sequence[dict[str, Any]], before: str) -> str:
-    """results.csv: a row per library, format, dtype and kind of input; -1 where the library has no such part. Of libraries that are not
-    asked, the rows that are kept, of the days before."""
+    """results.csv: a row per library, format, dtype and kind of input; -1 where the library has no such part. Libraries
+    that are not asked have the kept rows, of the days before."""
     libraries = [answer.library for answer in which]
     rows = [each for each in kept if each["library"] not in libraries]
     for answer in which:
@@ -229,14 +229,8 @@ def why(library: str, codec: str) -> str:
     return next((text for pattern, text in REASONS["why"].get(library, {}).items() if re.fullmatch(pattern, codec)), "")
 
 
-def first_of(rows: Sequence[dict[str, str]]) -> str:
-    """The first element that differs, of the most ordinary input in which one does."""
-    ordered = sorted((each for each in rows if each["first"]), key=lambda each: list(CHUNKS).index(each["input"]) if each["input"] in CHUNKS else 99)
-    return "" if not ordered else f"{ordered[0]['input']}, {ordered[0]['dtype']}: {ordered[0]['first']}" if ordered[0]["input"] else ordered[0]["first"]
-
-
 def share(rows: Sequence[dict[str, str]]) -> str:
-    """Of ordinary inputs, scales and then elements that differ, in percent."""
+    """Returns the share of scales and then of elements that differ on ordinary inputs, in percent."""
     ordinary = [each for each in rows if each["input"] in ("gaussian", "outliers")]
     texts = []
     for name, total in (("scales_differ", "blocks"), ("elements_differ", "elements")):
@@ -246,32 +240,43 @@ def share(rows: Sequence[dict[str, str]]) -> str:
     return " / ".join(text or "none" for text in texts)
 
 
+def grouped(lines: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Names that have the same value, in one line."""
+    found: dict[Any, list[str]] = {}
+    for name, value in lines:
+        found.setdefault(value, []).append(name)
+    return [(", ".join(names), value) for value, names in found.items()]
+
+
 def verdicts(rows: list[dict[str, str]]) -> str:
-    """Format x library."""
+    """The libraries of each format: for which inputs they differ."""
     found = pairs(rows)
-    libraries = list(dict.fromkeys(library for library, _ in found))
-    codecs = list(dict.fromkeys(codec for _, codec in found))
-    lines = [(f"`{codec}`", *(verdict(found[library, codec]) if (library, codec) in found else "" for library in libraries)) for codec in codecs]
-    return markdown(("format", *libraries), lines)
+
+    def cells(codec: str) -> tuple[str, str]:
+        of = [(library, verdict(mine)) for (library, each), mine in found.items() if each == codec]
+        equal = grouped((library, "nothing" if text == "equal" else text.removeprefix("equal but ")) for library, text in of if text != "differs")
+        return "; ".join(f"{libraries}: {text}" for libraries, text in equal), ", ".join(library for library, text in of if text == "differs")
+
+    codecs = dict.fromkeys(codec for _, codec in found)
+    return markdown(("format", "equal but for", "differs"), [(names, *value) for names, value in grouped((f"`{codec}`", cells(codec)) for codec in codecs)])
 
 
 def differences(rows: list[dict[str, str]]) -> str:
-    """What differs, where first, and why."""
+    """Returns a table of differences; formats of a library that differ for the same reason share a line."""
+    reasons: dict[tuple[str, str], dict[str, list[dict[str, str]]]] = {}
+    for (library, codec), mine in pairs(rows).items():
+        if verdict(mine) != "equal":
+            reasons.setdefault((library, why(library, codec)), {})[codec] = mine
     lines = [
-        (library, f"`{codec}`", share(mine), first_of(mine).replace("|", "/"), why(library, codec))
-        for (library, codec), mine in pairs(rows).items() if verdict(mine) != "equal"
+        (library, "; ".join(f"{names}: {text}" for names, text in grouped((f"`{codec}`", share(mine)) for codec, mine in formats.items())),
+         reason)
+        for (library, reason), formats in reasons.items()
     ]  # fmt: skip
-    return markdown(("library", "format", "scales / elements that differ, ordinary inputs", "first that differs: arlab's, then theirs", "why"), lines)
-
-
-def versions(rows: list[dict[str, str]]) -> str:
-    """The libraries."""
-    lines = {each["library"]: each["version"] or "missing" for each in rows}
-    return markdown(("library", "version"), lines.items())
+    return markdown(("library", "formats: scales / elements that differ", "why"), lines)
 
 
 def not_run(rows: list[dict[str, str]]) -> str:
-    """What is a kernel alone."""
+    """Returns a table of formats that exist as a kernel alone."""
     return markdown(("library", "format", "what its source says"), [tuple(each.values()) for each in REASONS["not_run"]])
 
 
@@ -285,7 +290,7 @@ def day_of(results_file: Path) -> str:
 def page_of(text: str, results_file: Path) -> str:
     rows = rows_of(results_file)
     day = day_of(results_file)
-    made = {each.__name__: (lambda each=each: each(rows)) for each in (verdicts, differences, versions, not_run)}
+    made = {each.__name__: (lambda each=each: each(rows)) for each in (verdicts, differences, not_run)}
     return filled(text, made | {"day": lambda: f"Run on {day}."})
 
 

@@ -1,5 +1,5 @@
-// What kernels call on NVIDIA GPUs, by nvcc and, on demand, by NVRTC, whose package has no header of CUDA: conversions and
-// arithmetic of pairs of 16-bit floats are PTX, and so is what kernels ask of the order of launches.
+// Functions of kernels on NVIDIA GPUs, by nvcc and, on demand, by NVRTC, whose package has no header of CUDA: conversions
+// and arithmetic of pairs of 16-bit floats are PTX, and so is what kernels ask of the order of launches.
 #pragma once
 
 #include "kernels/platform/device_std.h"
@@ -87,7 +87,7 @@ __device__ __forceinline__ std::uint16_t half_of_float(float value) {
     asm("{ " instruction " %0, %1, %2; }" : "=r"(result) : "r"(a), "r"(b));         \
     return result;                                                                  \
   }
-/// Of two floats, of which the first becomes the low half.
+/// Packs two floats, of which the first becomes the low half.
 #define ARLAB_PTX_OF_FLOATS(name, instruction)                                   \
   __device__ __forceinline__ std::uint32_t name(float low, float high) {         \
     std::uint32_t result;                                                        \

@@ -96,7 +96,7 @@ hipError_t said(Error error) {
   return static_cast<hipError_t>(error);
 }
 
-/// What `call` says of the driver's functions.
+/// Returns `call`'s result for the driver's functions.
 template <class Call>
 hipError_t with_driver(Call call) {
   const Functions* const driver = functions();
@@ -143,7 +143,7 @@ Error enter_context(const Functions& driver) {
   return error == kSuccess && context == nullptr ? use_device(driver, 0) : error;
 }
 
-/// What `call` says of the driver's functions, on the thread's device.
+/// Returns `call`'s result for the driver's functions, on the thread's device.
 template <class Call>
 hipError_t on_device(Call call) {
   return with_driver([&](const Functions& driver) {

@@ -141,7 +141,7 @@ struct Resource {
   X(cuLaunchKernelEx,                                                                       \
     (const LaunchConfig* config, Function function, void** parameters, void** extra))
 
-/// What drivers before CUDA 12.4 lack: null there.
+/// Functions that drivers before CUDA 12.4 lack: null there.
 #define ARLAB_DRIVER_FUNCTIONS_OF_12_4(X)                                                     \
   X(cuFuncLoad, (Function function))                                                          \
   X(cuDeviceGetDevResource, (Device device, Resource * resource, ResourceType type))          \
@@ -160,8 +160,8 @@ struct Functions {
 };
 #undef ARLAB_DECLARED
 
-/// Of the driver, which is loaded and initialized by the first call; null where there is none, and why_none() says why.
-/// ARLAB_LIBCUDA names another file.
+/// Functions of the driver, which is loaded and initialized by the first call; null where there is none, and why_none()
+/// says why. ARLAB_LIBCUDA names another file.
 const Functions* functions();
 /// One line without an end; empty where there is a driver.
 const std::string& why_none();

@@ -1,4 +1,4 @@
-// What kernels call while they run on the CPU: indices, barriers, lane shuffles, atomics, the
+// Functions of kernels that run on the CPU: indices, barriers, lane shuffles, atomics, the
 // clock, memory shared by a block. HIP's names, where HIP has one.
 #pragma once
 

@@ -62,7 +62,7 @@ struct Wave {
 
 struct Barrier {
   int arrived = 0;
-  int line = 0;  // of the first
+  int line = 0;  // the first's
   std::uint64_t generation = 0;
   char order[2] = {};  // addresses for ThreadSanitizer
 };
@@ -84,7 +84,7 @@ struct Lane {
   Wave* wave = nullptr;
   Block* block = nullptr;
   std::vector<std::pair<std::uint64_t, Fetch>> fetches;  // under way, with their group
-  std::uint64_t fetch_group = 0;                         // of those not committed
+  std::uint64_t fetch_group = 0;                         // those not committed
 };
 
 struct SharedVariable {
@@ -359,7 +359,7 @@ bool free_block(Block& block) {
   }
   machine().resident_lanes -= static_cast<std::size_t>(block.lane_count);
   for (const SharedVariable& shared : block.shared) std::free(shared.memory);
-  // Of a block that was dropped, lanes are still on their stacks.
+  // Lanes of a dropped block are still on their stacks.
   if (block.alive == 0 && !overflowed) give_back(std::move(block.stacks), *block.launch);
   return !overflowed;
 }
@@ -456,7 +456,7 @@ bool start_block(Device& device) {
   return true;
 }
 
-/// What is ordered after a launch that failed fails with it.
+/// Launches that are ordered after a failed one fail with it.
 void cancel_what_cannot_run(Device& device) {
   for (const auto& launch : device.launches) {
     if (launch->started != 0 || !may_start(*launch)) continue;
@@ -635,7 +635,7 @@ void drive(const std::function<bool()>& finished) {
     ++idle_rounds;
     const bool others_may_write = works_with_other_processes() && any_lane_polls();
     if (others_may_write) {
-      // What is polled may be written by another process, which wants the CPU.
+      // A polled word may be written by another process, which wants the CPU.
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     } else {
       const auto speed = 1 + static_cast<std::uint64_t>(idle_rounds) / kRoundsToDoubleSpeed;

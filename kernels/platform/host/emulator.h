@@ -51,7 +51,7 @@ const Settings& settings();
 /// Most lanes that were resident at a time since configure().
 std::size_t most_resident_lanes();
 
-/// What went wrong last, a line for every place where lanes wait; empty at first.
+/// The last errors, a line for every place where lanes wait; empty at first.
 std::string report();
 
 }  // namespace arlab::emulator

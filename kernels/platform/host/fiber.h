@@ -31,8 +31,8 @@ struct Stack {
 
 /// Stacks for all lanes of a block, in one mapping. They grow down, memory is taken when touched, and
 /// none runs into the one below it unnoticed: below each is a page that faults, as long as few stacks
-/// are there (the system allows a process 65,530 mappings, and such a page costs two), else a page of
-/// a pattern, which overflowed() looks at.
+/// are there, else a page of a pattern, which overflowed() looks at. (The system allows a process
+/// 65,530 mappings, and a page that faults costs two.)
 class Stacks {
  public:
   /// Null when there is no memory. `guarded`: how many of all stacks may have a page that faults.

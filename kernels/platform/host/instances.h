@@ -76,7 +76,7 @@ bool with_constants(const TwoPassAnyBitParameters& p, DType dtype, F&& f) {
   return f(AnyBitOfMessage<Bf16, AnyBitKind::plain, 8>(p.format), Bf16()), true;
 }
 
-/// Of a codec that needs no statistics.
+/// Calls `f` for a codec that needs no statistics.
 template <class F>
 void with_instance(const CodecChoice& codec, DType dtype, F&& f) {
   const bool is_here =
@@ -84,7 +84,7 @@ void with_instance(const CodecChoice& codec, DType dtype, F&& f) {
   if (!is_here) with_codec(codec, dtype, f);
 }
 
-/// Of a codec with a scale of the message, in kernels that measure it.
+/// Calls `f` for a codec with a scale of the message, in kernels that measure it.
 template <class F>
 void with_instance_of_message_scale(const CodecChoice& codec, DType dtype, F&& f) {
   const auto* integers = std::get_if<TwoPassAnyBitParameters>(&codec);
@@ -92,7 +92,7 @@ void with_instance_of_message_scale(const CodecChoice& codec, DType dtype, F&& f
   (void)with_message_scale(codec, dtype, f);
 }
 
-/// Of a codec that needs statistics, in kernels that have them.
+/// Calls `f` for a codec that needs statistics, in kernels that have them.
 template <class F>
 void with_two_pass_instance(const CodecChoice& codec, DType dtype, F&& f) {
   with_two_pass(codec, dtype, f);

@@ -18,7 +18,7 @@ struct Completion {
   bool done = false;
   hipError_t error = hipSuccess;  ///< once it is done: why not all of it ran
   bool known = false;             ///< the error, to the host: what is launched from then on may run
-  CompletionPtr cause;            ///< whose error it is, when the launch was ordered after it
+  CompletionPtr cause;            ///< origin of the error, when the launch was ordered after it
   std::uint64_t done_at = 0;      ///< clock_nanoseconds()
   char order = 0;                 ///< its address stands for that order in ThreadSanitizer
   /// Under ThreadSanitizer, stacks of the launch's lanes, for launches that are ordered after it: a
@@ -33,7 +33,7 @@ inline void make_known(Completion& completion) {
 
 /// A kernel, to run once everything in `after` is done.
 struct Launch {
-  std::function<void()> body;  ///< what one lane does
+  std::function<void()> body;  ///< one lane's work
   dim3 grid;
   dim3 block;
   std::vector<CompletionPtr> after;

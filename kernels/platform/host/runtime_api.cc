@@ -31,11 +31,11 @@ struct KernelNode {
 struct Stream {
   int device = 0;
   std::vector<CompletionPtr>
-      after;  // of the launch enqueued last, and of events: what the next one waits for
-  Stream* capture = nullptr;  // whose capture this stream is part of: its own, or that of another
-  bool behind = true;         // of such another: that one waits for all that this one has captured
+      after;                  // the launch enqueued last, and events: the next waits for them
+  Stream* capture = nullptr;  // this stream is part of it: its own, or that of another
+  bool behind = true;         // in such another: it waits for all that this one has captured
   std::vector<KernelNode> captured;
-  std::vector<Stream*> side_streams;  // that are part of this one's capture
+  std::vector<Stream*> side_streams;  // those in this one's capture
 };
 
 struct Event {
@@ -218,7 +218,7 @@ hipError_t hipExtMallocWithFlags(void** pointer, std::size_t bytes, unsigned) {
 }
 hipError_t hipFree(void* pointer) {
   const HostTurn turn;
-  // What failed is told to who waits for it. Of a parent's kernels none run here.
+  // Failures are told to who waits for them. No kernels of a parent run here.
   if (!lost_by_fork) settle(current_device);
   if (!free_shared(pointer)) std::free(pointer);
   return hipSuccess;
@@ -385,7 +385,7 @@ hipError_t hipGetLastError() { return std::exchange(last_error, hipSuccess); }
 
 namespace {
 
-/// What the emulator reported, on one line: what, and the first of the places where lanes wait.
+/// The emulator's report, on one line: the error, and the first of the places where lanes wait.
 std::string summary_of_report() {
   constexpr int kMostPlaces = 4;
   const std::string report = arlab::emulator::report();

@@ -22,7 +22,7 @@ std::size_t page_size() {
 /// A file in memory, mapped between two pages that fault. The tensor ends where the last page ends,
 /// so that the first access behind it faults.
 struct Mapping {
-  void* pointer;   // what callers know
+  void* pointer;   // callers' address
   char* reserved;  // with the guard pages
   std::size_t reserved_bytes;
   int file;  // -1: of another process

@@ -1,4 +1,4 @@
-// What the emulator tells ThreadSanitizer. The emulator itself is never compiled with
+// Messages of the emulator to ThreadSanitizer. The emulator itself is never compiled with
 // -fsanitize=thread, since it is the scheduler under the threads (ARLAB_EMULATOR_FOR_TSAN is
 // defined instead). Only launches, streams, block barriers and the kernel's own atomics order
 // anything.

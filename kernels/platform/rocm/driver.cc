@@ -58,7 +58,7 @@ Function* find(const char* name) {
   return function;
 }
 
-thread_local hipError_t missing = hipSuccess;  // of a call that did not come to the library
+thread_local hipError_t missing = hipSuccess;  // for a call that did not come to the library
 
 hipError_t why_missing() {
   return missing = driver().library ? hipErrorNotSupported : hipErrorInsufficientDriver;

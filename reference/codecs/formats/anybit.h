@@ -1,6 +1,12 @@
 // int<b>-g<G> and its variants, once: a block's scale, and what becomes of an element. SPEC.md,
 // "Any-bit integers (int*)". Plain functions, for the reference (anybit.cc) and for kernels
-// (kernels/codecs/anybit.h, measured.h); each operation is in fp32 and rounded once.
+// (kernels/codecs/anybit.h, measured.h); each operation is in fp32 and rounded once. Of payloads of 16 bits (anybit_layout.h):
+//
+//   int4-g32         5 bits per element, 20 bytes per block
+//   int8-g128        8.25 bits per element, 132 bytes
+//   int4-g32-sym     4.5 bits per element, 18 bytes
+//   int2-g32-sr      5 bits per element, 20 bytes
+//   int2-g32-sr-is   4 bits per element, 16 bytes
 #pragma once
 
 #include "reference/codecs/integer_scale.h"
@@ -12,7 +18,7 @@ namespace arlab {
 /// The scale of a group as the decoder uses it.
 struct AnyBitScale {
   float value = 0;  ///< a bf16 value, scale_of(code), or one that is given
-  float zero = 0;   ///< what code 0 means: a bf16 value, with integer scales a zero point, or given
+  float zero = 0;   ///< value of code 0: a bf16 value, with integer scales a zero point, or given
   int code = 0;     ///< integer scales only
 };
 
@@ -30,8 +36,7 @@ struct AnyBitCodes {
     return symmetric ? static_cast<float>(1u << (bits - 1)) : 0.0f;
   }
 
-  /// Step 1, of a block whose elements are from mn to mx. What is not finite in it means that the
-  /// block cannot be represented.
+  /// Step 1, for a block with elements from mn to mx. A result that is not finite means that it cannot be represented.
   [[gnu::always_inline]] constexpr AnyBitScale scale_of(float mn, float mx) const {
     if (symmetric) {
       const auto largest_code = static_cast<float>((1u << (bits - 1)) - 1);
@@ -50,7 +55,7 @@ struct AnyBitCodes {
     return scale;
   }
 
-  /// What quantize() is to know besides.
+  /// Returns a factor that quantize() takes besides.
   [[gnu::always_inline]] constexpr float factor_of(const AnyBitScale& scale) const {
     return 1.0f / scale.value;
   }

@@ -1,5 +1,8 @@
 // <codebook>-g<G>: elements are the nearest of up to 256 levels, which are data: NF4, levels of k-means, what training has found.
 // SPEC.md, "Codebooks (nf4-g, e4m3b15-g)".
+//
+//   nf4-g64       4.5 bits per element, 36 bytes per block
+//   e4m3b15-g64   8.5 bits per element, 68 bytes
 #pragma once
 
 #include <array>
@@ -13,7 +16,7 @@ namespace arlab {
 /// Levels in ascending order, and what follows from them.
 struct CodebookLevels {
   unsigned count = 0;
-  unsigned bits = 0;  ///< of a code: a level's place
+  unsigned bits = 0;  ///< a code has so many: it is a level's place
   float largest = 0;  ///< magnitude
   std::array<float, 256> level = {};
 };
@@ -22,7 +25,7 @@ struct CodebookLevels {
 CodebookLevels codebook_levels(std::string_view name, std::span<const float> levels);
 
 /// Makes a codebook known at run time as the codec NAME-g<GROUP>, in place of the one of that name and group that was made known
-/// so. Of another group, the same name may have other levels. Throws InvalidInput for levels as above, for a group that is not
+/// so. For another group, the same name may have other levels. Throws InvalidInput for levels as above, for a group that is not
 /// allowed, and for a name that is none or makes that of another codec. Thread-safe.
 void register_codebook(const std::string& name, std::size_t group, std::span<const float> levels);
 
@@ -73,5 +76,8 @@ struct Codebook {
   static std::string pattern();
   static std::optional<Codebook> parse(std::string_view name);
 };
+
+static_assert(block_bytes(Codebook<64>{{.count = 16, .bits = 4}}) == 36);
+static_assert(block_bytes(Codebook<64>{{.count = 253, .bits = 8}}) == 68);
 
 }  // namespace arlab

@@ -13,12 +13,13 @@ namespace arlab {
 template <class... Formats>
 struct FormatList {};
 
-using ScaledFormats = FormatList<MxInt8, Fp8Blocks<64>, Fp8Blocks<128>, Fp8Blocks<256>, NvFp4Blocks,
-                                 Codebook<32>, Codebook<64>, Codebook<128>>;
+using ScaledFormats =
+    FormatList<MxInt8, Fp8Blocks<64>, Fp8Blocks<128>, Fp8Blocks<256>, Fp8PowerBlocks, NvFp4Blocks,
+               Codebook<32>, Codebook<64>, Codebook<128>>;
 
 /// Kernels of algorithms encode these; a format that is not here has programs alone.
 using TunedFormats = FormatList<Mx, MxInt8, Fp8Blocks<64>, Fp8Blocks<128>, Fp8Blocks<256>,
-                                Codebook<32>, Codebook<64>, Codebook<128>>;
+                                Fp8PowerBlocks, Codebook<32>, Codebook<64>, Codebook<128>>;
 
 /// Calls f.operator()<Format>() for each.
 template <class F, class... Formats>

@@ -1,5 +1,9 @@
 // fp8-e4m3-g<G>[-torch][-stoch]: e4m3fn with an fp32 scale per G elements, rounded as DeepEP's kernels do,
 // or as torch does; elements to the nearest, or stochastically. SPEC.md, "Scaled FP8 blocks (fp8-e4m3-g)".
+//
+//   -g64    8.5 bits per element, 68 bytes per block
+//   -g128   8.25 bits per element, 132 bytes
+//   -g256   8.125 bits per element, 260 bytes
 #pragma once
 
 #include "reference/codecs/scaled_format.h"
@@ -43,5 +47,9 @@ struct Fp8Blocks {
   static std::vector<std::string> listed();
   static std::optional<Fp8Blocks> parse(std::string_view name);
 };
+
+static_assert(block_bytes(Fp8Blocks<64>{}) == 68);
+static_assert(block_bytes(Fp8Blocks<128>{}) == 132);
+static_assert(block_bytes(Fp8Blocks<256>{}) == 260);
 
 }  // namespace arlab

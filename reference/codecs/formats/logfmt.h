@@ -1,8 +1,12 @@
 // logfmt<n>-g<G>, once: a block's range, and the values of its codes. SPEC.md, "LogFMT (logfmt*)".
 // Plain functions, for the reference (logfmt.cc) and for kernels (kernels/codecs/logfmt.h).
+//
+//   logfmt4-g32   5 bits per element, 20 bytes per block
+//   logfmt2-g32   3 bits per element, 12 bytes
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -17,7 +21,7 @@ struct LogRange {
   std::uint16_t lo = 0;
   std::uint16_t step = 0;
 
-  /// What stands for a block with a NaN or an infinity.
+  /// Returns the range that marks a block with a NaN or an infinity.
   static constexpr LogRange nan() { return {0x7E00, 0}; }
   constexpr bool is_finite() const { return (lo & 0x7C00) != 0x7C00 && (step & 0x7C00) != 0x7C00; }
 };
@@ -39,6 +43,10 @@ struct LogCodes {
   unsigned bits = 0;  ///< with the sign
 
   constexpr std::uint32_t sign_bit() const { return 1u << (bits - 1); }
+  /// Bytes of a whole block: its codes, then its range.
+  constexpr std::size_t block_bytes(std::size_t group) const {
+    return bits * group / 8 + sizeof(LogRange);
+  }
 
   /// The range of finite elements whose magnitudes, but for zeros, lie in `smallest` to `largest`.
   constexpr LogRange range_of(float smallest, float largest) const {
@@ -90,7 +98,10 @@ struct LogCodes {
   }
 };
 
-/// What a name of the family says.
+static_assert(LogCodes{4}.block_bytes(32) == 20);
+static_assert(LogCodes{2}.block_bytes(32) == 12);
+
+/// Parts of a name of the family.
 struct LogFmtName {
   unsigned bits = 0;
   std::size_t group = 0;

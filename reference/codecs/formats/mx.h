@@ -1,5 +1,10 @@
 // mxfp8-e4m3, mxfp8-e5m2, mxfp6-e2m3, mxfp6-e3m2, mxfp4: OCP Microscaling Formats v1.0, each with a
-// rule for its scale. SPEC.md, "Microscaling (mx*)".
+// rule for its scale. SPEC.md, "Microscaling (mx*)". fp8-e4m3-g128-ue8m0 is one of them with longer blocks.
+//
+//   8-bit elements   8.25 bits per element, 33 bytes per block of 32
+//   6-bit elements   6.25 bits per element, 25 bytes
+//   4-bit elements   4.25 bits per element, 17 bytes
+//   -ue8m0           8.0625 bits per element, 129 bytes per block of 128
 #pragma once
 
 #include "reference/codecs/scaled_format.h"
@@ -33,9 +38,9 @@ struct FixedMinifloat {
 };
 
 /// `Element` says the element format, by element().
-template <class Element>
+template <class Element, std::size_t kElements = 32>
 struct MxOf : Element {
-  static constexpr std::size_t kBlock = 32;
+  static constexpr std::size_t kBlock = kElements;
   using Scale = std::uint8_t;
   using Element::element;
 
@@ -73,8 +78,8 @@ struct MxOf : Element {
     return minifloat_to_float(element(), element().max_finite());
   }
   /// The least power of two that is not below q >= 0 and that E8M0 has: the exponent field of q, and
-  /// one more where any bit of the mantissa is set. Of subnormals that is the smallest normal number,
-  /// but up to 2^-127 there is the scale below it.
+  /// one more where any bit of the mantissa is set. For subnormals that is the smallest normal number, but up to 2^-127 there
+  /// is the scale below it.
   static constexpr Scale exponent_above(float q) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(q);
     if (bits <= 0x00400000u) return 0;
@@ -101,7 +106,25 @@ struct MxOf : Element {
   }
 };
 
+static_assert(block_bytes(MxOf<FixedMinifloat<4, 3>>{}) == 33);
+static_assert(block_bytes(MxOf<FixedMinifloat<2, 3>>{}) == 25);
+static_assert(block_bytes(MxOf<FixedMinifloat<2, 1>>{}) == 17);
+
 /// The formats of all names.
 using Mx = MxOf<AnyMinifloat>;
+
+/// fp8-e4m3-g128-ue8m0: the scale is the power of two at or above the largest magnitude / 448.
+struct Fp8PowerBlocks : MxOf<FixedMinifloat<4, 3>, 128> {
+  static constexpr std::string_view kStruct = "Fp8PowerBlocks";  ///< its name in kernels
+
+  constexpr Fp8PowerBlocks() : MxOf{{}, ExponentRule::rceil} {}
+
+  static CodecInfo info(const std::string& name);
+  static std::vector<std::string> listed();
+  static std::string pattern();
+  static std::optional<Fp8PowerBlocks> parse(std::string_view name);
+};
+
+static_assert(block_bytes(Fp8PowerBlocks{}) == 129);
 
 }  // namespace arlab

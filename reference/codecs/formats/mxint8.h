@@ -1,5 +1,7 @@
 // mxint8: 8-bit integers with a shared power of two, OCP Microscaling Formats v1.0, 5.3.4.
 // SPEC.md, "MXINT8 (mxint8)".
+//
+//   8.25 bits per element, 33 bytes per block of 32
 #pragma once
 
 #include "reference/codecs/scaled_format.h"
@@ -43,5 +45,7 @@ struct MxInt8 {
   static std::vector<std::string> listed();
   static std::optional<MxInt8> parse(std::string_view name);
 };
+
+static_assert(block_bytes(MxInt8{}) == 33);
 
 }  // namespace arlab

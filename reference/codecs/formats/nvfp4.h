@@ -1,6 +1,8 @@
 // nvfp4-ts<g> and nvfp4-vllm-ts<g>, NVFP4 with a tensor scale that is given, once. nvfp4[-vllm] and nvfp4-te[-4over6] find a number
 // of the message (nvfp4.cc, kernels/codecs/message_scale.h), and then have the same blocks.
 // SPEC.md, "NVFP4 (nvfp4)".
+//
+//   4.5 bits per element, 9 bytes per block of 16; of a number that is found, 4 bytes per message
 #pragma once
 
 #include <cmath>
@@ -21,7 +23,7 @@ struct NvFp4Blocks {
   float number = 1;
   NvFp4Rounding rounding = NvFp4Rounding::nvidia;
 
-  /// Of a message with this largest magnitude. The bound keeps what is divided by a scale finite.
+  /// Returns the tensor scale of a message with this largest magnitude. The bound keeps what is divided by a scale finite.
   constexpr float number_of(float largest) const {
     if (is_te()) return largest;
     if (largest == 0) return 1;
@@ -67,7 +69,7 @@ struct NvFp4Blocks {
     return {minifloat_to_float(element(), code),
             whole_scale(minifloat_to_float(scale_format(), scale))};
   }
-  /// What elements are multiplied by, of the value of the block's scale.
+  /// Returns the factor of elements for a value of the block's scale.
   constexpr float whole_scale(float scale) const {
     return is_te() ? scale * number * (1.0f / (6.0f * most_of_scale())) : scale / number;
   }
@@ -84,7 +86,7 @@ struct NvFp4Blocks {
   constexpr bool is_te() const {
     return rounding == NvFp4Rounding::te || rounding == NvFp4Rounding::te_4over6;
   }
-  /// Of the block with the largest magnitude. Four over six leaves room above.
+  /// Returns the scale of the block with the largest magnitude. Four over six leaves room above.
   constexpr float most_of_scale() const {
     return rounding == NvFp4Rounding::te_4over6 ? 256 : kMostOfScale;
   }
@@ -122,5 +124,7 @@ struct NvFp4Blocks {
   static constexpr Minifloat element() { return kE2m1; }
   static constexpr Minifloat scale_format() { return kE4m3fn; }
 };
+
+static_assert(block_bytes(NvFp4Blocks{}) == 9);
 
 }  // namespace arlab

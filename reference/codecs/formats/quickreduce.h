@@ -1,7 +1,12 @@
 // The elements of the QuickReduce line codecs, once: what the scale of a block is a multiple of,
 // and what becomes of a scaled element. SPEC.md, "QuickReduce (qr-*)". For the reference
 // (quickreduce.cc) and for kernels (kernels/codecs/quickreduce.h), which have packed arithmetic
-// beside it.
+// beside it. An atom of 2048 elements has (quickreduce.cc asserts it):
+//
+//   qr-q3            3.5 bits per element, 896 bytes
+//   qr-q4, qr-fp4    4.5 bits per element, 1152 bytes
+//   qr-q6            6.5 bits per element, 1664 bytes
+//   qr-q8, qr-fp8    8.5 bits per element, 2176 bytes
 #pragma once
 
 #include "reference/codecs/scaled_format.h"

@@ -11,8 +11,7 @@ namespace arlab {
 /// processor, bit for bit as the given one; the given codec itself where there is none. Only
 /// codecs that find_codec() returned are replaced: another class of the same name is another codec.
 ///
-/// What is rare enough (blocks that are not finite, say) is left to the scalar codec, so the result
-/// keeps a pointer to it.
+/// Rare cases (blocks that are not finite, say) are left to the scalar codec, so the result keeps a pointer to it.
 CodecPtr accelerated(CodecPtr scalar);
 
 /// Highway's name of the instructions that a codec of accelerated() runs on this processor, "AVX2"

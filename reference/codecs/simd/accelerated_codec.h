@@ -1,5 +1,4 @@
-// What the accelerated codecs of all families share: how a codec calls the vector code of its
-// family.
+// Common parts of the accelerated codecs: how a codec calls the vector code of its family.
 #pragma once
 
 #include <type_traits>
@@ -9,8 +8,8 @@
 
 namespace arlab {
 
-/// A family's code for one target; null where that has no vectors. `Format` is what a family knows of
-/// one of its codecs; what is rare is left to `scalar`. Without `counts` nothing is counted.
+/// A family's code for one target; null where that has no vectors. `Format` has a family's facts of one of its codecs; rare
+/// cases are left to `scalar`. Without `counts` nothing is counted.
 template <class Format>
 struct CodecFunctions {
   using Decode = void (*)(const Format&, const Codec& scalar, DType,
@@ -77,8 +76,8 @@ class AcceleratedCodec final : public VectorCodec {
   // Vectors decode to fp32 where that is a payload like others.
   void do_decode_fp32(DType dtype, std::span<const std::byte> wire,
                       std::span<float> values) const override {
-    info().is_same_in_fp32 ? Codec::do_decode_fp32(dtype, wire, values)
-                           : scalar_->decode_fp32(dtype, wire, values);
+    info().is_dtype_independent ? Codec::do_decode_fp32(dtype, wire, values)
+                                : scalar_->decode_fp32(dtype, wire, values);
   }
   void do_decode_fma(DType dtype, std::span<const std::byte> wire,
                      std::span<float> sum) const override {

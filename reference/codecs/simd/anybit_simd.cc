@@ -36,7 +36,7 @@ using Metadata = AnyBitFormat::Metadata;
 
 // ---------------------------------------------------------------- blocks
 
-/// What is known of the blocks of a tile.
+/// Metadata of a tile's blocks.
 struct Blocks {
   alignas(32) float zero[kBlockSlots];    // encode: subtracted; decode: added, or subtracted
   alignas(32) float factor[kBlockSlots];  // encode: 1 / scale, or the integer scale; decode: scale
@@ -220,7 +220,7 @@ struct AnyBit : ByScalarCodec {
       const FloatVector factor = hn::Set(F32(), blocks.factor[b]);
       const Int16Vector bias = hn::Set(I16(), static_cast<std::int16_t>(blocks.bias[b]));
       const FloatVector code_0 = hn::Set(F32(), static_cast<float>(-blocks.bias[b]));
-      // What runs over the end of a block is never clamped, and the next block writes over it.
+      // Numbers beyond the end of a block are never clamped, and the next block writes over them.
       const std::size_t end = (b + 1) * size;
       encode_numbers(
           b * size, end,
@@ -318,7 +318,7 @@ struct AnyBit : ByScalarCodec {
 
   // ---- decode
 
-  /// What stands before the spikes of so many blocks. False if something is not finite.
+  /// Reads the metadata before the spikes of so many blocks. False if something is not finite.
   bool read_scales(const std::byte*& in, std::size_t count, Blocks& blocks) const {
     const std::size_t rounded = rounded_up(count, kFloats);
     const auto fill = [&](float* to, float value) { std::fill_n(to, rounded, value); };

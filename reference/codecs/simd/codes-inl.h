@@ -65,7 +65,7 @@ HWY_INLINE void pack_vector(const std::uint8_t* codes, unsigned shift, std::uint
     const ByteVector bit = hn::Set(U8(), static_cast<std::uint8_t>(1U << shift));
     hn::StoreMaskBits(U8(), hn::TestBit(load_codes(codes), bit), out);
   } else {
-    // What moves into a byte from its neighbour is above the mask.
+    // Bits that move into a byte from its neighbour are above the mask.
     const auto moved =
         hn::ShiftRightSame(hn::BitCast(U16(), load_codes(codes)), static_cast<int>(shift));
     const auto own = hn::And(moved, hn::Set(U16(), ((1 << kWidth) - 1) * 0x0101));
@@ -315,7 +315,7 @@ HWY_INLINE void for_each_half_of(ByteVector low, ByteVector high, const F& f) {
 /// Calls f(first, fp16 patterns) for half a vector of words of codes at a time. They lack 2^kFold.
 template <class Format, class F>
 HWY_INLINE void for_each_half(ByteVector codes, const F& f) {
-  constexpr int kUp = 8 - Format::kBits;  // of the sign
+  constexpr int kUp = 8 - Format::kBits;  // shift of the sign
   for_each_half_of(hn::Zero(U8()), codes, [&](std::size_t at, HalfUint16Vector v) HWY_ATTR {
     const HalfUint16Vector magnitude = hn::And(v, hn::Set(HalfU16(), 0x7FFF >> kUp));
     const HalfUint16Vector sign = hn::Xor(v, magnitude);

@@ -165,7 +165,7 @@ struct WordLanes {
 struct HalfLanes : WordLanes<HalfLanes> {
   using Arithmetic = Fp16Arithmetic;
   static constexpr std::uint16_t kInfinity = Arithmetic::kInfinity;
-  static constexpr int kLostBits = 13;  // of the 24 of an fp32 significand
+  static constexpr int kLostBits = 13;  // lost bits of the 24 of an fp32 significand
   static constexpr float kLargest = 65504.0f;
   static constexpr float kLargestPower = 15.99f;  // 2 to it is below kLargest
 

@@ -11,8 +11,8 @@
 // This needs values that ascend, far from the ends of fp32's range; other blocks are encoded number
 // by number, and chunks with others decoded by the scalar codec.
 //
-// `arlab reduce` of 64 MiB as logfmt4-g32 by two_shot on 8 ranks takes 2.5 s of processor time with it, 19.2 s
-// without (medians of three, one core of a Xeon, 2026-11-29).
+// Processor time of `arlab reduce` of 64 MiB as logfmt4-g32 by two_shot on 8 ranks: 2.5 s with it, 19.2 s without (medians of
+// three, one core of a Xeon, 2026-11-29).
 
 #include "reference/codecs/simd/targets.h"
 
@@ -88,7 +88,7 @@ constexpr std::size_t kStep = 32;  // every group is a multiple of it
 constexpr std::size_t kSlots = kTile / kStep + 8;
 constexpr std::size_t kMostLevels = 128;  // magnitudes of a code
 
-/// What is known of the blocks of a tile.
+/// Metadata of a tile's blocks.
 struct Blocks {
   alignas(32) std::uint16_t lo_bits[kSlots];  // as they travel
   alignas(32) std::uint16_t step_bits[kSlots];
@@ -184,7 +184,7 @@ struct LogFmt : ByScalarCodec {
     find_extremes(x, count, size, magnitudes_of, smallest, largest);
   }
 
-  /// Of blocks whose magnitudes are known, up to a vector of them.
+  /// Measures blocks with known magnitudes, up to a vector of them.
   void measure(const float* smallest, const float* largest, std::size_t count,
                Blocks& blocks) const {
     const FloatVector intervals = floats_set(static_cast<float>(levels() - 2));
@@ -209,7 +209,7 @@ struct LogFmt : ByScalarCodec {
       const FloatVector last = hn::Add(lo, hn::Mul(intervals, step));
       auto ascends = hn::RebindMask(I32(), hn::And(hn::Ge(lo, floats_set(-kPlainExponent)),
                                                    hn::Le(last, floats_set(kPlainExponent))));
-      // Of values that are all the same only the first is meant, and of zeros none.
+      // Among equal values only the first is meant, and among zeros none.
       auto is_meant = hn::RebindMask(I32(), is_some);
       const auto is_first = hn::RebindMask(I32(), hn::Eq(step, hn::Zero(F32())));
       FloatVector below = hn::Zero(F32());

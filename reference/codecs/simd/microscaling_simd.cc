@@ -1,8 +1,8 @@
 // The block-scaled codecs with vectors. ../SPEC.md, "Microscaling (mx*)" and "NVFP4 (nvfp4)", says
 // what is computed, and ../formats/mx.h and nvfp4.h in numbers; here it is in vectors of numbers.
 //
-// Left to the scalar codec: chunks with elements that are not finite, with scales that are none or
-// that are too large to be folded into what elements are multiplied by, or with codes of NaNs.
+// The scalar codec takes chunks with elements that are not finite, with invalid scales or ones too large to be folded into the
+// factors of elements, or with codes of NaNs.
 
 #include "reference/codecs/simd/targets.h"
 
@@ -31,7 +31,7 @@ using BlockFormat = std::optional<Mx>;  // none: nvfp4
 
 #if ARLAB_HAS_LANES
 
-/// Of the blocks of a tile, as they travel. Vectors of them may run over the end.
+/// Scales of a tile's blocks, as they travel. Vectors of them may run over the end.
 using ScaleBytes = std::uint8_t[kBlockSlots];
 
 // ---------------------------------------------------------------- OCP microscaling
@@ -52,9 +52,8 @@ struct Microscaling : ByScalarCodec {
   bool find_scales(const float* largest, std::size_t count, std::uint8_t* scales,
                    float* multipliers) const {
     constexpr std::int32_t kHalf = 1 << (23 - Format::kMantissa - 1);
-    // What carries into the exponent of a magnitude that is to count as the next power of two.
-    // Subnormal magnitudes are so small that they get the smallest exponent by every rule; a quotient
-    // does up to 2^-127, which is the smallest scale.
+    // A magnitude that counts as the next power of two gets this carry into its exponent. Subnormal magnitudes are so small
+    // that they get the smallest exponent by every rule; a quotient does up to 2^-127, which is the smallest scale.
     static_assert(Format::kLargestExponent >= 2);
     const std::int32_t carry = rule == ExponentRule::floor  ? 0
                                : rule == ExponentRule::even ? kHalf
@@ -81,8 +80,8 @@ struct Microscaling : ByScalarCodec {
     return hn::AllFalse(I32(), any_zero);
   }
 
-  /// What decoding multiplies fp16 patterns of a block by. Powers of two may be multiplied in any
-  /// order. False when that is not finite for all blocks.
+  /// Finds the factors of a block's fp16 patterns in decoding. Powers of two may be multiplied in any order. False when that is
+  /// not finite for all blocks.
   static bool find_multipliers(const ScaleBytes& scales, std::size_t count, float* multipliers) {
     constexpr int kFold = Format::kFold;
     auto all = hn::Eq(hn::Zero(I32()), hn::Zero(I32()));

@@ -182,7 +182,7 @@ struct QuickReduce : ByScalarCodec {
               std::uint64_t& clamped) const {
     alignas(32) std::uint32_t extremes[kBlocks];
     alignas(32) float multipliers[kBlocks];
-    // What lies behind the end counts as +0, which is never clamped.
+    // Elements behind the end count as +0, which is never clamped.
     if (!load_tile<Payload>(x.data(), x.size(), kAtom, kInfinity, tile.x)) return false;
     find_extremes(tile.x, extremes);
     if (!find_scales<Payload>(extremes, wire + kCodeBytes, multipliers)) return false;
@@ -212,7 +212,7 @@ struct QuickReduce : ByScalarCodec {
     return true;
   }
 
-  /// What no scale exceeds whose products need no clamping.
+  /// The largest scale with products that need no clamping.
   template <class Payload>
   static constexpr float kMostScale =
       std::is_same_v<Payload, HalfLanes> ? 65504.0f / Code::kLargest : BfloatLanes::kLargest;

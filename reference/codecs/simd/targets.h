@@ -1,4 +1,4 @@
-// Which of Highway's targets the codecs are compiled for. Include before anything of Highway.
+// Targets of Highway that the codecs are compiled for. Include before anything of Highway.
 #pragma once
 
 // AVX2, and NEON on aarch64; older processors and others run the scalar codecs. Vectors have at most

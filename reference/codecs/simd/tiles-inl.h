@@ -3,8 +3,8 @@
 // scales of several blocks at once, codes of a byte each, planes. So a family is arithmetic on
 // vectors of fp32 numbers, and knows neither dtypes nor where bytes go.
 //
-// What is rare (numbers that are not finite, scales that no encoder writes) is left to the scalar
-// codec: a chunk of the wire is a message of its own.
+// Rare cases (numbers that are not finite, scales that no encoder writes) are left to the scalar codec: a chunk of the wire is
+// a message of its own.
 
 // Per-target include guard, as in every -inl.h of Highway.
 #if defined(ARLAB_CODECS_SIMD_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -36,7 +36,7 @@ HWY_BEFORE_NAMESPACE();
 namespace arlab {
 namespace HWY_NAMESPACE {
 
-inline constexpr std::size_t kWords = 2 * kFloats;  // of a vector
+inline constexpr std::size_t kWords = 2 * kFloats;  // words in a vector
 inline constexpr std::size_t kTile = kWireChunk;    // elements
 /// Blocks of 8 elements in a tile; vectors of them may run over the end.
 inline constexpr std::size_t kBlockSlots = kTile / 8 + 8;
@@ -60,7 +60,7 @@ inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 template <class Payload>
 HWY_INLINE bool load_tile(const typename Payload::Element* x, std::size_t count, std::size_t padded,
                           float below, float* values) {
-  Int32Vector largest = hn::Zero(I32());  // of the bits of magnitudes, which order as numbers do
+  Int32Vector largest = hn::Zero(I32());  // bits of magnitudes, which order as numbers do
   const auto take = [&](const typename Payload::Element* from, std::size_t i) HWY_ATTR {
     const FloatVector v = Payload::load(from);
     hn::Store(v, F32(), values + i);
@@ -185,7 +185,7 @@ HWY_INLINE void decode_by_tables(const std::uint8_t* codes, std::size_t elements
 
 // ---------------------------------------------------------------- messages
 
-/// What a family is for the driver:
+/// Members of a family that the driver uses:
 ///   chunk()                                elements of a chunk of the wire
 ///   chunk_bytes(elements)                  of its wire
 ///   encode<Payload, kCounts>(tile, x, wire, clamped)
@@ -275,9 +275,8 @@ void decode_message(const Family& family, const std::byte* wire,
 
 // ---------------------------------------------------------------- what the dispatch tables hold
 
-/// Which family codes a format: choose_family(format, f) beside each family calls
-/// f.operator()<Family>(), whose constructor takes the format, the scalar codec, the dtype, the
-/// elements of the message and its wire.
+/// Chooses the family that codes a format: choose_family(format, f) beside each family calls f.operator()<Family>(), whose
+/// constructor takes the format, the scalar codec, the dtype, the elements of the message and its wire.
 template <class Format, class Byte, class F>
 void with_family(const Format& format, const Codec& scalar, DType dtype, std::span<Byte> payload,
                  const std::byte* wire, const F& f) {

@@ -151,7 +151,7 @@ TEST(Accelerated, GroupsThatAreNoMultipleOf32AreLeftToTheScalarCodec) {
   EXPECT_EQ(accelerated(scalar), scalar);
 }
 
-/// What this processor must run, by what it says of itself; the codecs say what they do run.
+/// Returns the target that this processor must run, by its own account; the codecs say which they do run.
 std::string expected_target() {
 #if defined(__x86_64__)
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -276,7 +276,7 @@ void for_each_code(std::span<const std::byte> payload, std::span<std::byte> wire
 const std::vector<Mistake>& mistakes() {
   using Const = std::span<const std::byte>;
   using Mutable = std::span<std::byte>;
-  constexpr std::size_t kScales = 1024;    // of qr-q4, in its atom of 1152 bytes
+  constexpr std::size_t kScales = 1024;    // offset in an atom of qr-q4, which has 1152 bytes
   constexpr std::size_t kLong = 2 * 9000;  // bytes: shorter wires have no such place
   static const std::vector<Mistake> list = {
       {"EvenAndOddScalesSwapped", "qr-q4",

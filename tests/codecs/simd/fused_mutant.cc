@@ -1,5 +1,4 @@
-// What a compiler makes of the codecs' arithmetic when it may fuse: no_fused_arithmetic.sh must see
-// it.
+// Fused arithmetic as a compiler may make it of the codecs: no_fused_arithmetic.sh must see it.
 
 #include <cstddef>
 

@@ -310,7 +310,7 @@ TEST_P(Halves, SayWhatTheyRun) {
 INSTANTIATE_TEST_SUITE_P(Targets, Halves, ::testing::ValuesIn(supported_targets()),
                          [](const auto& info) { return hwy::TargetName(info.param); });
 
-// What goes wrong with conversions, and must be seen.
+// Mistakes of conversions that must be seen.
 
 Narrow mutant(std::uint16_t (*convert)(float)) {
   return [convert](const std::uint32_t* floats, std::uint16_t* out, std::size_t count) {

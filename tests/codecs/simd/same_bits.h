@@ -69,7 +69,7 @@ class SameBits {
     if (whole) patterns();
     wires(whole ? 12 : 2);
   }
-  /// What was asked where bits are not the same.
+  /// Returns the requests with other bits.
   std::vector<std::string> differences() const { return differences_; }
 
  private:

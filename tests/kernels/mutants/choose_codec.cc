@@ -8,6 +8,7 @@ inline namespace ARLAB_PLATFORM {
 Result<CodecChoice> choose_codec(const CodecPtr& codec) {
   const std::string& name = codec->name();
   if (name == "fp16") return CodecChoice(PlainChoice());
+  if (const auto format = parse_narrow(name)) return CodecChoice(*format);
   if (name == "qr-q4") return CodecChoice(QuickReduceChoice::q4);
   AnyBitParameters p = {.bits = 8, .group = {7}};
   if (name == "int8-gtensor") return CodecChoice(TwoPassAnyBitParameters{p, kWholeMessage});
@@ -26,7 +27,7 @@ Result<CodecChoice> choose_codec(const CodecPtr& codec) {
   CodecOfHeader of_header = {.object = name, .bits = is_wide ? 5u : 4u};
   of_header.block = is_wide ? 256 : 16;
   of_header.scale_bytes = 1;
-  return CodecChoice(of_header);  // whose instances take the name
+  return CodecChoice(of_header);  // its instances take the name
 }
 
 }  // namespace ARLAB_PLATFORM

@@ -1,4 +1,4 @@
-// What a program that compiles two users' headers makes known to the reference.
+// Codecs of two users' headers, made known to the reference by a program that compiles them.
 #include "reference/codecs/registry.h"
 #include "reference/codecs/scaled_codec.h"
 #include "tests/contributing/mini_codec.h"

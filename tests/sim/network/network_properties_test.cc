@@ -1,5 +1,4 @@
-// What must hold on every network, for every set of messages: random ones, against slow
-// definitions.
+// Laws of every network and every set of messages: random ones, against slow definitions.
 //
 // What is not here, because it is not true: that more bandwidth on one link never makes anything
 // later. A faster link lets its messages take more of the links behind it (a case by hand is in
@@ -44,7 +43,7 @@ struct Shape {
   bool simultaneous = false;  ///< all start at 0
   double speed = 1;           ///< factor on all bandwidths and caps
   double latency = 1;         ///< factor on all latencies
-  int copies = 1;             ///< of the network beside each other; messages go through the last
+  int copies = 1;             ///< networks beside each other; messages go through the last
 };
 
 /// Up to 9 nodes, 20 links, 3 domains, 60 messages over up to 5 links. Bandwidths of few values, so
@@ -252,7 +251,7 @@ class RateChecker : public NetworkTrace {
     for (const auto& [tag, flow] : flows_) {
       EXPECT_NEAR(flow.rate, fair.at(tag), kClose * fair.at(tag)) << "message " << tag;
       EXPECT_LE(flow.rate, flow.cap);
-      // The certificate: at its cap, or with a full resource on which nobody is faster.
+      // The certificate: at its cap, or with a full resource on which no message is faster.
       bool certified = flow.rate == flow.cap;
       for (const ResourceId r : flow.resources) {
         const bool full = used[r] >= network_.capacity_gb_per_s(r) * (1 - kClose);
@@ -299,7 +298,7 @@ class TurnChecker : public NetworkTrace {
     rate_.at(tag) = gb_per_s;
   }
   void on_sent(std::uint64_t tag, Picoseconds) override { rate_.erase(tag); }
-  /// Of those that begin alike, the lowest turn flows, all of it, and no other.
+  /// Among messages that begin alike, the lowest turn flows, all of it, and no other.
   void on_solved(Picoseconds) override {
     std::map<std::pair<LinkId, std::uint32_t>, std::uint32_t> lowest;
     for (const auto& [tag, rate] : rate_) {
@@ -387,7 +386,7 @@ TEST(FlowProperties, BytesAreConservedAndBoundsHold) {
       EXPECT_EQ(d.started, s.time);
       EXPECT_EQ(d.bytes, s.bytes);
       EXPECT_LE(d.started, d.sent);
-      // Of one message: its latency and its slowest link. An instant is rounded once per cause.
+      // A single message takes its latency and its slowest link. An instant is rounded once per cause.
       const Picoseconds latency = latency_of(c.network, s.route);
       double slowest = s.cap;
       std::map<ResourceId, int> uses;
@@ -483,8 +482,8 @@ TEST(FlowProperties, OrderOfSimultaneousStartsDoesNotMatter) {
   }
 }
 
-/// Theorem: rates of a max-min solution are proportional to the capacities, so when all of these
-/// grow by a factor, a set of simultaneous messages goes through the same stages that much faster.
+/// Theorem: rates of a max-min solution are proportional to the capacities. So when all of these grow
+/// by a factor, a set of simultaneous messages goes through the same stages that much faster.
 TEST(FlowProperties, AFasterNetworkIsFasterByTheSameFactor) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
@@ -498,8 +497,8 @@ TEST(FlowProperties, AFasterNetworkIsFasterByTheSameFactor) {
 }
 
 /// Theorem: with one shared resource (and caps) no message of a simultaneous set ends later when
-/// the resource is faster. While each has sent at least as much as with the slower one, those that
-/// are left are among those left there, and the level to which they fill more is not lower.
+/// the resource is faster. While each has sent at least as much as with the slower one, the remaining
+/// ones are among those remaining there; the level to which they fill more is not lower.
 TEST(FlowProperties, AFasterSharedLinkMakesNobodyLater) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);

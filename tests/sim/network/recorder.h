@@ -60,7 +60,7 @@ struct Recorder : NetworkClient {
   }
 };
 
-/// What all_delivered() and all_sent() say.
+/// Converts ns to the unit of all_delivered() and all_sent().
 inline std::vector<Picoseconds> ns(std::vector<Picoseconds> nanoseconds) {
   for (Picoseconds& time : nanoseconds) time *= kNanosecond;
   return nanoseconds;

@@ -89,7 +89,7 @@ TEST(FlowTiming, FullMesh) {
   Rig rig(network);
   for (LinkId link = 0; link < network.links(); ++link) rig.send(link, {link}, 96'000);
   rig.engine.run();
-  // Nobody shares: 96000 / 48 = 2000 and 2000 on the way, in the order of starts.
+  // Nothing is shared: 96000 / 48 = 2000 and 2000 on the way, in the order of starts.
   ASSERT_EQ(rig.deliveries.size(), 56u);
   for (LinkId link = 0; link < network.links(); ++link) {
     EXPECT_EQ(rig.deliveries[link].tag, link);
@@ -166,8 +166,8 @@ TEST(FlowTiming, EmptyMessageTakesTheLatencyOnly) {
   EXPECT_EQ(rig.engine.usage(1).busy, 0);
 }
 
-/// Of what happens at one instant, deliveries come after timers. A timer rings where it was set among
-/// other events: 2 has left when 3 rings.
+/// Deliveries come after timers of the same instant. A timer rings where it was set among other events: 2 has left when 3
+/// rings.
 TEST(FlowTiming, ADeliveryAmongTimers) {
   Rig rig(one_link(50));
   std::vector<std::uint64_t> order;
@@ -283,7 +283,7 @@ TEST(FlowTiming, TurnsAreOfAFirstLinkAndAStream) {
   rig.send_in_turn(1, {0, 2}, 100'000, 0);
   rig.send_in_turn(2, {0}, 10'000, 1);   // waits: it begins as 1 does
   rig.send_in_turn(3, {1}, 100'000, 1);  // leaves at once over another link
-  rig.at(2000 * kNanosecond, [&] { rig.send_in_turn(4, {2}, 40'000, 1); });  // of another sender
+  rig.at(2000 * kNanosecond, [&] { rig.send_in_turn(4, {2}, 40'000, 1); });  // another sender's
   rig.engine.run();
   // 1 has 80000 left when 4 comes; 4 takes half of link 2 for 8000.
   EXPECT_EQ(rig.all_sent({4, 1, 2, 3}), ns({10'000, 14'000, 15'000, 10'000}));
@@ -525,7 +525,7 @@ TEST(FlowTiming, RunsUpToALimitAndOn) {
   rig.send(1, {0}, 100'000);
   rig.engine.run(1999 * kNanosecond);
   EXPECT_EQ(rig.deliveries.size(), 0u);
-  EXPECT_EQ(rig.engine.now(), 0);  // of the last event
+  EXPECT_EQ(rig.engine.now(), 0);  // time of the last event
   rig.engine.run(3000 * kNanosecond);
   EXPECT_EQ(rig.delivered(1), 3000 * kNanosecond);
   rig.send(2, {0}, 50'000);
@@ -533,8 +533,7 @@ TEST(FlowTiming, RunsUpToALimitAndOn) {
   EXPECT_EQ(rig.delivered(2), 5000 * kNanosecond);
 }
 
-/// Why no test says that more bandwidth never makes anything later: fair sharing does not promise
-/// it.
+/// No test says that more bandwidth never makes anything later: fair sharing does not promise it.
 TEST(FlowTiming, AFasterLinkMayMakeAllOfItLater) {
   const auto last_delivery = [](double first_link_gb_per_s) {
     // Message 1 over links 0 and 1, message 2 over 1 and 2.

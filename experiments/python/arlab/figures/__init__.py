@@ -6,7 +6,7 @@
 
 Every function that draws takes data and returns a matplotlib.figure.Figure, without pyplot's global state; `width` is
 screen, page (7 in) or column (3.3 in). `python -m arlab.figures --help` draws the same from the command line. Needed
-are matplotlib, pandas and adjustText (pip install arlab[figures]), but not arlab's compiled part.
+are matplotlib, pandas, adjustText and Jinja2, but not arlab's compiled part.
 """
 
 import importlib
@@ -16,10 +16,13 @@ _PLACES = {
     "style": ("save",),
     "pages": ("report",),
     "spreads": ("error_bars",),
-    "model_quality": ("divergence_over_sqnr",),
-    "model_times": ("divergence_over_speedup", "pays_below", "read_model_times", "speedup_over_link"),
+    "model_times": (
+        "divergence_over_speedup", "divergence_over_sqnr", "pays_below", "read_model_times", "speedup_over_link",
+    ),
     "study": ("error_by_codec", "error_by_ranks", "error_by_tensor", "pareto"),
-    "sweep": ("bandwidth_over_size", "best_method_by_size", "latency_over_size", "machines_heat_map", "speedup_over_library"),
+    "sweep": (
+        "bandwidth_over_size", "best_method_by_size", "latency_over_size", "machines_heat_map", "speedup_over_library",
+    ),
     "selections": ("read_selection", "selection"),
     "timelines": ("read_trace", "timeline"),
     "topologies": ("read_topology", "topology"),

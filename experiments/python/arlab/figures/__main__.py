@@ -11,10 +11,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from arlab.figures import style
-from arlab.figures.tables import InputError
+from arlab.figures import model_times, selections, spreads, study, style, sweep, timelines, topologies, validations
+from arlab.figures.tables import InputError, read_results, read_sweep
 
 PROGRAM = "python -m arlab.figures"
+# Pictures of one file each: about, place, how it is read and drawn.
+PICTURES: dict[str, tuple[str, str, Callable[..., Any], Callable[..., Any]]] = {
+    "select": ("what `arlab select` has found", "SELECTION.json", selections.read_selection, selections.selection),
+    "model_times": (
+        "times of models over links", "TIMES.csv", model_times.read_model_times, model_times.speedup_over_link,
+    ),
+    "timeline": ("a trace of `arlab simulate`", "TRACE.json", timelines.read_trace, timelines.timeline),
+    "validation": (
+        "the simulator beside tables", "VALIDATION.json", validations.read_validation, validations.validation,
+    ),
+    "topology": ("a topology of `arlab topology show`", "TOPOLOGY.json", topologies.read_topology, topologies.topology),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,10 +56,8 @@ def write_all(figures: dict[str, Callable[..., Any]], frame: Any, options: argpa
 
 def draw_study(options: argparse.Namespace) -> None:
     """All figures of a study."""
-    from arlab.figures import study, tables
-
     path = options.results if options.results.suffix == ".csv" else options.results / "results.csv"
-    frame = tables.read_results(path, options.metric)
+    frame = read_results(path, options.metric)
     if options.codecs:
         names_in(frame, options.codecs, "--codecs", ("codec",))
         frame = frame[frame["codec"].isin(options.codecs)]
@@ -56,97 +66,85 @@ def draw_study(options: argparse.Namespace) -> None:
 
 def draw_sweep(options: argparse.Namespace) -> None:
     """All figures of a sweep; without rows of a library there is no speed-up over it."""
-    from arlab.figures import sweep, tables
-
-    frame = tables.read_sweep(options.sweep)
-    library = frame["implementation"].str.startswith(sweep.LIBRARY).any()
-    figures = {name: draw for name, draw in sweep.FIGURES.items() if library or name != "speedup_over_library"}
-    write_all(figures, frame, options, options.out)
+    frame = read_sweep(options.sweep)
+    write_all(sweep.figures_of(frame), frame, options, options.out)
 
 
-def draw_json(options: argparse.Namespace) -> None:
-    """One figure of one JSON file."""
-    from arlab import figures
-
-    kind = options.picture.suffix.removeprefix(".")
-    if kind not in ("png", "svg", "pdf"):
+def draw_picture(options: argparse.Namespace) -> None:
+    """The one figure of a file."""
+    if options.picture.suffix not in (".png", ".svg", ".pdf"):
         raise InputError(f"{options.picture}: allowed is a name that ends in .png, .svg or .pdf")
-    read, draw = (getattr(figures, name) for name in options.functions)
+    read, draw = options.functions
     style.save(draw(read(options.source), width=options.width), options.picture)
 
 
 def draw_error_bars(options: argparse.Namespace) -> None:
     """The figure, and its table on standard output."""
-    from arlab.figures.spreads import error_bars, spread_table
-    from arlab.figures.tables import read_results
-
     frame = read_results(options.results)
-    figure = error_bars(frame, ranks=options.ranks, algorithm=options.algorithm, width=options.width)
+    which = {"ranks": options.ranks, "algorithm": options.algorithm}
+    names_in(frame, options.highlight, "--highlight", ("codec",))
+    figure = spreads.error_bars(frame, width=options.width, highlight=options.highlight, **which)
     style.save(figure, (options.out or options.results.parent) / "error_bars.png")
-    print(spread_table(frame, options.ranks, options.algorithm))
+    print(spreads.spread_table(frame, **which))
 
 
 def write_report(options: argparse.Namespace) -> None:
     """One page about folders of results."""
-    from arlab.figures import pages
+    from arlab.figures.pages import report  # which needs a library that figures do not
 
-    page = pages.report(options.folders, options.out, options.title)
+    page = report(options.folders, options.out, options.title)
     print(page, page.with_suffix(".md"), sep="\n")
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
+def parser() -> Parser:
+    """All kinds and their options; `run` of what is parsed draws it."""
     parser = Parser(prog=PROGRAM, description="Figures of arlab's results.")
     kinds = parser.add_subparsers(metavar="KIND", required=True)
 
-    def kind(name: str, about: str, run: Callable[[argparse.Namespace], None], *places: str) -> argparse.ArgumentParser:
+    def kind(name: str, about: str, run: Callable[[Any], None], **places: str) -> argparse.ArgumentParser:
         one = kinds.add_parser(name, help=about, description=f"Draws {about}.")
-        for place in places:
-            one.add_argument(place.partition(".")[0].lower(), metavar=place, type=Path)
+        for place, metavar in places.items():
+            one.add_argument(place, metavar=metavar, type=Path)
         one.add_argument("--width", choices=list(style.WIDTHS), default="screen", help="column: 3.3 in, page: 7 in")
         one.set_defaults(run=run)
         return one
 
     listed = lambda text: [name for name in text.split(",") if name]  # noqa: E731
-    study = kind("study", "results.csv of `arlab study`", draw_study)
-    study.add_argument("results", metavar="RESULTS.csv|FOLDER", type=Path)
-    study.add_argument("--codecs", metavar="NAME[,NAME]", type=listed, default=[], help="only these")
-    study.add_argument("--metric", choices=["token", "tensor"], default="token", help="SQNR of what, where both are there")
-    sweep = kind("sweep", "a sweep of `arlab simulate --format csv` over sizes and machines", draw_sweep, "SWEEP.csv")
-    bars = kind("error_bars", "how far the SQNR of each codec spreads in results.csv of `arlab study`", draw_error_bars, "RESULTS.csv")
+    of_study = kind("study", "results.csv of `arlab study`", draw_study, results="RESULTS.csv|FOLDER")
+    of_study.add_argument("--codecs", metavar="NAME[,NAME]", type=listed, default=[], help="only these")
+    about = "SQNR of what, where both are there"
+    of_study.add_argument("--metric", choices=["token", "tensor"], default="token", help=about)
+    about = "a sweep of `arlab simulate --format csv` over sizes and machines"
+    of_sweep = kind("sweep", about, draw_sweep, sweep="SWEEP.csv")
+    about = "how far the SQNR of each codec spreads in results.csv of `arlab study`"
+    bars = kind("error_bars", about, draw_error_bars, results="RESULTS.csv")
     bars.add_argument("--ranks", type=int, help="only this number (default: all together)")
     bars.add_argument("--algorithm", help="only this one (default: all together)")
     bars.add_argument("--out", metavar="FOLDER", type=Path, help="of error_bars.png (default: that of the results)")
-    for one in (study, sweep):
+    for one in (of_study, of_sweep, bars):
         one.add_argument("--highlight", metavar="NAME[,NAME]", type=listed, default=[], help="codecs or algorithms")
-        one.add_argument("--out", metavar="FOLDER", type=Path, required=one is sweep)
+    for one in (of_study, of_sweep):
+        one.add_argument("--out", metavar="FOLDER", type=Path, required=one is of_sweep)
         one.add_argument("--format", choices=["png", "svg", "pdf"], default="png")
-    for name, about, place, functions in (
-        ("select", "what `arlab select` has found", "SELECTION.json", ("read_selection", "selection")),
-        ("model_times", "times of models over links", "TIMES.csv", ("read_model_times", "speedup_over_link")),
-        ("timeline", "a trace of `arlab simulate`", "TRACE.json", ("read_trace", "timeline")),
-        ("validation", "the simulator beside tables", "VALIDATION.json", ("read_validation", "validation")),
-        ("topology", "a topology of `arlab topology show`", "TOPOLOGY.json", ("read_topology", "topology")),
-    ):
-        one = kind(name, about, draw_json)
-        one.add_argument("source", metavar=place, type=Path)
-        one.add_argument("picture", metavar="PICTURE.png|.svg|.pdf", type=Path)
-        one.set_defaults(functions=functions)
+    for name, (about, place, *functions) in PICTURES.items():
+        kind(name, about, draw_picture, source=place, picture="PICTURE.png|.svg|.pdf").set_defaults(functions=functions)
     pages = kinds.add_parser("report", help="no figure, but a page about folders of results: report.html and report.md")
     pages.add_argument("folders", metavar="FOLDER", type=Path, nargs="+")
     pages.add_argument("--out", metavar="FOLDER", type=Path, help="by default FOLDER itself, where there is one")
     pages.add_argument("--title", metavar="TEXT", help="by default that of the first results")
     pages.set_defaults(run=write_report)
+    return parser
 
-    options = parser.parse_args(words)
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    options = parser().parse_args(words)
     style.use_own_fonts()
     try:
         options.run(options)
-    except InputError as error:
-        print("error:", " ".join(str(error).split("\n")), file=sys.stderr)
-        return 2
-    except MemoryError:
-        print("error: not enough memory for what is to be drawn", file=sys.stderr)
+    except (InputError, MemoryError) as error:
+        why = str(error) if isinstance(error, InputError) else "not enough memory for what is to be drawn"
+        print("error:", " ".join(why.split("\n")), file=sys.stderr)
         return 2
     return 0
 

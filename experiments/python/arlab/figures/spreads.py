@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from arlab.figures import style
+from arlab.figures.style import number
 from arlab.figures.tables import InputError
 from arlab.statistics import summarize
 
-FAMILY_LOOKS = tuple(zip(style.PALETTE, style.MARKERS))
+FAMILY_LOOKS = [{"color": colour, "marker": marker} for colour, marker in zip(style.PALETTE, style.MARKERS)]
 
 
 def spread(frame: pd.DataFrame, ranks: int | None = None, algorithm: str | None = None) -> pd.DataFrame:
     """Figures of each family of inputs and codec, over its tensors.
 
-    A family is an input of the study, or several whose names differ by ", seed 1" at their ends. Results of one tensor, at
-    several numbers of ranks, are drawn together by the bootstrap. Columns: family, codec, and those of
+    A family is an input of the study, or several whose names differ by ", seed 1" at their ends. Results of one tensor,
+    at several numbers of ranks, are drawn together by the bootstrap. Columns: family, codec, and those of
     arlab.statistics.summarize(), in dB.
     """
     for name, wanted in (("ranks", ranks), ("algorithm", algorithm)):
@@ -44,47 +45,39 @@ def error_bars(
         frame: rows as read_results() gives them. ranks, algorithm: only these; by default all together.
     """
     found = spread(frame, ranks, algorithm)
-    families = list(dict.fromkeys(found["family"]))
-    codecs = list(found.groupby("codec", sort=False)["median"].median().sort_values(ascending=False, kind="stable").index)
-    looks = {family: FAMILY_LOOKS[i % len(FAMILY_LOOKS)] for i, family in enumerate(families)}
     counts = found.groupby("family", sort=False)["units"].max()
-    handles = [
-        style.handle(f"{family} ({counts[family]} tensors)", color=colour, marker=marker)
-        for family, (colour, marker) in looks.items()
-    ]
-    size = matplotlib.rcParams["font.size"]
-    by_token = frame.attrs.get("metric") == "token"
-    where = style.sentence(
-        f"{ranks} ranks" if ranks else "all numbers of ranks together",
-        algorithm or ", ".join(frame["algorithm"].unique()),
-        "median token where tensors have tokens" if by_token else "whole tensors",
-    )
+    medians = found.groupby("codec", sort=False)["median"].median()
+    codecs = list(medians.sort_values(ascending=False, kind="stable").index)
+    looks: dict[str, dict[str, Any]] = dict(zip(counts.index, itertools.cycle(FAMILY_LOOKS)))
+    legend = [style.handle(f"{name} ({counts[name]} tensors)", **look) for name, look in looks.items()]
+    (size,) = style.sizes("font.size")
+    widths = (found["upper_quartile"] - found["lower_quartile"]).groupby(found["codec"]).max()
     page = style.new_page(
-        "How far the SQNR of a codec spreads over tensors, texts and seeds",
-        where,
+        f"{widths.idxmax()} spreads most: {style.decibels(widths.max())} between quartiles",
+        style.sentence(
+            f"{ranks} ranks" if ranks else "all numbers of ranks together",
+            algorithm or ", ".join(frame["algorithm"].unique()),
+            "median token where tensors have tokens" if frame.attrs.get("metric") == "token" else "whole tensors",
+        ),
         [
             "Mark: median. Bar with ends: where that median lies (95 %, bootstrap over tensors and seeds).",
             "Pale bar: half of the tensors (quartiles). Tensors whose result is exact, or has no signal, are left out.",
         ],
         frame.attrs.get("file", ""),
-        [handles],
-        body_in=0.011 * size * (1 + len(families)) * len(codecs),
+        [legend],
+        body_in=0.011 * size * (1 + len(looks)) * len(codecs),
     )
     axes = page.subplots()
     finite = found[np.isfinite(found["median"])]
-    for i, family in enumerate(families):
-        colour, marker = looks[family]
-        rows = finite[finite["family"] == family]
-        shift = 0.7 * ((i + 0.5) / len(families) - 0.5)
-        y = np.array([codecs.index(codec) for codec in rows["codec"]]) + shift
-        axes.hlines(y, rows["lower_quartile"], rows["upper_quartile"], color=colour, alpha=0.3, linewidth=0.6 * size)
+    for i, (name, look) in enumerate(looks.items()):
+        rows = finite[finite["family"] == name]
+        y = rows["codec"].map(codecs.index).to_numpy(dtype=float) + 0.7 * ((i + 0.5) / len(looks) - 0.5)
+        quartiles = {"color": look["color"], "alpha": 0.3, "linewidth": 0.6 * size}
+        axes.hlines(y, rows["lower_quartile"], rows["upper_quartile"], **quartiles)
         ends = [rows["median"] - rows["low"], rows["high"] - rows["median"]]
-        look: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": "", "capsize": 0.25 * size}
-        axes.errorbar(rows["median"], y, xerr=ends, **look)
+        axes.errorbar(rows["median"], y, xerr=ends, linestyle="", capsize=0.25 * size, **look)
     axes.set(yticks=range(len(codecs)), yticklabels=codecs, xlabel="SQNR (dB)", ylim=(len(codecs) - 0.5, -0.5))
-    for label in axes.get_yticklabels():
-        if label.get_text() in highlight:
-            label.set(color=style.readable(style.HIGHLIGHT), weight="bold")
+    style.embolden(axes.get_yticklabels(), highlight)
     for line in range(1, len(codecs)):
         axes.axhline(line - 0.5, color=style.GRID, linewidth=0.7)
     axes.grid(axis="x")
@@ -95,14 +88,10 @@ def error_bars(
 def spread_table(frame: pd.DataFrame, ranks: int | None = None, algorithm: str | None = None) -> str:
     """The same as a Markdown table: median (interval) in dB, a column for each family."""
     found = spread(frame, ranks, algorithm)
-    families = list(dict.fromkeys(found["family"]))
-    cells = {
-        (row.codec, row.family): f"{style.number(row.median)} ({style.number(row.low)} to {style.number(row.high)})"
-        for row in found.itertuples()
-    }
+    cells = found["median"].map(number) + " (" + found["low"].map(number) + " to " + found["high"].map(number) + ")"
+    table = found.assign(cell=cells).pivot(index="codec", columns="family", values="cell").fillna("")
+    table = table.reindex(index=found["codec"].unique(), columns=found["family"].unique())
     bits = frame.groupby("codec", sort=False)["wire_bits_per_element"].median()
-    lines = [f"| codec | bits | {' | '.join(families)} |", "| --- | ---: |" + " ---: |" * len(families)]
-    for codec in dict.fromkeys(found["codec"]):
-        row = " | ".join(cells.get((codec, family), "") for family in families)
-        lines.append(f"| `{codec}` | {bits[codec]:.4g} | {row} |")
+    lines = [f"|codec|bits|{'|'.join(table.columns)}|", "|---|---:|" + "---:|" * table.shape[1]]
+    lines += [f"|`{codec}`|{bits[codec]:.4g}|{'|'.join(row)}|" for codec, *row in table.itertuples()]
     return "\n".join(lines)

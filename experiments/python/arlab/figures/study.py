@@ -1,10 +1,5 @@
 """Figures of a study (results.csv of `arlab study`): error by codec, by ranks, by tensor, and what the error costs.
 
-    error_by_codec     SQNR by codec and algorithm at the largest world size, a heat map per input
-    error_by_ranks     its change from the fewest ranks to the most, by codec and algorithm, a heat map per input
-    error_by_tensor    SQNR of every tensor under every codec, one algorithm, one world size
-    pareto             SQNR against wire bits, and against simulated latency where there is one
-
 Each takes a DataFrame with the columns input, tensor, ranks, algorithm, codec, wire_bits_per_element, sqnr_db (dB) and,
 as far as they are there, dtype, exact, rmse, max_abs_error, cosine and simulated_latency_us: what tables.read_results()
 gives, or any other frame of such rows. `highlight` names codecs or algorithms that stand out. Titles are computed from
@@ -14,9 +9,8 @@ the rows. All return a matplotlib Figure.
 from __future__ import annotations
 
 import functools
-import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,14 +19,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from arlab.figures import style
-from arlab.figures.style import GREY, HIGHLIGHT, INK, NO_BREAK, DecibelScale, decibels, sentence, shortened
+from arlab.figures.style import GREY, HIGHLIGHT, INK, NO_BREAK, decibels, sentence, shortened
 from arlab.figures.tables import LATENCY, as_results, plural
 
 ERRORS = ("sqnr_db", "max_abs_error", "rmse", "cosine")
-# What algorithms do that are no all-reduces.
-OTHER_COLLECTIVES = {
-    name: name.replace("_", "-") for name in ("all_to_all", "reduce_scatter", "all_gather", "broadcast")
-}
+OTHER_COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "broadcast")  # their algorithms have these names
 
 
 class Study:
@@ -44,25 +35,22 @@ class Study:
         self.rows = rows = as_results(frame)
         several = rows.groupby(["input", "tensor"])["dtype"].transform("nunique") > 1  # then they are different tensors
         rows["tensor"] = rows["tensor"].where(~several, (rows["tensor"] + " " + rows["dtype"]).str.strip())
-        self.inputs = list(rows["input"].unique())
-        self.algorithms = list(rows["algorithm"].unique())
+        self.inputs, self.algorithms = list(rows["input"].unique()), list(rows["algorithm"].unique())
         # The median, because rows of a codec differ by padding; ties stay in the order of the file.
         bits = rows.groupby("codec", sort=False)["wire_bits_per_element"].median().sort_values(kind="stable")
         self.wire_bits: dict[str, float] = bits.to_dict()
         self.codecs = list(bits.index)
-        named = {OTHER_COLLECTIVES.get(name, "all-reduce") for name in self.algorithms}
-        self.collective = named.pop() if len(named) == 1 else "collective"
-        self.dtypes = ", ".join(name for name in rows["dtype"].unique() if name)
+        kinds = {name.replace("_", "-") if name in OTHER_COLLECTIVES else "all-reduce" for name in self.algorithms}
+        self.collective = kinds.pop() if len(kinds) == 1 else "collective"
+        self.dtypes = sentence(*rows["dtype"].unique())
         # Algorithms that have the same error in every row are one series, which the first of them stands for.
         columns = ["input", "tensor", "ranks", "codec", *(name for name in ERRORS if name in rows)]
         points = pd.Series(list(zip(*(rows[name].astype(str) for name in columns))), rows.index)
         same = points.groupby(rows["algorithm"], sort=False).agg(frozenset)
-        together = [list(each) for each in same.groupby(same, sort=False).groups.values()]
-        self.series = {names[0]: series_label(names) for names in together}
+        self.series = {names[0]: series_label(names) for names in same.groupby(same, sort=False).groups.values()}
         self.errors = rows[rows["algorithm"].isin(self.series)]
-        # What the study is about: the first input with named tensors, at its largest rank count.
-        named = rows.loc[rows["tensor"] != "", "input"]
-        self.main_input = named.iloc[0] if len(named) else self.inputs[0]
+        # The study's main input: the first with named tensors, at its largest rank count.
+        self.main_input = next(iter(rows.loc[rows["tensor"] != "", "input"]), self.inputs[0])
         self.world_size = self.ranks(self.main_input)[-1]
 
     def ranks(self, name: str) -> list[int]:
@@ -84,19 +72,18 @@ class Study:
 
     def source(self, latency: bool = False) -> str:
         """Where the numbers of a figure come from, in the words of the file."""
-        about = self.about
-        error = about.get("exact_provenance") or "the file does not say where its numbers come from"
-        said = about.get("simulated_provenance") or f"column {LATENCY}; the file names no model"
-        parts = [f"Error and wire bits: {error}.", f"Latency: {said}." if latency else ""]
-        parts += [f"{key.capitalize()}: {about[key]}." for key in ("title", "file") if about.get(key)]
-        return " ".join(part for part in parts if part).replace("Title: ", "Study: ")
+        exact = self.about.get("exact_provenance") or "the file does not say where its numbers come from"
+        simulated = self.about.get("simulated_provenance") or f"column {LATENCY}; the file names no model"
+        said = {"Error and wire bits": exact, "Latency": simulated * latency}
+        said |= {"Study": self.about.get("title"), "File": self.about.get("file")}
+        return " ".join(f"{key}: {text}." for key, text in said.items() if text)
 
     def exact(self, noun: str) -> str:
         """`exact error` for `error`, where the file says that its figures are."""
         return f"exact {noun}" if "exact" in self.about.get("exact_provenance", "") else noun
 
     def subtitle(self, *parts: str) -> str:
-        """What the SQNR is, and for what."""
+        """Returns the meaning of the SQNR, and the parts."""
         target = "sum" if self.collective in ("all-reduce", "reduce-scatter") else "result"
         of = "median token of the " * self.by_token + self.collective
         text = sentence(self.exact(f"SQNR of the {of} against the exact {target}"), *parts, self.dtypes)
@@ -106,15 +93,25 @@ class Study:
         """Explains the = in the names of algorithms."""
         return "Algorithms joined by = have the same error in every row." * (len(self.series) < len(self.algorithms))
 
-    def heat_rows(self, table: pd.DataFrame) -> pd.DataFrame:
-        """A table by codec in the order of wire bits, with these beside the names."""
-        table = table.reindex(self.codecs)
-        return table.rename(index={c: f"{shortened(c, 24)}  {bits:.4g} bit" for c, bits in self.wire_bits.items()})
+    def heat_page(
+        self, words: tuple[str, str], notes: Sequence[str], tables: Mapping[str, pd.DataFrame], columns: Iterable[str],
+        bound: Any, highlight: Sequence[str], change: bool = False, label: str = "SQNR",
+    ) -> Figure:  # fmt: skip
+        """A page with heat maps of a row per codec, below each other in a column; `columns` are names that are slanted.
 
-    def look(self, algorithm: str, highlight: Sequence[str]) -> dict[str, str]:
-        """Colour and marker of an algorithm."""
-        look = style.algorithm_look(algorithm, self.algorithms)
-        return look | {"color": HIGHLIGHT} if algorithm in highlight else look
+        Colours tell compressed codecs apart (`bound`): uncompressed ones lie far above their range.
+        """
+        longest = max((min(26, len(name)) for name in columns if len(name) > 3), default=0)
+        (size,) = style.sizes("font.size")
+        height = len(self.codecs) * 0.0168 * size + 0.5 + 0.0055 * size * longest
+        height *= len(tables) if style.is_column() else 1
+        figure = style.new_page(*words, notes, self.source(), body_in=height)
+        names = {codec: f"{shortened(codec, 24)}  {bits:.4g} bit" for codec, bits in self.wire_bits.items()}
+        shown = {heading: table.reindex(self.codecs).rename(index=names) for heading, table in tables.items()}
+        text = functools.partial(style.decibel_text, change=change)
+        known = bound[np.isfinite(bound)]
+        style.heat_map(figure, shown, f"{label} (dB), higher is better", text, change, known, bold=highlight)
+        return figure
 
 
 def series_label(names: Sequence[str]) -> str:
@@ -131,11 +128,12 @@ def kinds_of(tensors: Iterable[str]) -> dict[str, dict[str, str]]:
     """
     kinds: dict[str, dict[int, str]] = {}
     for tensor in tensors:
-        found = re.search(r"\d+", tensor)
-        kind = f"{tensor[: found.start()]}N{tensor[found.end() :]}" if found else tensor
-        kinds.setdefault(kind, {})[int(found[0]) if found else 0] = tensor
-    several = {kind: {str(n): numbered[n] for n in sorted(numbered)} for kind, numbered in kinds.items()}
-    return dict((k, s) if len(s) > 1 else (t := next(iter(s.values())), {"": t}) for k, s in several.items())
+        before, number, after = re.fullmatch(r"(\D*)(\d*)(.*)", tensor, re.DOTALL).groups()  # type: ignore[union-attr]
+        kinds.setdefault(f"{before}N{after}" if number else tensor, {})[int(number or 0)] = tensor
+    return {
+        kind if len(of) > 1 else next(iter(of.values())): {str(n) * (len(of) > 1): of[n] for n in sorted(of)}
+        for kind, of in kinds.items()
+    }
 
 
 def listing(tensors: Iterable[str]) -> str:
@@ -147,15 +145,14 @@ def listing(tensors: Iterable[str]) -> str:
         few = ", ".join(map(str, numbers[:8])) + " …" * (len(numbers) > 8)
         shown = f"{numbers[0]} to {numbers[-1]}" if whole else few
         parts.append(f"{kind}, N = {shown}".replace(" ", NO_BREAK) if numbers else kind)
-    return "; ".join(parts[:4]) + (" …" if len(parts) > 4 else "")
+    return "; ".join(parts[:4]) + " …" * (len(parts) > 4)
 
 
 @style.drawn
 def error_by_codec(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
     """SQNR (dB) by codec and algorithm at the largest world size, a heat map per input; the median over tensors."""
     study = Study(frame)
-    ranks = study.world_size
-    rows = study.errors[study.errors["ranks"] == ranks]
+    rows = study.errors[study.errors["ranks"] == study.world_size]
     spreads = rows.groupby(["input", "algorithm", "codec"], sort=False)["sqnr_db"].agg(["median", "min", "max"])
     lost = int(rows["sqnr_db"].isna().sum())
     tensors = rows.groupby("input", sort=False)["tensor"].unique()
@@ -165,67 +162,50 @@ def error_by_codec(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure
         f"{study.main_input}: {listing(main)}." if len(main) > 1 else "",
         study.joined_note(), f"{plural(lost, 'result')} without an SQNR left out." if lost else "",
     ]  # fmt: skip
-    words = codec_title(study, spreads), study.subtitle(plural(ranks, "rank"))
-    headings = {n: sentence(shortened(n, 60), plural(len(t), "tensor") * (list(t) != [""])) for n, t in tensors.items()}
-    medians = {heading: spreads["median"][name].unstack(0) for name, heading in headings.items()}
-    tables = {heading: each[list(study.series)].rename(columns=study.series) for heading, each in medians.items()}
+    title, note = codec_title(study, spreads)
+    words = title, study.subtitle(plural(study.world_size, "rank"))
+    notes.append(note)
+    tables = {}
+    for name, of in tensors.items():
+        heading = sentence(shortened(name, 60), plural(len(of), "tensor") * (list(of) != [""]))
+        tables[heading] = spreads["median"][name].unstack(0)[list(study.series)].rename(columns=study.series)
     bound = spreads["median"][~spreads.index.get_level_values("codec").isin(style.UNCOMPRESSED)]
-    return heat_page(study, words, notes, tables, study.series.values(), bound, highlight)
+    return study.heat_page(words, notes, tables, study.series.values(), bound, highlight)
 
 
-def heat_page(
-    study: Study, words: tuple[str, str], notes: Sequence[str], tables: dict[str, pd.DataFrame], columns: Iterable[str],
-    bound: Any, highlight: Sequence[str], change: bool = False, label: str = "SQNR",
-) -> Figure:  # fmt: skip
-    """A page with heat maps of a row per codec, below each other in a column; `columns` are names that are slanted.
-
-    Colours tell compressed codecs apart (`bound`): uncompressed ones lie far above their range.
-    """
-    longest = max((min(26, len(name)) for name in columns if len(name) > 3), default=0)
-    size = style.matplotlib.rcParams["font.size"]
-    height = len(study.codecs) * 0.0168 * size + 0.5 + 0.0055 * size * longest
-    height *= len(tables) if style.is_column() else 1
-    figure = style.new_page(*words, notes, study.source(), body_in=height)
-    shown = {heading: study.heat_rows(table) for heading, table in tables.items()}
-    text = functools.partial(style.decibel_text, change=change)
-    known = bound[np.isfinite(bound)]
-    style.heat_map(figure, shown, f"{label} (dB), higher is better", text, change, known, bold=highlight)
-    return figure
-
-
-def codec_title(study: Study, spreads: pd.DataFrame) -> str:
-    """How much the choice of an algorithm moves the error, and how much the tensor does."""
-    at = f"{shortened(study.main_input, 40)}, {plural(study.world_size, 'rank')}:"
+def codec_title(study: Study, spreads: pd.DataFrame) -> tuple[str, str]:
+    """How much the choice of an algorithm moves the error, and how much the tensor does; and of which codecs."""
     mine = spreads.loc[study.main_input]
-    mine = mine[np.isfinite(mine["median"])]
     # Among equals, the codec with the fewest bits.
-    mine = mine.sort_index(level="codec", key=lambda names: names.map(study.codecs.index))
+    mine = mine[np.isfinite(mine["median"])].sort_index(level="codec", key=lambda names: names.map(study.codecs.index))
     if mine.empty:
-        return f"{at} no SQNR is finite"
+        return "No SQNR is finite", ""
     by_codec = mine["median"].groupby("codec", sort=False)
     ranges = (mine["max"] - mine["min"]).where(np.isfinite(mine["max"]), 0.0).groupby("codec", sort=False).max()
     moved = {"algorithm": by_codec.max() - by_codec.min(), "tensor": ranges}
-    said = [f"{decibels(v.max())} with the {by} ({v.idxmax()})" for by, v in moved.items() if v.max() >= 0.05]
-    if said:
-        return f"{at} SQNR changes by up to {', '.join(said)}"
+    most = {by: v for by, v in moved.items() if v.max() >= 0.05}
+    if most:
+        said = ", ".join(f"{by}s {decibels(v.max())}" for by, v in most.items())
+        changed = " and ".join(f"{v.idxmax()} with the {by}" for by, v in most.items())
+        return f"SQNR changes by up to: {said}", f"In {shortened(study.main_input, 40)}, {changed} changes most."
     best = by_codec.max()
-    return f"{at} " + " to ".join(f"{decibels(best[c])} ({c})" for c in dict.fromkeys([best.idxmin(), best.idxmax()]))
+    ends = dict.fromkeys([best.idxmin(), best.idxmax()])
+    return "SQNR: " + " to ".join(f"{decibels(best[c])} ({c})" for c in ends), ""
 
 
 def rank_medians(study: Study, name: str) -> pd.DataFrame:
-    """Of an input, the median SQNR at the fewest ranks and at the most, a row per (algorithm, codec), and `change`.
+    """Returns an input's median SQNR at the fewest ranks and at the most, a row per (algorithm, codec), and `change`.
 
     Only tensors with an SQNR at both count; attrs: the `tensors`, and those that are `left_out`.
     """
     rows = study.errors[study.errors["input"] == name]
     ends = sorted({study.ranks(name)[0], study.ranks(name)[-1]})
     table = rows.pivot(index=["algorithm", "codec", "tensor"], columns="ranks", values="sqnr_db")[ends].dropna()
-    kept = table.index.unique("tensor")
     medians = table.groupby(["algorithm", "codec"], sort=False).median()
     first, last = medians[ends[0]], medians[ends[-1]]
     medians["change"] = (last - first).where(first != last, 0.0)
-    everywhere = [tensor for tensor in rows["tensor"].unique() if tensor in kept]
-    medians.attrs = {"tensors": everywhere, "left_out": [t for t in rows["tensor"].unique() if t not in kept]}
+    kept, there = table.index.unique("tensor"), rows["tensor"].unique()
+    medians.attrs = {"tensors": [t for t in there if t in kept], "left_out": [t for t in there if t not in kept]}
     return medians
 
 
@@ -234,22 +214,22 @@ def error_by_ranks(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure
     """Change of the SQNR (dB) from the fewest ranks to the most by codec and algorithm, a heat map per input."""
     study = Study(frame)
     medians = {name: rank_medians(study, name) for name in study.inputs}
-    notes = [*(medians_note(name, mine) for name, mine in medians.items()), study.joined_note()]
+    over = "In the title, the median over all codecs." if len(study.codecs) > 1 else ""
+    notes = [*(medians_note(name, mine) for name, mine in medians.items()), study.joined_note(), over]
     words = ranks_title(study, medians[study.main_input]["change"]), study.subtitle()
     change = any(len(study.ranks(name)) > 1 for name in study.inputs)
     tables = {}
     for name, mine in medians.items():
         ranks = study.ranks(name)
         table = mine["change" if change else ranks[0]].unstack("algorithm").reindex(columns=list(study.series))
-        heading = f"{name}, {ranks[0]} to {ranks[-1]} ranks" if change else name
-        tables[heading] = table.rename(columns=study.series)
+        tables[f"{name}, {ranks[0]} to {ranks[-1]} ranks" if change else name] = table.rename(columns=study.series)
     bound = np.concatenate([np.ravel(table) for table in tables.values()])
     label = "Change of SQNR" if change else "SQNR"
-    return heat_page(study, words, notes, tables, study.series.values(), bound, highlight, change, label)
+    return study.heat_page(words, notes, tables, study.series.values(), bound, highlight, change, label)
 
 
 def medians_note(name: str, mine: pd.DataFrame) -> str:
-    """Which tensors the medians of an input are about."""
+    """Names the tensors that the medians of an input cover."""
     tensors, left_out = mine.attrs["tensors"], mine.attrs["left_out"]
     if not tensors:
         return f"{name}: no tensor exists at every rank count, so nothing can be compared."
@@ -260,21 +240,20 @@ def medians_note(name: str, mine: pd.DataFrame) -> str:
 
 
 def ranks_title(study: Study, changes: pd.Series) -> str:
-    """What more ranks cost, for the algorithm that suffers most and the one that suffers least."""
+    """Returns the cost of more ranks, for the algorithm that suffers most and the one that suffers least."""
     ranks = study.ranks(study.main_input)
     if len(ranks) == 1:
         return f"SQNR at {plural(ranks[0], 'rank')}, the only rank count of the study"
-    path = f"{shortened(study.main_input, 40)}, from {ranks[0]} to {ranks[-1]} ranks:"
+    path = f"{ranks[0]} to {ranks[-1]} ranks:"
     changes = changes[np.isfinite].groupby("algorithm", sort=False).median()
     if changes.empty:
         return f"{path} nothing to compare"
-    over = f", median over {plural(len(study.codecs), 'codec')}" if len(study.codecs) > 1 else ""
     worst, best = changes.idxmin(), changes.idxmax()
-    low, high = (f"{style.signed(changes[name])}{NO_BREAK}dB" for name in (worst, best))
+    low, high = (decibels(changes[name], "+.1f") for name in (worst, best))
     said = f"{low} with {study.series[worst] if len(changes) == 1 else 'every algorithm'}"
     if low != high:
         said = f"{low} ({study.series[worst]}) to {high} ({study.series[best]})"
-    return f"{path} SQNR changes by {said}{over}"
+    return f"{path} {said}"
 
 
 @style.drawn
@@ -287,11 +266,6 @@ def error_by_tensor(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figur
     algorithm = study.main_algorithm(name, ranks)
     rows = study.rows[(study.rows["ranks"] == ranks) & (study.rows["algorithm"] == algorithm)]
     table = rows.pivot(index="codec", columns=["input", "tensor"], values="sqnr_db").reindex(study.codecs)
-    kinds = [  # (input, heading, {tick: tensor}), the main input first
-        (each, f"{each}: {kind}" if kind else each, numbered)
-        for each in [name, *(other for other in study.inputs if other != name)]
-        for kind, numbered in kinds_of(rows.loc[rows["input"] == each, "tensor"].unique()).items()
-    ]
     lost = int(table.isna().to_numpy().sum())
     notes = [
         f"{plural(ranks, 'rank')}{', the rank count with the most tensors' if len(counts) > 1 else ''}.",
@@ -301,14 +275,19 @@ def error_by_tensor(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figur
     ]
     title = tensor_title(table.xs(name, axis=1, level=0), name, algorithm)
     words = title, study.subtitle("tensor by tensor", algorithm, plural(ranks, "rank"))
-    tables = {
-        heading: table[[(each, t) for t in numbered.values()]].set_axis(pd.Index(numbered, name="N"), axis=1)
-        for each, heading, numbered in kinds if len(numbered) > 1
-    }  # fmt: skip
-    alone = {heading: table[each, t] for each, heading, numbered in kinds for n, t in numbered.items() if not n}
+    tables, alone = {}, {}
+    for each in [name, *(other for other in study.inputs if other != name)]:
+        for kind, numbered in kinds_of(rows.loc[rows["input"] == each, "tensor"].unique()).items():
+            heading = f"{each}: {kind}" if kind else each
+            places = [(each, tensor) for tensor in numbered.values()]
+            columns = table[places].set_axis(pd.Index(numbered, name="N"), axis=1)
+            if "" in numbered:
+                alone[heading] = columns[""]
+            else:
+                tables[heading] = columns
     tables |= {"": pd.DataFrame(alone)} if alone else {}
     bound = table[~table.index.isin(style.UNCOMPRESSED)].to_numpy().ravel()
-    return heat_page(study, words, notes, tables, alone, bound, highlight)
+    return study.heat_page(words, notes, tables, alone, bound, highlight)
 
 
 def tensor_title(table: pd.DataFrame, name: str, algorithm: str) -> str:
@@ -319,7 +298,7 @@ def tensor_title(table: pd.DataFrame, name: str, algorithm: str) -> str:
         return f"SQNR of {name} by codec ({algorithm})"
     widest = finite.loc[ranges.idxmax()]
     worst, best = (f"{decibels(widest[at])} on {shortened(at, 40)}" for at in (widest.idxmin(), widest.idxmax()))
-    return f"One codec, {decibels(ranges.max())} apart: {ranges.idxmax()} has {worst}, {best}"
+    return f"{ranges.idxmax()}: {worst}, {best}"
 
 
 def front(choices: pd.DataFrame) -> pd.DataFrame:
@@ -330,7 +309,8 @@ def front(choices: pd.DataFrame) -> pd.DataFrame:
 
 
 def choices_of(study: Study, algorithms: Sequence[str], cost: str) -> pd.DataFrame:
-    """What the main input offers at the largest world size, where it has both cost and SQNR: medians over tensors."""
+    """Returns the choices with the main input at the largest world size, where it has both cost and SQNR: medians over
+    tensors."""
     rows = study.at(study.main_input, study.world_size)
     groups = rows[rows["algorithm"].isin(algorithms)].groupby(["codec", "algorithm"], sort=False)
     choices = groups.agg(sqnr_db=("sqnr_db", "median"), cost=(cost, "median")).reset_index()
@@ -343,59 +323,61 @@ def choices_of(study: Study, algorithms: Sequence[str], cost: str) -> pd.DataFra
 def pareto(frame: pd.DataFrame, highlight: Sequence[str] = ()) -> Figure:
     """Median SQNR (dB) against wire bits per element and, where the study simulated, against latency (µs, log scale).
 
-    What is on the Pareto front has a name, and so has what `highlight` names; the rest is pale.
+    Points on the Pareto front and those that `highlight` names are labelled; the rest is pale.
     """
     study = Study(frame)
     name, ranks = study.main_input, study.world_size
     algorithm = study.main_algorithm(name, ranks)
     by_bits = choices_of(study, [algorithm], "wire_bits_per_element")
     by_latency = choices_of(study, study.algorithms, LATENCY)
-    simulated = not by_latency.empty
+    simulated, timed = not by_latency.empty, by_latency["algorithm"].unique()
     tensors = study.tensors(name, ranks)
-    scale = DecibelScale.of([*by_bits["sqnr_db"], *by_latency["sqnr_db"]])
+    of = "that of the median token" * study.by_token
+    over = f"median over {plural(len(tensors), 'tensor')} ({listing(tensors)})" * (len(tensors) > 1)
+    shown = [each for each in study.algorithms if each == algorithm or each in timed]
+    left_out = [each for each in study.algorithms if each not in shown]
+    why = "they have no simulated latency" if simulated else "errors beside wire bits are of one algorithm"
     notes = [
-        f"SQNR: {'that of the median token, ' * study.by_token}median over {plural(len(tensors), 'tensor')}"
-        f" ({listing(tensors)})." if len(tensors) > 1 else "SQNR: that of the median token." * study.by_token,
+        f"SQNR: {sentence(of, over)}." if of or over else "",
         "Grey line: Pareto front; what is on it has the name of its codec.",
         f"Highlighted: {', '.join(highlight)}." if highlight else "",
         "Wire bits are those of one transfer; how often an algorithm transfers and encodes shows in its latency."
-        if by_latency["algorithm"].nunique() > 1 else "",
+        if len(timed) > 1 else "",
+        f"Not drawn: {', '.join(left_out)}: {why}." if left_out else "",
     ]  # fmt: skip
-    shown = [each for each in study.algorithms if each == algorithm or each in set(by_latency["algorithm"])]
-    left_out = [each for each in study.algorithms if each not in shown]
-    why = "they have no simulated latency" if simulated else "errors beside wire bits are of one algorithm"
-    notes.append(f"Not drawn: {', '.join(left_out)}: {why}." if left_out else "")
-    legend = [style.handle(each, **study.look(each, highlight)) for each in shown]
+    legend = [style.handle(each, **style.algorithm_look(each, study.algorithms, highlight)) for each in shown]
+    column = style.is_column()
+    title, ends = pareto_title(by_bits, by_latency)
+    notes.insert(2, ends)
     figure = style.new_page(
-        pareto_title(by_bits, by_latency, ranks),
+        title,
         sentence(name, f"{study.collective} over {plural(ranks, 'rank')}", study.dtypes),
-        notes, study.source(simulated), [legend], 5.2 if style.is_column() and simulated else 4.2,
+        notes, study.source(simulated), [legend], 5.2 if column and simulated else 4.2,
     )  # fmt: skip
-    left, *right = style.panels(figure, 2 if simulated else 1, sharey=True)
-    panels = [(left, by_bits), *((axes, by_latency) for axes in right)]
-    error = study.exact("error")
-    share = 0.5 if right and not style.is_column() else 1.0
-    style.head(left, f"{algorithm}: {error}, {study.exact('wire bits')}", share)
-    left.set_ylabel("Median SQNR (dB), higher is better")
-    left.set_xlabel("Wire bits per element (log scale), fewer is better")
-    for axes in right:
-        which = "all algorithms" if by_latency["algorithm"].nunique() > 1 else by_latency["algorithm"].iloc[0]
-        payload = re.search(r"([1-9]\d*) bytes per rank", study.about.get("simulated_provenance", ""))
-        of = f" of {style.size_text(int(payload[1]))}" if payload else ""
-        style.head(axes, f"{which}: {error}, simulated latency{of}", share)
-        axes.set_xlabel("Simulated latency (µs, log scale), lower is better")
-        if style.is_column():
-            axes.set_ylabel("Median SQNR (dB)")
-    for axes, choices in panels:
-        frame_choices(axes, choices, scale, share)
-        scale.apply(axes)
+    payload = re.search(r"([1-9]\d*) bytes per rank", study.about.get("simulated_provenance", ""))
+    size = f" of {style.size_text(int(payload[1]))}" if payload else ""
+    error, which = study.exact("error"), timed[0] if len(timed) == 1 else "all algorithms"
+    parts = [
+        (by_bits, f"{algorithm}: {error}, {study.exact('wire bits')}", "Median SQNR (dB), higher is better",
+         "Wire bits per element (log scale), fewer is better"),
+        (by_latency, f"{which}: {error}, simulated latency{size}", "Median SQNR (dB)" * column,
+         "Simulated latency (µs, log scale), lower is better"),
+    ][: 1 + simulated]  # fmt: skip
+    share = 0.5 if simulated and not column else 1.0
+    panels = []
+    for axes, (choices, heading, ylabel, xlabel) in zip(style.panels(figure, len(parts), sharey=True), parts):
+        style.head(axes, heading, share)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        exact_at = style.decibel_axis(axes, [*by_bits["sqnr_db"], *by_latency["sqnr_db"]])
+        panels.append((axes, choices.assign(y=choices["sqnr_db"].replace(np.inf, exact_at))))
+        frame_choices(*panels[-1], share)
     style.settle(figure)
     for axes, choices in panels:
-        draw_choices(axes, study, choices, scale, highlight)
+        draw_choices(axes, study, choices, highlight)
     return figure
 
 
-def frame_choices(axes: Axes, choices: pd.DataFrame, scale: DecibelScale, share: float) -> None:
+def frame_choices(axes: Axes, choices: pd.DataFrame, share: float) -> None:
     """A log axis for the costs with room for names at the left, and the front as a staircase."""
     axes.grid()
     if choices.empty:
@@ -403,58 +385,51 @@ def frame_choices(axes: Axes, choices: pd.DataFrame, scale: DecibelScale, share:
         axes.text(0.5, 0.5, "no SQNR", transform=axes.transAxes, color=GREY, ha="center")
         return
     best = front(choices)
-    style.log_axis(axes.xaxis, choices["cost"], most=9 if share == 1 else 6)
-    style.room_for_names(axes, choices["cost"], list(best["codec"].head(4)), share)
-    high = axes.get_xlim()[1]
-    xs, ys = list(best["cost"]), list(scale.at(best["sqnr_db"]))
-    style.draw_front(axes, xs, ys, scale.low, high)
+    places = list(best[["cost", "y", "codec"]].itertuples(index=False))
+    style.cost_axis(axes, choices["cost"], places, share, 9 if share == 1 else 6)
 
 
-def draw_choices(
-    axes: Axes, study: Study, choices: pd.DataFrame, scale: DecibelScale, highlight: Sequence[str]
-) -> None:
+def draw_choices(axes: Axes, study: Study, choices: pd.DataFrame, highlight: Sequence[str]) -> None:
     """The markers, which say the algorithm, with the codecs of the front and of the fastest highlighted."""
     on_front = set(front(choices).index)
-    size, line = (style.matplotlib.rcParams[f"lines.{name}"] for name in ("markersize", "linewidth"))
+    size, line = style.sizes("lines.markersize", "lines.linewidth")
     mine = [choices[(choices["codec"] == name) | (choices["algorithm"] == name)] for name in highlight]
     strong = {index for each in mine for index in each.index}
     named = on_front | {each["cost"].idxmin() for each in mine if len(each)}
     labels = []
     for index, choice in choices.iterrows():
-        y = float(scale.at(choice["sqnr_db"]))
-        look = study.look(choice["algorithm"], highlight) | ({"color": HIGHLIGHT} if index in strong else {})
-        faint = {} if index in strong | on_front else {"alpha": 0.45, "markersize": 0.75 * size}
-        edge = {"markeredgecolor": INK, "markeredgewidth": 0.7 * line} if index in on_front else {}
-        axes.plot(choice["cost"], y, linestyle="", zorder=4 if index in strong | on_front else 3, **look | faint | edge)
+        look: dict[str, Any] = dict(style.algorithm_look(choice["algorithm"], study.algorithms, highlight))
+        look |= {"color": HIGHLIGHT} if index in strong else {}
+        look |= {} if index in strong | on_front else {"alpha": 0.45, "markersize": 0.75 * size}
+        look |= {"markeredgecolor": INK, "markeredgewidth": 0.7 * line} if index in on_front else {}
+        axes.plot(choice["cost"], choice["y"], linestyle="", zorder=4 if index in strong | on_front else 3, **look)
         if index in named:
             colour, side = HIGHLIGHT if index in strong else INK, "left" if index in on_front else "right"
-            labels.append((choice["cost"], y, choice["codec"], colour, side))
+            labels.append((choice["cost"], choice["y"], choice["codec"], colour, side))
     style.label_points(axes, labels)
 
 
-def pareto_title(by_bits: pd.DataFrame, by_latency: pd.DataFrame, ranks: int) -> str:
-    """How many are on the front, and from where to where it goes."""
-    choices = by_latency if len(by_latency) else by_bits
+def pareto_title(by_bits: pd.DataFrame, by_latency: pd.DataFrame) -> tuple[str, str]:
+    """How many are on the front; and from where to where it goes."""
+    simulated = len(by_latency) > 0
+    choices = by_latency if simulated else by_bits
     if choices.empty:
-        return f"No SQNR to draw at {plural(ranks, 'rank')}"
-    cost = style.microseconds if len(by_latency) else lambda bits: f"{bits:.4g}{NO_BREAK}bits"
+        return "No SQNR to draw", ""
+    cost = style.microseconds if simulated else lambda bits: f"{bits:.4g}{NO_BREAK}bits"
     best = front(choices)
-    said = [f"{row['codec']}{f' with {row.algorithm}' if len(by_latency) else ''} ({cost(row['cost'])}, "
-            f"{decibels(row['sqnr_db'])})".replace(" ", NO_BREAK) for _, row in best.iterrows()]  # fmt: skip
-    at = f"{'Simulated, ' if len(by_latency) else ''}{plural(ranks, 'rank')}"
+    said = [f"{row.codec}{f' with {row.algorithm}' * simulated} ({cost(row.cost)}, {decibels(row.sqnr_db)})"
+            .replace(" ", NO_BREAK) for row in best.itertuples()]  # fmt: skip
     if len(choices) == 1:
         only = choices.iloc[0]
-        method = f"{only['codec']}, {only['algorithm']}, {plural(ranks, 'rank')}"
-        return f"{method}: {decibels(only['sqnr_db'])} at {cost(only['cost'])}"
+        return f"{only['codec']}, {only['algorithm']}: {decibels(only['sqnr_db'])} at {cost(only['cost'])}", ""
     if len(best) == 1:
-        return f"{at}: nothing is better than {said[0]} in anything"
-    ends = f"from {said[0]} to {said[-1]}"
+        return f"{said[0]} is best in everything", ""
+    ends = f"It goes from {said[0]} to {said[-1]}."
     if choices["algorithm"].nunique() == 1:
-        kind = f"codecs with {choices['algorithm'].iloc[0]}"
-        return f"{at}: {len(best)} of {len(choices)} {kind} are on the Pareto front, {ends}"
+        return f"{len(best)} of {len(choices)} codecs with {choices['algorithm'].iloc[0]} are on the Pareto front", ends
     counts = best["algorithm"].value_counts()
     share = "all" if len(counts) == 1 else counts.iloc[0]
-    return f"{at}: {counts.index[0]} makes {share} of the {len(best)} best trade-offs, {ends}"
+    return f"{counts.index[0]} makes {share} of the {len(best)} best trade-offs", ends
 
 
 FIGURES = {draw.__name__: draw for draw in (error_by_codec, error_by_ranks, pareto, error_by_tensor)}

@@ -13,7 +13,6 @@ import itertools
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,25 +47,13 @@ ALGORITHMS = {
 UNCOMPRESSED = ("fp16", "bf16", "fp32")
 NO_BREAK = "\u00a0"
 HALO = [withStroke(linewidth=2, foreground="white")]
-MARGIN_IN = 0.2
-# By width: inches across, least inches down, points of a label, of a title, size of markers and lines, dots per inch.
+# By width: inches across and at least down, points of a label and a title, sizes of markers and lines, dots per inch.
+SIZES = ("figure.figsize", "font.size", "figure.titlesize", "lines.markersize", "lines.linewidth", "figure.dpi")
 WIDTHS = {
-    "screen": (1600 / 150, 6.0, 10.0, 14.0, 7.0, 1.6, 150), "page": (7.0, 3.6, 8.0, 9.5, 4.5, 1.1, 300),
-    "column": (3.3, 2.4, 7.0, 8.0, 3.5, 0.9, 300),
-}  # fmt: skip
-RC: dict[str, Any] = {
-    "text.parse_math": False,  # names hold dollars and underscores
-    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
-    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), GREY),
-    **dict.fromkeys(("axes.titlesize", "axes.labelsize", "legend.fontsize"), "medium"),
-    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
-    "xtick.labelsize": "small", "ytick.labelsize": "small", "xtick.major.size": 3, "ytick.major.size": 3,
-    "axes.titlelocation": "left", "axes.axisbelow": True, "grid.color": GRID, "grid.linewidth": 0.7,
-    "legend.borderpad": 0, "legend.borderaxespad": 0, "legend.handletextpad": 0.4, "legend.columnspacing": 1.4,
-    "lines.markeredgecolor": "white", "lines.markeredgewidth": 0.6, "hatch.linewidth": 0.6, "hatch.color": "#999999",
-    "svg.hashsalt": "arlab", "svg.fonttype": "path", "pdf.fonttype": 42,
-}  # fmt: skip
-
+    "screen": ((1600 / 150, 6.0), 10.0, 14.0, 7.0, 1.6, 150),
+    "page": ((7.0, 3.6), 8.0, 9.5, 4.5, 1.1, 300),
+    "column": ((3.3, 2.4), 7.0, 8.0, 3.5, 0.9, 300),
+}
 
 def use_own_fonts() -> None:
     """For programs: only matplotlib's own fonts, so that equal data give equal files on every machine."""
@@ -78,11 +65,10 @@ def looks(width: str = "screen") -> Iterator[None]:
     """matplotlib's defaults and the style of this package for a width, whatever the user's settings."""
     if width not in WIDTHS:
         raise InputError(f"width is '{width}'; it must be one of {', '.join(WIDTHS)}")
-    across, down, label, _, marker, line, dpi = WIDTHS[width]
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        sizes = {"figure.figsize": (across, down), "figure.dpi": dpi, "font.size": label}
-        matplotlib.rcParams.update(RC | sizes | {"lines.markersize": marker, "lines.linewidth": line})
+        matplotlib.rc_file(Path(__file__).with_name("arlab.mplstyle"), use_default_template=False)
+        matplotlib.rcParams.update(zip(SIZES, WIDTHS[width]))
         yield
 
 
@@ -112,6 +98,11 @@ def drawn(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     return inside
 
 
+def sizes(*names: str) -> list[Any]:
+    """Settings of the width: font.size (points), lines.markersize, ..."""
+    return [matplotlib.rcParams[name] for name in names]
+
+
 def shortened(text: str, limit: int) -> str:
     """A long name with its middle left out."""
     head = (limit - 1) // 2
@@ -119,7 +110,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def sentence(*parts: str) -> str:
-    return ", ".join(part for part in parts if part)
+    return ", ".join(filter(None, parts))
 
 
 def number(value: float, form: str = ".1f") -> str:
@@ -128,14 +119,16 @@ def number(value: float, form: str = ".1f") -> str:
     return text.lstrip("+-") if float(text) == 0 else text.replace("-", "−")
 
 
-def signed(value: float) -> str:
-    """A change, with its sign unless it rounds to nothing."""
-    return number(value, "+.1f")
-
-
-def decibels(value: float) -> str:
+def decibels(value: float, form: str = ".1f") -> str:
     """An SQNR for a sentence."""
-    return "exact" if value == math.inf else f"{number(value)}{NO_BREAK}dB"
+    return "exact" if value == math.inf else f"{number(value, form)}{NO_BREAK}dB"
+
+
+def decibel_text(value: float, change: bool = False) -> str:
+    """A cell: `exact` for no error, a dash for no value."""
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "exact"
+    return number(value, "+.1f" if change else ".1f")
 
 
 def microseconds(value: float) -> str:
@@ -145,10 +138,8 @@ def microseconds(value: float) -> str:
 
 def size_text(count: float) -> str:
     """A number of bytes: 64 MiB."""
-    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if count >= 1 << shift:
-            return f"{count / (1 << shift):.4g}{NO_BREAK}{unit}"
-    return f"{count:g}{NO_BREAK}bytes"
+    power = min(max(int(count).bit_length() - 1, 0) // 10, 3)
+    return f"{count / (1 << 10 * power):.4g}{NO_BREAK}{('bytes', 'KiB', 'MiB', 'GiB')[power]}"
 
 
 def fits(size: float, room_in: float) -> int:
@@ -157,7 +148,7 @@ def fits(size: float, room_in: float) -> int:
 
 
 def wrapped(text: str, size: float, room_in: float, balanced: bool = False) -> list[str]:
-    """The text in lines that fit a width, or about equally long ones; none is broken at a hyphen or a no-break space."""
+    """The text in lines that fit a width, or about equally long ones; no break is at a hyphen or a no-break space."""
     wrap = functools.partial(textwrap.wrap, text, break_on_hyphens=False)
     width = fits(size, room_in)
     while balanced and len(wrap(width)) > 1 and len(wrap(width - 1)) == len(wrap(width)):
@@ -194,33 +185,29 @@ def handle(label: str, **look: Any) -> Line2D:
     return Line2D([], [], **{"linestyle": "", "label": label, **look})
 
 
-def algorithm_look(name: str, among: Sequence[str] = ()) -> dict[str, str]:
+def algorithm_look(name: str, among: Sequence[str] = (), highlight: Sequence[str] = ()) -> dict[str, str]:
     """Colour and marker of an algorithm; one that is not known has those of its place among the unknown."""
-    if name in ALGORITHMS:
-        return dict(zip(("color", "marker"), ALGORITHMS[name]))
     unknown = [other for other in among if other not in ALGORITHMS]
     place = unknown.index(name) if name in unknown else 0
-    return {"color": GREY, "marker": MARKERS[8 + place % (len(MARKERS) - 8)]}
-
-
-def codec_colours(codecs: Sequence[str], highlight: Sequence[str] = ()) -> dict[str, str]:
-    """A colour per codec: black and grey for uncompressed ones, the palette for others while it lasts."""
-    others = (codec for codec in codecs if codec not in UNCOMPRESSED and codec not in highlight)
-    plain = (codec for codec in codecs if codec in UNCOMPRESSED)
-    colours = dict(zip(others, itertools.chain(PALETTE, itertools.repeat(GREY))))
-    return colours | dict(zip(plain, itertools.cycle((INK, GREY, "#999999")))) | dict.fromkeys(highlight, HIGHLIGHT)
+    colour, marker = ALGORITHMS.get(name, (GREY, MARKERS[8 + place % (len(MARKERS) - 8)]))
+    return {"color": HIGHLIGHT if name in highlight else colour, "marker": marker}
 
 
 def codec_lines(codecs: Sequence[str], highlight: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """A colour and a line style per codec, since colours are not enough in grey; a highlighted line is solid."""
-    colours = codec_colours(codecs, highlight)
-    lines = ("-" if name in highlight else LINES[i % len(LINES)] for i, name in enumerate(codecs))
-    return {name: {"color": colours[name], "linestyle": line} for name, line in zip(codecs, lines)}
+    """A colour per codec, black and grey for uncompressed ones, the palette for others while it lasts, and a line
+    style, since colours are not enough in grey; a highlighted line is solid."""
+    plain, others = itertools.cycle((INK, GREY, "#999999")), itertools.chain(PALETTE, itertools.repeat(GREY))
+    looks = {}
+    for name, line in zip(codecs, itertools.cycle(LINES)):
+        strong = name in highlight
+        colour = next(plain) if name in UNCOMPRESSED else HIGHLIGHT if strong else next(others)
+        looks[name] = {"color": HIGHLIGHT if strong else colour, "linestyle": "-" if strong else line}
+    return looks
 
 
-def provenance(frame: Any) -> str:
-    """Where the numbers of a figure come from, as the attrs of a DataFrame say."""
-    return f"Provenance: {frame.attrs['provenance']}." if frame.attrs.get("provenance") else ""
+def provenance(frame: Any, *keys: str) -> str:
+    """Where the numbers of a figure come from, as the attrs of a DataFrame say under these keys."""
+    return " ".join(f"{key.capitalize()}: {frame.attrs[key]}." for key in ("provenance", *keys) if frame.attrs.get(key))
 
 
 def is_column() -> bool:
@@ -232,39 +219,34 @@ def new_page(
     title: str, subtitle: str = "", notes: Iterable[str] = (), source: str = "",
     legends: Sequence[Sequence[Any]] = (), body_in: float = 0.0,
 ) -> Figure:  # fmt: skip
-    """A figure with a title, what the marks mean, notes and provenance around the room for axes, at least `body_in` high.
+    """A figure with a title, what marks mean, notes and provenance around the room for axes, at least `body_in` high.
 
     A layout engine fits axes into it, until settle().
     """
-    across, down = matplotlib.rcParams["figure.figsize"]
-    label = matplotlib.rcParams["font.size"]
-    title_size = next(look[3] for look in WIDTHS.values() if look[0] == across)
-    margin = MARGIN_IN if across > 5 else 0.08
+    (across, down), label, heading = sizes("figure.figsize", "font.size", "figure.titlesize")
+    margin = 0.2 if across > 5 else 0.08
     room = across - 2 * margin
-    figure = Picture(layout="constrained")
     # Bold letters are a tenth wider.
-    texts = [  # above the axes, or else below: (where, lines, size, look)
-        (True, wrapped(title, title_size, room / 1.1, balanced=True), title_size, {"weight": "bold"}),
+    texts = [  # (above the axes, or else below, lines, size, look)
+        (True, wrapped(title, heading, room / 1.1, balanced=True), heading, {"weight": "bold"}),
         (True, wrapped(subtitle, label, room), label, {"color": GREY}),
         (False, wrapped(source, 0.7 * label, room), 0.7 * label, {"color": GREY}),
         (False, wrapped(" ".join(filter(None, notes)), 0.8 * label, room), 0.8 * label, {}),
     ]
+    heights = [len(lines) * size * 1.4 / 72 + 0.06 if lines else 0.0 for _, lines, size, _ in texts]
+    letters = fits(label, room)
     tables = []  # (handles, columns, height)
     for handles in filter(None, legends):
         lengths = [len(handle.get_label()) + 7 for handle in handles]
-        letters = fits(label, room)
         columns = len(handles) if sum(lengths) <= letters else max(1, letters // max(lengths))
         tables.append((handles, columns, math.ceil(len(handles) / columns) * label * 1.5 / 72 + 0.1))
-    around = sum(len(lines) * size * 1.4 / 72 + 0.06 for _, lines, size, _ in texts if lines)
-    around += sum(height for _, _, height in tables)
-    down = max(down, 1.5 * margin + around + body_in)
-    figure.set_size_inches(across, down)
+    down = max(down, 1.5 * margin + sum(heights) + sum(height for *_, height in tables) + body_in)
+    figure = Picture(layout="constrained", figsize=(across, down))
     top, bottom = down - margin, margin / 2
-    for above, lines, size, look in texts:
+    for (above, lines, size, look), height in zip(texts, heights):
         y, side = (top, "top") if above else (bottom, "bottom")
         text = figure.text(margin / across, y / down, "\n".join(lines), va=side, size=size, linespacing=1.25, **look)
         text.set_in_layout(False)
-        height = len(lines) * size * 1.4 / 72 + 0.06 if lines else 0.0
         top, bottom = (top - height, bottom) if above else (top, bottom + height)
     for handles, columns, height in tables:
         place = {"loc": "upper left", "bbox_to_anchor": (margin / across, top / down)}
@@ -285,13 +267,8 @@ def panels(figure: Figure, count: int, **keywords: Any) -> list[Axes]:
 
 def head(axes: Axes, text: str, share: float) -> None:
     """A title above axes that have this share of the page, in as many lines as it needs."""
-    room = 0.9 * share * matplotlib.rcParams["figure.figsize"][0]
-    axes.set_title("\n".join(wrapped(text, matplotlib.rcParams["font.size"], room, balanced=True)))
-
-
-def draw_front(axes: Axes, xs: Sequence[float], ys: Sequence[float], low: float, high: float) -> None:
-    """A Pareto front of costs that rise (xs) and qualities that rise (ys), from `low`, as a staircase to the cost `high`."""
-    axes.step([xs[0], *xs, high], [low, *ys, ys[-1]], where="post", color=PALE, linewidth=2.5, zorder=2)
+    (across, _), size = sizes("figure.figsize", "font.size")
+    axes.set_title("\n".join(wrapped(text, size, 0.9 * share * across, balanced=True)))
 
 
 def settle(figure: Figure) -> None:
@@ -308,44 +285,28 @@ def settle(figure: Figure) -> None:
             axes.set_position(Bbox(np.floor(axes.get_position().get_points() * size + 0.27) / size))
 
 
-@dataclass(frozen=True)
-class DecibelScale:
-    """An SQNR axis. An infinite SQNR stands on a line of its own above the others."""
+def decibel_axis(axes: Axes, values: Iterable[float]) -> float:
+    """An SQNR axis around values, its ends at least 2 dB apart.
 
-    low: float
-    high: float
-    exact_at: float | None = None
-    empty: bool = False  # there is no finite value, so numbers on the axis would mean nothing
-
-    @staticmethod
-    def of(values: Iterable[float]) -> DecibelScale:
-        """Limits around the values, at least 2 dB apart, with a margin."""
-        known = np.array([value for value in values if not math.isnan(value)])
-        finite = known[np.isfinite(known)]
-        low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
-        grow = max(0.0, 2 - (high - low)) / 2
-        low, high = low - grow, high + grow
-        pad = 0.13 * (high - low)
-        if math.inf not in known:
-            return DecibelScale(low - pad, high + 1.3 * pad, None, len(known) == 0)
-        exact_at = high + 0.17 * (high - low)
-        return DecibelScale(low - pad, exact_at + pad, exact_at, len(finite) == 0)
-
-    def at(self, values: Any) -> Any:
-        """Where values are drawn."""
-        return np.where(np.isposinf(values), self.exact_at if self.exact_at is not None else np.nan, values)
-
-    def apply(self, axes: Axes) -> None:
-        """Sets limits and ticks; draws the line of exact results."""
-        axes.set_ylim(self.low, self.high)
-        places = MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.high)
-        top = self.high if self.exact_at is None else self.exact_at - 0.06 * (self.high - self.low)
-        places = [] if self.empty else [place for place in places if self.low <= place <= top]
-        names = [number(place, "g") for place in places]
-        if self.exact_at is not None:
-            places, names = [*places, self.exact_at], [*names, "exact"]
-            axes.axhline(self.exact_at, color=GREY, linewidth=0.8, linestyle=":", zorder=1)
-        axes.set_yticks(places, names)
+    Returns where an infinite SQNR is drawn, on a line of its own above the others, or NaN where there is none.
+    """
+    known = np.array([value for value in values if not math.isnan(value)])
+    finite = known[np.isfinite(known)]
+    low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
+    grow = max(0.0, 2 - (high - low)) / 2
+    low, high = low - grow, high + grow
+    pad = 0.13 * (high - low)
+    exact_at = high + 0.17 * (high - low) if math.inf in known else math.nan
+    bottom, top = low - pad, high + 1.3 * pad if math.isnan(exact_at) else exact_at + pad
+    axes.set_ylim(bottom, top)
+    most = top if math.isnan(exact_at) else exact_at - 0.06 * (top - bottom)
+    places = MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]).tick_values(bottom, top) if len(finite) else ()
+    ticks = {place: number(place, "g") for place in places if bottom <= place <= most}
+    if not math.isnan(exact_at):
+        ticks[exact_at] = "exact"
+        axes.axhline(exact_at, color=GREY, linewidth=0.8, linestyle=":", zorder=1)
+    axes.set_yticks(list(ticks), list(ticks.values()))
+    return exact_at
 
 
 def log_axis(axis: Any, values: Iterable[float], most: int = 0) -> None:
@@ -359,13 +320,22 @@ def log_axis(axis: Any, values: Iterable[float], most: int = 0) -> None:
     axis.set_major_formatter("{x:.6g}")
 
 
-def room_for_names(axes: Axes, xs: Iterable[float], names: Sequence[str], share: float) -> None:
-    """Limits of a log axis around values, with room left of them for names; `share`: of the page, for the axes."""
-    across = fits(0.833 * matplotlib.rcParams["font.size"], 0.8 * share * matplotlib.rcParams["figure.figsize"][0])
-    left = min(0.6, (max(map(len, names), default=0) + 3) / across)
-    low, high = math.log(min(xs)), math.log(max(xs))
+def cost_axis(
+    axes: Axes, costs: Iterable[float], front: Sequence[tuple[float, float, str]], share: float, most: int = 0
+) -> None:
+    """Makes a log axis of costs, with room on the left for the first names of a Pareto front (cost, quality, name), both
+    rising. It draws the front as a staircase from below; `share`: of the page, for the axes."""
+    xs, ys, names = zip(*front) if front else ((), (), ())
+    log_axis(axes.xaxis, costs, most)
+    (across, _), size = sizes("figure.figsize", "font.size")
+    left = min(0.6, (max(map(len, names[:4]), default=0) + 3) / fits(0.833 * size, 0.8 * share * across))
+    low, high = math.log(min(costs)), math.log(max(costs))
     high += 0.08 * max(high - low, 0.4)
     axes.set_xlim(math.exp((low - 0.02 - left * high) / (1 - left)), math.exp(high))
+    if names:
+        bottom, right = axes.get_ylim()[0], axes.get_xlim()[1]
+        axes.step([xs[0], *xs, right], [bottom, *ys, ys[-1]], where="post", color=PALE, linewidth=2.5, zorder=2)
+        axes.set(ylim=(bottom, None), xlim=(None, right))
 
 
 def adjust(texts: Sequence[Text], axes: Axes, **keywords: Any) -> None:
@@ -383,57 +353,48 @@ def label_points(
 ) -> None:
     """Names beside points: (x, y, name, colour, side), side is left or right; settles the figure first.
 
-    Names keep off `others`, further points (x, y), and a line leads to a name that is far from its point. Left of a front
-    that rises to the right, and above it, there is room: there a name begins above the one before it. Lines begin at the end
-    of a name that is nearer to its point: right of a name on the left there are only names of points further right.
+    Names keep off `others`, further points (x, y), and a line leads to a name that is far from its point. Left of a
+    front that rises to the right, and above it, there is room: there a name begins above the one before it. Lines begin
+    at the end of a name that is nearer to its point: right of a name on the left there are only names of points further
+    right.
     """
     settle(axes.figure)
     pixels, back = axes.transData.transform, axes.transData.inverted().transform
     gap, texts, tops = 0.07 * axes.figure.dpi, [], [(math.inf, 0.0)]
     labels = sorted(labels, key=lambda label: label[1])
+    size = "small" if len(labels) <= 20 else "x-small"
     for x, y, name, colour, side in labels:
         across, up = pixels((x, y))
-        text = axes.text(*back((across + gap, up)), name, va="center", color=readable(colour), zorder=6)
-        text.set(size="small" if len(labels) <= 20 else "x-small", path_effects=HALO)
-        text.set_weight("bold" if colour == HIGHLIGHT else "normal")
-        box = text.get_window_extent()
+        weight = "bold" if colour == HIGHLIGHT else "normal"
+        look = {"color": readable(colour), "weight": weight, "size": size, "path_effects": HALO}
+        text = axes.text(*back((across + gap, up)), name, va="center", zorder=6, **look)
         if side == "left":
-            across = max(across - gap, axes.bbox.x0 + box.width)
-            up = max([up, *(top + 0.6 * box.height for left, top in tops if across > left)])
+            box = text.get_window_extent()
+            place = max(across - gap, axes.bbox.x0 + box.width)
+            height = max([up, *(top + 0.6 * box.height for left, top in tops if place > left)])
             # Neither that name nor its point is for the next to stand on.
-            tops += [(across - box.width, up + 0.6 * box.height), (pixels((x, y))[0] - gap, pixels((x, y))[1] + 0.8 * box.height)]
-            text.set(ha="right", position=back((across, up)))
+            tops += [(place - box.width, height + 0.6 * box.height), (across - gap, up + 0.8 * box.height)]
+            text.set(ha="right", position=back((place, height)))
         texts.append(text)
     xs, ys = [label[0] for label in labels], [label[1] for label in labels]
-    avoid = dict(zip(("x", "y"), zip(*others)))
-    adjust(texts, axes, force_pull=(0, 0), target_x=xs, target_y=ys, **avoid)
+    adjust(texts, axes, force_pull=(0, 0), target_x=xs, target_y=ys, **dict(zip(("x", "y"), zip(*others))))
     for text, (x, y, _, _, side) in zip(texts, labels):
-        box, (across, up) = text.get_window_extent(), pixels((x, y))
+        box = text.get_window_extent()
         end, middle = box.x1 + 0.2 * gap if side == "left" else box.x0 - 0.2 * gap, (box.y0 + box.y1) / 2
-        if abs(middle - up) > box.height / 2:
+        if abs(middle - pixels((x, y))[1]) > box.height / 2:
             axes.plot(*zip(back((end, middle)), (x, y)), color=GREY, linewidth=0.6, marker="", zorder=2.5)
 
 
-def end_label(axes: Axes, y: float, text: str, colour: str) -> Text:
-    """A text right of the axes at the height of a line's end; label_ends() moves such texts apart."""
-    label = axes.text(1.03, y, text, transform=axes.get_yaxis_transform(), va="center", zorder=5)
-    label.set(size="small", weight="bold", color=readable(colour))
-    return label
-
-
-def label_ends(figure: Figure, ends: Mapping[Axes, Sequence[Text]]) -> None:
-    """Settles the figure, which leaves room for the texts of end_label(), and moves them apart."""
-    settle(figure)
-    for axes, texts in ends.items():
-        for text in texts:
-            at = text.get_transform().transform(text.get_position())
-            text.set(transform=axes.transData, position=axes.transData.inverted().transform(at))
-        adjust(texts, axes, ensure_inside_axes=False)
+def embolden(labels: Iterable[Text], names: Sequence[str]) -> None:
+    """Makes labels stand out whose first words are one of these names; two spaces end it."""
+    for label in labels:
+        if label.get_text().split("  ")[0] in names:
+            label.set(color=readable(HIGHLIGHT), weight="bold")
 
 
 def heat_map(
     figure: Figure, tables: Mapping[str, Any], label: str, text: Callable[[float], str], change: bool = False,
-    colour_of: Any = None, log: bool = False, bold: Sequence[str] = (),
+    colour_of: Any = (), log: bool = False, bold: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Tables (title: DataFrame) side by side, with the numbers where they fit; rows named in `bold` stand out.
 
@@ -441,7 +402,7 @@ def heat_map(
     """
     values = np.concatenate([np.ravel(t.to_numpy(dtype=float)) for t in tables.values()])
     values = values[np.isfinite(values)] if np.isfinite(values).any() else np.array([1.0])
-    ends = values if colour_of is None or not len(colour_of) else np.asarray(colour_of)
+    ends = np.asarray(colour_of) if len(colour_of) else values
     low, high = float(ends.min()), float(ends.max())
     low, high = (-max(0.1, -low, high), max(0.1, -low, high)) if change else (low, high)
     norm = (matplotlib.colors.LogNorm if log else matplotlib.colors.Normalize)(low, high, clip=True)
@@ -458,20 +419,17 @@ def heat_map(
         axes.set_xticks(range(0, len(names), step), names[::step], **slant)
         axes.set_xlabel(table.columns.name or "", size="small")
         axes.set_yticks(range(len(table)), [shortened(str(name), 40) for name in table.index])
-        for tick, name in zip(axes.get_yticklabels(), table.index):
-            if str(name).split("  ")[0] in bold:
-                tick.set(color=readable(HIGHLIGHT), weight="bold")
+        embolden(axes.get_yticklabels(), bold)
         axes.tick_params(labelsize="small", length=0)
         axes.spines[:].set_visible(False)
         axes.set_title("Title")
     reach = "max" if values.max() > high else "neither"
     where = {"location": "bottom", "pad": 0.02} if is_column() else {"pad": 0.01}
-    bar = figure.colorbar(image, ax=axes_of, aspect=40, extend=reach, **where)
-    bar.set_label(label)
+    bar = figure.colorbar(image, ax=axes_of, aspect=40, extend=reach, label=label, **where)
     if log:
         log_axis(bar.long_axis, [low, high])
     settle(figure)
-    size = matplotlib.rcParams["font.size"]
+    (size,) = sizes("font.size")
     for axes, (title, table) in zip(axes_of, tables.items()):  # titles again, now that the room for them is known
         wide, tall = np.array(axes.get_window_extent().size) / figure.dpi
         axes.set_title(fitted(title, size, wide))
@@ -481,13 +439,6 @@ def heat_map(
         for (y, x), value in np.ndenumerate(table.to_numpy(dtype=float)) if points >= 5 else ():
             colour = ink_on(colours(norm(value))) if math.isfinite(value) else INK
             axes.text(x, y, cells.iloc[y, x], ha="center", va="center_baseline", size=points, color=colour)
-
-
-def decibel_text(value: float, change: bool = False) -> str:
-    """A cell: `exact` for no error, a dash for no value."""
-    if not math.isfinite(value):
-        return "–" if math.isnan(value) else "exact"
-    return number(value, "+.1f" if change else ".1f")
 
 
 def encoded(figure: Figure, kind: str) -> bytes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,14 @@ import pandas as pd
 from arlab._errors import ArgumentError
 from arlab._files import parsed_json, read_whole, unguarded
 
-POINT = ["input", "tensor", "dtype", "ranks", "algorithm", "codec"]  # what names a row of a study
+POINT = ["input", "tensor", "dtype", "ranks", "algorithm", "codec"]  # key of a study's row
 NEEDED = ("input", "tensor", "ranks", "algorithm", "codec", "wire_bits_per_element", "sqnr_db")
 TOKENS = "token_sqnr_db"
 LATENCY = "simulated_latency_us"
+OPTIONAL = {"tensor": "", "dtype": "", LATENCY: np.nan}
 SWEEP_TEXTS = ("topology", "algorithm", "codec", "implementation")
-SWEEP_INTERVAL = ("latency_us_low", "latency_us_high")
 SWEEP_NUMBERS = ("ranks", "bytes", "latency_us", "algbw_gb_per_s", "busbw_gb_per_s")
+SWEEP_OPTIONAL = ("wire_bits_per_element", "latency_us_low", "latency_us_high")
 
 
 class InputError(ArgumentError):
@@ -44,46 +44,44 @@ def read_text(path: Path) -> tuple[str, str]:
         raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8)") from error
 
 
-def read_table(path: Path, needed: tuple[str, ...] = ()) -> pd.DataFrame:
-    """A CSV file as text, its index the numbers of the lines; attrs: its comments (by key, and as lines in head), its name with
-    rows and SHA-256.
+def cells_of(path: Path, number: int, line: str) -> list[str]:
+    """The cells of a line of CSV, as they were before apostrophes kept spreadsheets from running them."""
+    try:
+        return [unguarded(cell) for cell in next(csv.reader([line]))]
+    except csv.Error as error:
+        raise InputError(f"{path}: line {number}: {error}") from error
+
+
+def read_table(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
+    """A CSV file as text, its index the numbers of the lines; attrs: its comments (by key, and as lines in head), its
+    name with rows and SHA-256.
 
     A line is a comment if it begins with #; cells may hold one. So this is not pandas.read_csv(comment="#").
     """
     text, digest = read_text(path)
-    comments: dict[str, str] = {}
-    head: list[str] = []
-    lines: dict[int, list[str]] = {}
-    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
-        if line.startswith("#"):
-            key, _, value = line[1:].partition(":")
-            comments.setdefault(key.strip(), value.strip())
-            head.append(line[1:].strip())
-        elif line.strip():
-            try:
-                lines[number] = [unguarded(cell) for cell in next(csv.reader([line]))]
-            except csv.Error as error:
-                raise InputError(f"{path}: line {number}: {error}") from error
-    if not lines:
+    lines = {number: line for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1) if line.strip()}
+    head = [line[1:].strip() for line in lines.values() if line.startswith("#")]
+    rows = {number: cells_of(path, number, line) for number, line in lines.items() if not line.startswith("#")}
+    if not rows:
         raise InputError(f"{path}: there is no header line and there are no rows")
-    first, *numbers = lines
-    header = lines.pop(first)
-    missing = [name for name in needed if name not in header]
-    if missing:
+    first, *numbers = rows
+    header = rows.pop(first)
+    if missing := [name for name in needed if name not in header]:
         raise InputError(f"{path}: line {first}: missing column {', '.join(missing)}")
-    if not lines:
+    if not rows:
         raise InputError(f"{path}: there are no rows below the header")
-    for number, cells in lines.items():
+    for number, cells in rows.items():
         if len(cells) != len(header):
             raise InputError(f"{path}: line {number}: {len(cells)} cells, but the header has {len(header)}")
-    table = pd.DataFrame(list(lines.values()), index=numbers, columns=header, dtype=object)
+    table = pd.DataFrame(list(rows.values()), index=numbers, columns=header, dtype=object)
+    comments = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(head))}
     file = f"{path.name}, {plural(len(table), 'row')}, SHA-256 {digest}"
     table.attrs = {"comments": comments, "head": head, "file": file}
     return table
 
 
 def numbers_of(
-    path: Path, table: pd.DataFrame, name: str, valid: Callable[[pd.Series], pd.Series], otherwise: str
+    path: Path, table: pd.DataFrame, name: str, valid: Callable[[pd.Series], Any] = np.isreal, otherwise: str = ""
 ) -> pd.Series:
     """A column as numbers, NaN where it is empty or missing."""
     if name not in table:
@@ -91,19 +89,18 @@ def numbers_of(
     text = table[name].astype(str).str.strip()
     values = pd.to_numeric(text.where(text != "", "nan"), errors="coerce").astype(float)
     wrong = values.isna() & ~text.str.lower().isin(["", "nan", "-nan"])
-    for line in table.index[wrong][:1]:
-        raise InputError(f"{path}: line {line}: {name} is '{text[line]}', which is not a number")
-    for line in table.index[values.notna() & ~valid(values)][:1]:
-        raise InputError(f"{path}: line {line}: {name} is '{text[line]}'; it must be {otherwise}")
+    for line in table.index[wrong | values.notna() & ~valid(values)][:1]:
+        why = ", which is not a number" if wrong[line] else f"; it must be {otherwise}"
+        raise InputError(f"{path}: line {line}: {name} is '{text[line]}'{why}")
     return values
 
 
-def positive(values: pd.Series) -> pd.Series:
-    """Which values are above 0 and finite."""
-    return (values > 0) & np.isfinite(values)
+def positive(path: Path, table: pd.DataFrame, name: str) -> pd.Series:
+    """A column of values that are above 0 and finite."""
+    return numbers_of(path, table, name, lambda values: (values > 0) & np.isfinite(values), "above 0")
 
 
-def refuse_empty(path: Path, table: pd.DataFrame, names: tuple[str, ...]) -> None:
+def refuse_empty(path: Path, table: pd.DataFrame, names: Sequence[str]) -> None:
     """Raises InputError for the first empty cell of these columns."""
     for name in names:
         for line in table.index[table[name].astype(str).str.strip() == ""][:1]:
@@ -113,48 +110,42 @@ def refuse_empty(path: Path, table: pd.DataFrame, names: tuple[str, ...]) -> Non
 def read_results(path: Path, metric: str = "token") -> pd.DataFrame:
     """results.csv of `arlab study`, as the figures of a study take it.
 
-    sqnr_db is that of the median token where tensors have tokens, if `metric` is "token", else ("tensor") of whole tensors.
-
-    sqnr_db (dB) is infinite where the result is exact and NaN where there is none; simulated_latency_us is NaN where
+    sqnr_db (dB) is that of the median token where tensors have tokens, if `metric` is "token", else ("tensor") of whole
+    tensors. It is infinite where the result is exact and NaN where there is none; simulated_latency_us is NaN where
     nothing was simulated. attrs says title, file, and the provenance of exact and of simulated columns.
     """
     table = read_table(path, NEEDED)
     refuse_empty(path, table, ("input", "ranks", "algorithm", "codec", "wire_bits_per_element"))
-    whole = "a whole number, at least 1"
-    ranks = numbers_of(path, table, "ranks", lambda v: (v >= 1) & (v < 1e9) & (v % 1 == 0), whole)
-    table["ranks"] = ranks.astype(int)
-    table["wire_bits_per_element"] = numbers_of(path, table, "wire_bits_per_element", positive, "above 0")
-    table[LATENCY] = numbers_of(path, table, LATENCY, positive, "above 0")
-    table["sqnr_db"] = numbers_of(path, table, "sqnr_db", lambda v: v == v, "")
-    table[TOKENS] = numbers_of(path, table, TOKENS, lambda v: v == v, "").replace(-np.inf, np.nan)
+    whole = lambda values: (values >= 1) & (values < 1e9) & (values % 1 == 0)  # noqa: E731
+    table["ranks"] = numbers_of(path, table, "ranks", whole, "a whole number, at least 1").astype(int)
+    for name in ("wire_bits_per_element", LATENCY):
+        table[name] = positive(path, table, name)
+    for name in ("sqnr_db", TOKENS):
+        table[name] = numbers_of(path, table, name).replace(-np.inf, np.nan)
     frame = as_results(table)
     by_token = metric == "token" and bool(frame[TOKENS].notna().any())
     if by_token:
         frame["sqnr_db"] = frame["sqnr_db"].where(frame[TOKENS].isna() | np.isinf(frame["sqnr_db"]), frame[TOKENS])
-    again = frame.duplicated(POINT)
-    for line in frame.index[again][:1]:
+    for line in frame.index[frame.duplicated(POINT)][:1]:
         before = frame.index[(frame[POINT] == frame.loc[line, POINT]).all(axis=1)][0]
         raise InputError(f"{path}: line {line} repeats the point of line {before}")
     said = [part.strip() for part in table.attrs["comments"].get("provenance", "").split(";")]
+    titles = [value for key, value in reversed(table.attrs["comments"].items()) if key.startswith("arlab.study/")]
     frame.attrs = {
-        "title": next((v for k, v in table.attrs["comments"].items() if k.startswith("arlab.study/")), ""),
+        "title": next(iter(titles), ""), "file": table.attrs["file"], "metric": "token" if by_token else "tensor",
         "exact_provenance": "; ".join(p for p in said if p and not p.startswith(LATENCY)),
-        "simulated_provenance": "; ".join(p for p in said if p.startswith(LATENCY)), "file": table.attrs["file"],
-        "metric": "token" if by_token else "tensor",
+        "simulated_provenance": "; ".join(p for p in said if p.startswith(LATENCY)),
     }  # fmt: skip
     return frame
 
 
 def as_results(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows of results in the form that read_results() gives; frames that were made otherwise are brought into it."""
-    missing = [name for name in NEEDED if name not in frame]
-    if missing:
+    if missing := [name for name in NEEDED if name not in frame]:
         raise InputError(f"missing column {', '.join(missing)}")
-    frame = frame.copy()
+    frame = frame.assign(**{name: missing for name, missing in OPTIONAL.items() if name not in frame})
     for name in ("tensor", "dtype"):
-        frame[name] = frame[name].fillna("").astype(str) if name in frame else ""
-    if LATENCY not in frame:
-        frame[LATENCY] = np.nan
+        frame[name] = frame[name].fillna("").astype(str)
     sqnr = pd.to_numeric(frame["sqnr_db"]).astype(float).replace(-np.inf, np.nan)
     if "exact" in frame:
         sqnr = sqnr.mask(frame["exact"].astype(str).str.strip().str.lower() == "true", np.inf)
@@ -166,9 +157,9 @@ def read_sweep(path: Path) -> pd.DataFrame:
     """A sweep of `arlab simulate` or of measurements, a row per run, as the figures of sweep.py take it."""
     table = read_table(path, SWEEP_TEXTS + SWEEP_NUMBERS)
     refuse_empty(path, table, SWEEP_TEXTS + ("bytes", "latency_us"))
-    for name in (*SWEEP_NUMBERS, "wire_bits_per_element", *SWEEP_INTERVAL):
-        table[name] = numbers_of(path, table, name, positive, "above 0")
-    table["sqnr_db"] = numbers_of(path, table, "sqnr_db", lambda v: v == v, "")
+    for name in SWEEP_NUMBERS + SWEEP_OPTIONAL:
+        table[name] = positive(path, table, name)
+    table["sqnr_db"] = numbers_of(path, table, "sqnr_db")
     said = table["provenance"].str.replace(r", topology .*", "", regex=True).unique() if "provenance" in table else []
     table.attrs["provenance"] = table.attrs["comments"].get("provenance", "") or "; ".join(said)
     return table

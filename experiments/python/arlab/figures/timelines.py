@@ -1,16 +1,18 @@
 """A timeline of `arlab simulate --trace`.
 
 A lane per rank, coloured by what the rank does, and a lane per link, filled as high as its bandwidth is in use; behind
-it a box for every step of the schedule that has messages on the link. What is not filled is bandwidth that nobody uses. Of many ranks some are shown, evenly spread; of many links those of every class that carry most.
+it a box for every step of the schedule that has messages on the link. The unfilled part is unused bandwidth. Among many
+ranks some are shown, evenly spread; among many links the fullest of every class.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,7 +22,7 @@ from arlab.figures import style
 from arlab.figures.style import BAND, GREY, INK
 from arlab.figures.tables import read_report
 
-# What a rank does: its colour and what the legend says.
+# Kinds of a rank's work: colour and legend.
 WORK = {
     "launch": (style.INDIGO, "launch"), "flags": (style.ORANGE, "flags"), "encode": (style.BLUE, "encode"),
     "reduce": (style.GREEN, "decode, sum, encode"), "decode": (style.SKY, "decode"), "forward": (style.WINE, "forward"),
@@ -28,6 +30,7 @@ WORK = {
 }  # fmt: skip
 LOAD, ON_THE_WAY = "#B34A00", "#F6D5BF"
 MOST_RANKS, MOST_LINKS, MOST_LANES = 16, 12, 8
+TRACK = re.compile(r"(.*?)(?: \((\d+)\))?")
 ROUNDING_US = 2e-6  # times are whole picoseconds
 LANE_IN = 0.27
 
@@ -44,7 +47,7 @@ def read_trace(path: Path) -> dict[str, Any]:
 
 
 def spans_of(trace: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What happens when, a row per event, and how full links are, a row per change; times in µs.
+    """Returns the events, a row each, and how full links are, a row per change; times in µs.
 
     A track of the file is a lane of what its name says: `rank 0`, and `rank 0 (2)` where two things happen at a time.
     """
@@ -52,9 +55,8 @@ def spans_of(trace: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
     spans, loads = [], []
     for event in trace["traceEvents"]:
         if event["ph"] == "M" and event["name"] == "thread_name":
-            match = re.fullmatch(r"(.*?)(?: \((\d+)\))?", event["args"]["name"])
-            assert match is not None
-            places[event["pid"], event["tid"]] = (match[1], int(match[2] or 1) - 1)
+            track, lane = TRACK.fullmatch(event["args"]["name"]).groups()  # type: ignore[union-attr]
+            places[event["pid"], event["tid"]] = (track, int(lane or 1) - 1)
         elif event["ph"] == "X":
             begin, arguments = float(event["ts"]), event["args"]
             row = (event["pid"], *places[event["pid"], event["tid"]], event["name"], begin, begin + float(event["dur"]))
@@ -63,33 +65,24 @@ def spans_of(trace: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
             share = float(event["args"]["percent"]) / 100
             loads.append((event["name"].removeprefix("load of "), float(event["ts"]), share))
     columns = ["kind", "track", "lane", "name", "begin", "end", "step", "link_class"]
-    return pd.DataFrame(spans, columns=columns), pd.DataFrame(loads, columns=["track", "begin", "share"])
+    changes = pd.DataFrame(loads, columns=["track", "begin", "share"])
+    changes["end"] = changes.groupby("track")["begin"].shift(-1).fillna(changes["begin"])
+    return pd.DataFrame(spans, columns=columns), changes[changes["share"] > 0]
 
 
-def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Disjoint intervals that cover the same time."""
-    result: list[tuple[float, float]] = []
-    for begin, end in sorted(spans):
-        if result and begin <= result[-1][1] + ROUNDING_US:
-            result[-1] = (result[-1][0], max(result[-1][1], end))
-        else:
-            result.append((begin, end))
-    return result
+def merged(spans: pd.DataFrame) -> list[tuple[float, float]]:
+    """Disjoint intervals that cover the same time as the rows, from begin to end."""
+    spans = spans.sort_values(["begin", "end"])
+    apart = spans["begin"] > spans["end"].cummax().shift() + ROUNDING_US
+    return list(spans.groupby(apart.cumsum()).agg({"begin": "min", "end": "max"}).itertuples(index=False, name=None))
 
 
-def load_boxes(loads: pd.DataFrame) -> list[tuple[float, float, float]]:
-    """(begin, end, share): how much of a link is in use when."""
-    ends = loads["begin"].shift(-1).fillna(loads["begin"])
-    return [(begin, end, share) for begin, end, share in zip(loads["begin"], ends, loads["share"]) if share > 0]
-
-
-def chosen_links(classes: dict[str, str], used: dict[str, float]) -> list[str]:
-    """The fullest links of every class, class by class, as many of each as fit; ties in the order of the file."""
-    table = pd.DataFrame({"link_class": classes, "used": used}).rename_axis("track").reset_index()
-    table["place"] = table["used"].round(6).groupby(table["link_class"]).rank(method="first", ascending=False)
-    best = table.sort_values("place", kind="stable").head(MOST_LINKS).index
-    order = list(dict.fromkeys(table["link_class"]))
-    return list(table.loc[sorted(best, key=lambda i: (order.index(table.loc[i, "link_class"]), i)), "track"])
+def chosen_links(links: pd.DataFrame) -> list[str]:
+    """The fullest links (index) of every class, class by class, as many of each as fit; ties as in the file."""
+    place = links["used"].round(6).groupby(links["link_class"]).rank(method="first", ascending=False)
+    best = links.loc[links.index.isin(place.sort_values(kind="stable").index[:MOST_LINKS])]
+    order = list(links["link_class"].unique())
+    return list(best["link_class"].map(order.index).sort_values(kind="stable").index)
 
 
 @style.drawn
@@ -98,15 +91,14 @@ def timeline(trace: dict[str, Any]) -> Figure:
     about = trace["otherData"]
     spans, loads = spans_of(trace)
     by_track = dict(tuple(spans.groupby("track", sort=False)))
-    all_ranks = list(spans.loc[spans["kind"] == 1, "track"].unique())
-    all_links = list(spans.loc[spans["kind"] == 2, "track"].unique())
-    boxes = {track: load_boxes(loads[loads["track"] == track]) for track in all_links}
-    used = {track: sum((end - begin) * share for begin, end, share in each) for track, each in boxes.items()}
-    last = len(all_ranks) - 1
-    few = len(all_ranks) <= MOST_RANKS
-    ranks = all_ranks if few else [all_ranks[round(i * last / (MOST_RANKS - 1))] for i in range(MOST_RANKS)]
-    links = chosen_links({track: by_track[track]["link_class"].iloc[0] for track in all_links}, used)
     latency = float(about["latency_us"])
+    all_ranks = list(spans.loc[spans["kind"] == 1, "track"].unique())
+    shown = np.linspace(0, len(all_ranks) - 1, min(len(all_ranks), MOST_RANKS)).round().astype(int)
+    ranks = [all_ranks[i] for i in shown]
+    all_links = spans[spans["kind"] == 2].groupby("track", sort=False)[["link_class"]].first()
+    used = ((loads["end"] - loads["begin"]) * loads["share"]).groupby(loads["track"]).sum()
+    all_links["used"] = used.reindex(all_links.index, fill_value=0.0)
+    links = chosen_links(all_links)
     lanes = len(ranks) + len(links) + (0.9 if links else 0.0)
     work = {name for track in ranks for name in by_track[track]["name"]}
     legends = [[patch(*look, idle=name == "wait") for name, look in WORK.items() if name in work]]
@@ -115,8 +107,10 @@ def timeline(trace: dict[str, Any]) -> Figure:
         patch(ON_THE_WAY, "idle: messages of this step (its number) are on their way, held up at another link"),
         patch(BAND, "idle: there are no messages for it"),
     ]] if links else []  # fmt: skip
-    notes = [f"{len(ranks)} of {len(all_ranks)} ranks shown." if len(ranks) < len(all_ranks) else ""]
-    notes += [f"Links: the fullest {len(links)} of {len(all_links)}." if len(links) < len(all_links) else ""]
+    notes = [
+        f"{len(ranks)} of {len(all_ranks)} ranks shown." * (len(ranks) < len(all_ranks)),
+        f"Links: the fullest {len(links)} of {len(all_links)}." * (len(links) < len(all_links)),
+    ]
     figure = style.new_page(
         f"{about['algorithm']} of {style.size_text(int(about['bytes']))} {about['dtype']} as {about['codec']} on "
         f"{about['topology']}: {latency:.5g}{style.NO_BREAK}µs, simulated",
@@ -126,19 +120,18 @@ def timeline(trace: dict[str, Any]) -> Figure:
     axes.set(xlim=(0, latency), ylim=(lanes, 0))
     axes.set_xlabel("time since the call, µs")
     axes.spines["left"].set_visible(False)
-    ticks = []
     per_character = latency / (0.8 * figure.get_figwidth()) * 0.065
-    for place, track in enumerate([*ranks, *links]):
-        top = place + (0.9 if place >= len(ranks) else 0.0)
+    tops = [*range(len(ranks)), *(len(ranks) + 0.9 + place for place in range(len(links)))]
+    for top, track in zip(tops, [*ranks, *links]):
         axes.axhspan(top + 0.05, top + 0.95, color=BAND, linewidth=0, zorder=0)
-        ticks.append(top + 0.5)
-        if place < len(ranks):
+        if top < len(ranks):
             draw_rank(axes, by_track[track], top)
         else:
-            draw_link(axes, by_track[track], boxes[track], top, per_character)
-            text = axes.text(1.005, top + 0.5, f"{100 * used[track] / latency:.0f} % used", color=GREY, size="small")
-            text.set(transform=axes.get_yaxis_transform(), va="center")
-    axes.set_yticks(ticks, [*ranks, *links])
+            draw_link(axes, by_track[track], loads[loads["track"] == track], top, per_character)
+            text = f"{100 * all_links.loc[track, 'used'] / latency:.0f} % used"
+            place = {"va": "center", "transform": axes.get_yaxis_transform()}
+            axes.text(1.005, top + 0.5, text, color=GREY, size="small", **place)
+    axes.set_yticks([top + 0.5 for top in tops], [*ranks, *links])
     axes.tick_params(axis="y", length=0)
     return figure
 
@@ -161,39 +154,37 @@ def beside(begin: float, end: float, others: Iterable[tuple[float, float]]) -> b
 def draw_rank(axes: Axes, spans: pd.DataFrame, top: float) -> None:
     """One box per span; spans that overlap share the height of the lane."""
     spans = spans[spans["lane"] < MOST_LANES]
-    rest = spans[spans["lane"] > 0]
-    crowded = [span for _, each in rest.groupby("lane") for span in merged(zip(each["begin"], each["end"]))]
+    crowded = [span for lane, each in spans.groupby("lane") if lane > 0 for span in merged(each)]
     narrow = 0.8 / (spans["lane"].max() + 1)
     for span in spans.itertuples():
         shared = beside(span.begin, span.end, crowded)
         where = (top + 0.1 + span.lane * narrow, narrow) if shared else (top + 0.1, 0.8)
-        colour = WORK.get(span.name, (GREY, ""))[0]
-        axes.broken_barh([(span.begin, span.end - span.begin)], where, facecolors=colour, linewidth=0, **hatch(span.name == "wait"))
+        look = {"facecolors": WORK.get(span.name, (GREY, ""))[0], "linewidth": 0, **hatch(span.name == "wait")}
+        axes.broken_barh([(span.begin, span.end - span.begin)], where, **look)
 
 
-def draw_link(
-    axes: Axes, spans: pd.DataFrame, loads: Sequence[tuple[float, float, float]], top: float, per_character: float
-) -> None:
+def draw_link(axes: Axes, spans: pd.DataFrame, loads: pd.DataFrame, top: float, per_character: float) -> None:
     """Boxes of steps, side by side where they overlap in time, and over them the load."""
-    by_step = spans.groupby("step", sort=False)
-    boxes = sorted((b, e, int(s)) for s, each in by_step for b, e in merged(zip(each["begin"], each["end"])))
-    rows: list[float] = []
-    placed: list[tuple[float, float, int, int]] = []
-    for begin, end, step in boxes:
-        row = next((i for i, until in enumerate(rows) if until <= begin + 1e-9), len(rows))
-        rows[row : row + 1] = [end]
-        placed.append((begin, end, step, row))
-    there = [(b, e - b) for b, e in merged((b, e) for b, e, _ in boxes)]
+    steps = [(b, e, int(s)) for s, each in spans.groupby("step", sort=False) for b, e in merged(each)]
+    boxes = pd.DataFrame(sorted(steps), columns=["begin", "end", "step"])
+    there = [(begin, end - begin) for begin, end in merged(boxes)]
     axes.broken_barh(there, (top + 0.08, 0.84), facecolors=ON_THE_WAY, zorder=1)
-    for begin, end, share in loads:
-        height = 0.84 * min(share, 1)
+    for load in loads.itertuples():
+        height = 0.84 * min(load.share, 1)
         where = (top + 0.92 - height, height)
-        axes.broken_barh([(begin, end - begin)], where, zorder=2, facecolors=LOAD, edgecolor="none")
-    for begin, end, step, row in placed:
-        axes.vlines([begin, end], top + 0.08, top + 0.92, color="white", linewidth=0.6, zorder=2.5)
-        shared = beside(begin, end, [(b, e) for b, e, _, other in placed if other != row])
+        axes.broken_barh([(load.begin, load.end - load.begin)], where, zorder=2, facecolors=LOAD, edgecolor="none")
+    rows: list[list[tuple[float, float]]] = []  # boxes in a row do not overlap
+    places = []
+    for box in boxes.itertuples():
+        place = next((i for i, row in enumerate(rows) if row[-1][1] <= box.begin + 1e-9), len(rows))
+        rows[place : place + 1] = [[*(rows[place] if place < len(rows) else ()), (box.begin, box.end)]]
+        places.append(place)
+    for box, place in zip(boxes.itertuples(), places):
+        axes.vlines([box.begin, box.end], top + 0.08, top + 0.92, color="white", linewidth=0.6, zorder=2.5)
+        others = (span for i, row in enumerate(rows) if i != place for span in row)
+        shared = beside(box.begin, box.end, others)
         height = 0.84 / len(rows) if shared else 0.84
-        if len(rows) <= 3 and end - begin > per_character * (len(str(step)) + 0.5):
-            at = top + 0.08 + (row * height if shared else 0) + height / 2
-            text = axes.text((begin + end) / 2, at, str(step), ha="center", va="center_baseline", color=INK, zorder=4)
-            text.set(size=7 if height > 0.5 else 5.5, path_effects=style.HALO)
+        if len(rows) <= 3 and box.end - box.begin > per_character * (len(str(box.step)) + 0.5):
+            at = top + 0.08 + (place * height if shared else 0) + height / 2
+            look = {"ha": "center", "va": "center_baseline", "color": INK, "zorder": 4, "path_effects": style.HALO}
+            axes.text((box.begin + box.end) / 2, at, str(box.step), size=7 if height > 0.5 else 5.5, **look)

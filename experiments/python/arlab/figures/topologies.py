@@ -7,6 +7,7 @@ grids, fat trees in layers, and all others by springs.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyBboxPatch
@@ -27,7 +29,7 @@ DEVICE, STRAGGLER, FAULT = style.BLUE, style.PINK, style.HIGHLIGHT
 LINK_COLOURS = ("#777777", style.GREEN, style.ORANGE, style.SKY, style.WINE, style.INDIGO)
 DASHED = (0, (2, 1.5))
 # Classes whose two directions make one link, and what classes are called.
-OTHER_WAY = {"port_in": "port_out", "nic_in": "nic_out", "pcie_in": "pcie_out", "root_in": "root_out", "downlink": "uplink"}
+OTHER_WAY = {f"{name}_in": f"{name}_out" for name in ("port", "nic", "pcie", "root")} | {"downlink": "uplink"}
 NAMES = {"port_out": "port", "nic_out": "network card", "pcie_out": "PCIe", "root_out": "PCIe switch to root"}
 
 Points = NDArray[np.float64]
@@ -78,9 +80,9 @@ def layout_springs(nodes: int, edges: Sequence[dict[str, Any]]) -> Points:
     """Fruchterman and Reingold, from a circle: links pull, nodes push. Always the same."""
     order = np.arange(nodes)
     points = circle(nodes) + 0.01 * np.stack([np.sin(order * 12.9898), np.cos(order * 78.233)], axis=1)
+    begins, ends = ([edge[name] for edge in edges] for name in ("from", "to"))
     pulls = np.zeros((nodes, nodes))
-    for edge in edges:
-        pulls[edge["from"], edge["to"]] = pulls[edge["to"], edge["from"]] = 1
+    pulls[begins, ends] = pulls[ends, begins] = 1
     ideal = 2.0 / math.sqrt(max(nodes, 1))
     for step in range(600):
         apart = points[:, None, :] - points[None, :, :]
@@ -108,51 +110,50 @@ def layout(data: dict[str, Any]) -> Points:
     return np.concatenate([circle(ranks), middle[:switches]])
 
 
-def way_round(data: dict[str, Any], begin: int, end: int) -> int | None:
-    """How far apart in number neighbours are, for a link that closes a row of a torus; else None."""
-    shape = data["shape"] if data["kind"] == "torus" else []
-    if sum(extent > 1 for extent in shape) < 2:
-        return None
-    stride = math.prod(shape)
-    for extent in shape:
-        stride //= extent
-        if extent > 2 and abs(end - begin) == stride * (extent - 1):
-            return stride
-    return None
+def several_rows(data: dict[str, Any]) -> bool:
+    """Whether this is a torus on a grid, in which links go on at the other side."""
+    return data["kind"] == "torus" and sum(extent > 1 for extent in data["shape"]) > 1
 
 
-def draw_links(axes: Axes, data: dict[str, Any], points: Points) -> dict[str, str]:
-    """Lines; returns the colour of every class, in the order of the file."""
+def links_of(data: dict[str, Any]) -> pd.DataFrame:
+    """A row per link and class, whatever its direction: low, high, name, colour, share of the widest; as in the file.
+
+    stride: how far apart in number neighbours are, for a link that closes a row of a torus; else 0.
+    """
+    links = pd.DataFrame(data["edges"], columns=["from", "to", "class", "gb_per_s"])
+    low, high = np.sort(links[["from", "to"]].to_numpy(dtype=int), axis=1).T
+    name, share = links["class"].replace(OTHER_WAY), links["gb_per_s"] / links["gb_per_s"].max()
+    colours = dict(zip(name.unique(), itertools.cycle(LINK_COLOURS)))
+    links = links.assign(low=low, high=high, name=name, colour=name.map(colours), share=share, stride=0)
+    for place, extent in enumerate(data["shape"]) if several_rows(data) else ():
+        stride = math.prod(data["shape"][place + 1 :])
+        links.loc[(extent > 2) & (high - low == stride * (extent - 1)), "stride"] = stride
+    return links.drop_duplicates(["low", "high", "name"])
+
+
+def draw_links(axes: Axes, data: dict[str, Any], links: pd.DataFrame, points: Points) -> None:
+    """Lines, and in place of those with faults what is left of them."""
     node = {f"rank{i}": i for i in range(data["ranks"])}
     node |= {f"switch{i}": data["ranks"] + i for i in range(data["switches"])}
     faults = {(node[f["from"]], node[f["to"]]): f["bandwidth_factor"] for f in data["faults"]}
-    colours: dict[str, str] = {}
-    drawn: set[tuple[int, int, str]] = set()
-    widest = max((edge["gb_per_s"] for edge in data["edges"]), default=1.0)
-    many = len(data["edges"]) > 600
-    for edge in data["edges"]:
-        name = OTHER_WAY.get(edge["class"], edge["class"])
-        colour = colours.setdefault(name, LINK_COLOURS[len(colours) % len(LINK_COLOURS)])
-        low, high = sorted((edge["from"], edge["to"]))
-        if (low, high, name) in drawn or (low, high) in faults or (high, low) in faults:
+    thin, alpha = (0.5, 0.55) if len(data["edges"]) > 600 else (1, 0.9)
+    for link in links.itertuples():
+        low, high, stride = link.low, link.high, link.stride
+        if (low, high) in faults or (high, low) in faults:
             continue
-        drawn.add((low, high, name))
-        stride = way_round(data, low, high)
         lines = [(points[low], points[high])]
-        if stride is not None:  # it leaves on one side and comes back on the other
-            out, back = points[low] - points[low + stride], points[high] - points[high - stride]
-            lines = [(points[low], points[low] + 0.55 * out), (points[high], points[high] + 0.55 * back)]
-        for one, other in lines:
-            line = axes.plot(*np.stack([one, other]).T, color=colour, alpha=0.55 if many else 0.9, zorder=1)[0]
-            line.set(linewidth=(0.5 if many else 1) * (0.8 + 2.2 * math.sqrt(edge["gb_per_s"] / widest)))
-            line.set(linestyle="-" if stride is None else DASHED, solid_capstyle="butt")
+        if stride:  # it leaves on one side and comes back on the other
+            ends = ((low, low + stride), (high, high - stride))
+            lines = [(points[end], points[end] + 0.55 * (points[end] - points[other])) for end, other in ends]
+        look = {"color": link.colour, "alpha": alpha, "zorder": 1, "solid_capstyle": "butt"}
+        look |= {"linewidth": thin * (0.8 + 2.2 * math.sqrt(link.share)), "linestyle": DASHED if stride else "-"}
+        for line in lines:
+            axes.plot(*np.stack(line).T, **look)
     for index, ((begin, end), factor) in enumerate(faults.items()):
         axes.plot(*points[[begin, end]].T, color=FAULT, linewidth=2, linestyle=(0, (3, 2)))
         at = points[begin] + (0.5 + 0.12 * (index % 3 - 1)) * (points[end] - points[begin])
-        left = "failed" if factor == 0 else f"{100 * factor:g} %"
-        text = axes.text(*at, left, ha="center", va="center", size="small")
+        text = axes.text(*at, f"{100 * factor:g} %" if factor else "failed", ha="center", va="center", size="small")
         text.set(color=style.readable(FAULT), zorder=5, bbox={"boxstyle": "square,pad=0.15", "color": "white"})
-    return colours
 
 
 def draw_nodes(axes: Axes, data: dict[str, Any], points: Points, radius: float) -> None:
@@ -177,22 +178,21 @@ def draw_nodes(axes: Axes, data: dict[str, Any], points: Points, radius: float) 
 
 
 def switch_words(data: dict[str, Any]) -> list[str]:
-    """What the numbers of switches mean, by sort: `switch 0 to 7: inside the servers`."""
-    if not data["switches"]:
-        return []
+    """Returns the numbers of switches by sort: `switch 0 to 7: inside the servers`."""
     sorts = re.findall(r"switch(\d+)(?: to switch(\d+))?(?: \(([^)]*)\))?", data.get("nodes", ""))
-    return [f"switch {first}{f' to {last}' if last else ''}{f': {what}' if what else ''}" for first, last, what in sorts] or ["switch"]
+    words = [f"switch {first}{last and f' to {last}'}{what and f': {what}'}" for first, last, what in sorts]
+    return (words or ["switch"]) if data["switches"] else []
 
 
-def legend_of(data: dict[str, Any], colours: dict[str, str]) -> list[Any]:
+def legend_of(data: dict[str, Any], links: pd.DataFrame) -> list[Any]:
     """Classes of links with their figures, then what nodes and marks mean."""
     figures = {each["link_class"]: each for each in data["link_classes"]}
     entries = []
-    for name, colour in colours.items():
+    for name, colour in links.drop_duplicates("name")[["name", "colour"]].itertuples(index=False):
         each = figures[name]
         label = f"{NAMES.get(name, name)}: {each['bandwidth_gb_per_s']:g} GB/s each way, {each['latency_us']:g} µs"
         entries.append(handle(f"{label} ({each['bandwidth_source']})", color=colour, linewidth=2.5, linestyle="-"))
-    if data["kind"] == "torus" and max(data["shape"]) > 2 and sum(extent > 1 for extent in data["shape"]) > 1:
+    if several_rows(data) and max(data["shape"]) > 2:
         look = {"color": LINK_COLOURS[0], "linestyle": DASHED, "linewidth": 2.5}
         entries.append(handle("the same, goes on at the other side", **look))
     entries.append(handle(f"device: {data['device']}", color=DEVICE, marker="o"))
@@ -204,7 +204,7 @@ def legend_of(data: dict[str, Any], colours: dict[str, str]) -> list[Any]:
 @style.drawn
 def topology(data: dict[str, Any]) -> Figure:
     """The picture of a topology (JSON of `arlab topology show` with edges): devices, switches, links by class."""
-    points = layout(data)
+    points, links = layout(data), links_of(data)
     apart = np.linalg.norm(points[:, None, :] - points[None, :, :], axis=2) + np.diag(np.full(len(points), np.inf))
     extent = np.ptp(points, axis=0) if len(points) > 1 else np.ones(2)
     largest = float(max(extent.max(), 1e-6))
@@ -212,17 +212,16 @@ def topology(data: dict[str, Any]) -> Figure:
     margin = max(2.2 * radius + 0.02 * largest, 0.6 * (data["kind"] == "torus"))
     low, high = points.min(axis=0) - margin, points.max(axis=0) + margin
     at_most = "" if data["bisection_exact"] else "at most "
-    scratch = Figure().subplots()  # the legend, which takes room from the picture, needs the colours first
-    width = style.matplotlib.rcParams["figure.figsize"][0]
+    ((width, _),) = style.sizes("figure.figsize")
     figure = style.new_page(
-        f"{data['topology']}: {data['summary']}",
-        f"{data['ranks']} devices, {data['switches']} switches; bisection {at_most}{data['bisection_gb_per_s']:g} GB/s",
-        legends=[legend_of(data, draw_links(scratch, data, points))],
+        f"{data['topology']}: {data['ranks']} devices, bisection {at_most}{data['bisection_gb_per_s']:g} GB/s",
+        f"{data['summary']}; {data['switches']} switches",
+        legends=[legend_of(data, links)],
         body_in=min(1.0, (high - low)[1] / (high - low)[0]) * min(width, 8.0),
     )
     axes = figure.subplots()
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
     axes.set_axis_off()
-    draw_links(axes, data, points)
+    draw_links(axes, data, links, points)
     draw_nodes(axes, data, points, radius)
     return figure

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arlab.torch._capture import ROW_PARALLEL, Capture, capture, partial_sums
-    from arlab.torch._operators import all_gather, all_reduce, all_reduce_, all_to_all, reduce_scatter
+    from arlab.torch._operators import all_gather, all_reduce, all_reduce_, all_reduce_tail, all_to_all, reduce_scatter
     from arlab.torch._teams import Options, statistics
     from arlab.torch._training import AllGather, HookState, ReduceScatter, ddp_hook, shard_with
 
 __all__ = [
     "ROW_PARALLEL", "AllGather", "Capture", "HookState", "Options", "ReduceScatter", "all_gather", "all_reduce", "all_reduce_",
-    "all_to_all", "capture", "ddp_hook", "partial_sums", "reduce_scatter", "register", "shard_with", "statistics",
+    "all_reduce_tail", "all_to_all", "capture", "ddp_hook", "partial_sums", "reduce_scatter", "register", "shard_with", "statistics",
 ]  # fmt: skip
 
 _WHERE = {
     "_capture": ("ROW_PARALLEL", "Capture", "capture", "partial_sums"),
-    "_operators": ("all_gather", "all_reduce", "all_reduce_", "all_to_all", "reduce_scatter"),
+    "_operators": ("all_gather", "all_reduce", "all_reduce_", "all_reduce_tail", "all_to_all", "reduce_scatter"),
     "_teams": ("Options", "statistics"),
     "_training": ("AllGather", "HookState", "ReduceScatter", "ddp_hook", "shard_with"),
 }

@@ -20,10 +20,10 @@ from arlab._errors import ArgumentError
 from arlab.torch import _teams as teams
 from arlab.torch._teams import DTYPES, MOST_RANKS, Options, Team
 
-# What backends of PyTorch call them, in all versions.
+# PyTorch's backends call them so, in all versions.
 ALL_GATHER, REDUCE_SCATTER = "_allgather_base", "_reduce_scatter_base"
 SUM, AVG = distributed.ReduceOp.SUM, distributed.ReduceOp.AVG
-#: Of methods, for people.
+#: Names of methods, for people.
 NAMES = {
     "allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all", "alltoall_base": "all_to_all",
     ALL_GATHER: "all_gather", REDUCE_SCATTER: "reduce_scatter",
@@ -296,7 +296,7 @@ def _equal(*lists: list[Tensor]) -> bool:
 
 
 def create(about: Any, options: Options | None) -> Group:
-    """What torch.distributed calls for each new group."""
+    """Creates each new group, for torch.distributed."""
     if options is None:
         default = c10d._get_default_group() if distributed.is_initialized() else None
         options = default.team.options if isinstance(default, Group) else Options()

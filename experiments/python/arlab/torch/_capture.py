@@ -37,15 +37,15 @@ _DTYPES = {"fp16": "F16", "bf16": "BF16"}
 
 
 def partial_sums(x: NDArray[Any], weight: NDArray[Any], ranks: int) -> NDArray[np.float32]:
-    """What each rank of a row-parallel linear layer contributes: its part of the inputs times its columns of the weight.
+    """Each rank's contribution to a row-parallel linear layer: its part of the inputs times its columns of the weight.
 
     Args:
         x: [..., inputs], what the layer reads.
         weight: [outputs, inputs], as torch.nn.Linear holds it.
         ranks: N; rank r holds the r-th of N equal parts of the inputs.
 
-    Returns float32 [ranks, ..., outputs]: evaluated in float64 and rounded once. Their sum over ranks is the layer's output
-    without its bias, which is added once, after the all-reduce.
+    Returns float32 [ranks, ..., outputs]: evaluated in float64 and rounded once. Their sum over ranks is the layer's
+    output without its bias, which is added once, after the all-reduce.
 
     Raises ValueError where the inputs do not divide by the ranks, or shapes do not fit.
     """
@@ -136,7 +136,7 @@ class Capture:
         return hook
 
     def _tensors(self) -> dict[str, NDArray[np.uint16]]:
-        """What this process knows: [ranks, tokens, channels] of each layer, ranks being 1 where it is one of them."""
+        """This process's inputs: [ranks, tokens, channels] of each layer, ranks being 1 where it is one of them."""
         tensors = {}
         for name, module in self._modules.items():
             if not self._rows[name]:

@@ -23,7 +23,7 @@ _FAILED, _FINE = b"!", b"="
 
 
 def key() -> bytes:
-    """What only processes of this user on this host can read; the first of them makes it."""
+    """A key that only processes of this user on this host can read; the first of them makes it."""
     named = os.environ.get("ARLAB_BOOTSTRAP_DIR")
     folder = Path(named or f"/tmp/arlab-{os.geteuid()}")
     try:
@@ -52,7 +52,7 @@ def key() -> bytes:
 
 
 def _port(store: Any) -> int:
-    """That of the store's server, below what only puts a prefix before names; 0 where it has none."""
+    """Port of the store's server, below wrappers that only prefix names; 0 where it has none."""
     while (below := getattr(store, "underlying_store", None)) is not None:
         store = below
     port = getattr(store, "port", 0)
@@ -71,7 +71,7 @@ class Meeting:
         self._round, self._key = 0, key()
         self._about = (group, str(ranks), str(_port(store)))
         self._nonce = secrets.token_bytes(_NONCE_BYTES)
-        self._nonces: list[bytes] = []  # of all ranks, once they are known
+        self._nonces: list[bytes] = []  # all ranks', once they are known
 
     def _place(self, rank: int) -> str:
         return f"{self._name}/{self._round}/{rank}"
@@ -93,7 +93,7 @@ class Meeting:
         try:
             self._store.wait([place], timedelta(seconds=max(until - time.monotonic(), 0.001)))
             heard = bytes(self._store.get(place))
-        except RuntimeError as error:  # of the store, whose server may be gone with its rank
+        except RuntimeError as error:  # the store's server may be gone with its rank
             raise Error(f"rank {rank} did not come within {self._timeout_s:g} s") from error
         signature, said = heard[: hashlib.sha256().digest_size], heard[hashlib.sha256().digest_size :]
         if not hmac.compare_digest(signature, self._signature(rank, place, said)):
@@ -113,7 +113,7 @@ class Meeting:
         return said
 
     def gather(self, mine: bytes) -> Sequence[bytes]:
-        """What all ranks say, by rank. Raises Error, on all of them, where one does not come, gives up, or is a stranger."""
+        """All ranks' messages, by rank. Raises Error, on all, where one does not come, gives up, or is a stranger."""
         until = time.monotonic() + self._timeout_s
         if not self._nonces:
             nonces = self._exchange(self._nonce, until)

@@ -5,6 +5,8 @@ A group is its name, `group.group_name`; "" is the default group. It may be of a
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -28,6 +30,31 @@ def _all_reduce(tensor: Tensor, group: str = "", codec: str | None = None, algor
 
 def _all_reduce_(tensor: Tensor, group: str = "", codec: str | None = None, algorithm: str | None = None, sum: str | None = None) -> None:
     teams.all_reduce(team_of(group), tensor, codec=codec, algorithm=algorithm, sum=sum)
+
+
+_TAIL = "Tensor? residual=None, Tensor? weight=None, float? eps=None, str? out_quant=None, str? rounding=None"
+
+
+def _all_reduce_tail(
+    tensor: Tensor, residual: Tensor | None = None, weight: Tensor | None = None, eps: float | None = None,
+    out_quant: str | None = None, rounding: str | None = None, group: str = "", codec: str | None = None,
+    algorithm: str | None = None, sum: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    out, residual_out = tensor.clone(memory_format=torch.contiguous_format), None
+    if residual is not None:
+        residual_out = residual.clone(memory_format=torch.contiguous_format)
+    tail = {"residual": residual_out, "weight": weight, "eps": eps, "out_quant": out_quant, "rounding": rounding}
+    made = teams.all_reduce_tail(team_of(group), out, tail, codec=codec, algorithm=algorithm, sum=sum)
+    nothing = tensor.new_empty(0)
+    wire = nothing.to(torch.uint8) if made.wire is None else made.wire
+    return out, nothing if residual_out is None else residual_out, wire
+
+
+def _fake_tail(tensor: Tensor, residual: Tensor | None = None, weight: Tensor | None = None, eps: float | None = None,
+               out_quant: str | None = None, *how: Any, **named: Any) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    bytes_of_wire = teams.wire_bytes(tensor, out_quant) if out_quant is not None else 0
+    wire = tensor.new_empty(bytes_of_wire, dtype=torch.uint8)
+    return _contiguous(tensor), tensor.new_empty(0) if residual is None else _contiguous(residual), wire
 
 
 def _reduce_scatter(tensor: Tensor, group: str = "", codec: str | None = None, sum: str | None = None) -> Tensor:
@@ -55,6 +82,9 @@ all_reduce = torch.library.custom_op("arlab::all_reduce", _all_reduce, mutates_a
 all_reduce_ = torch.library.custom_op(
     "arlab::all_reduce_", _all_reduce_, mutates_args=("tensor",), schema=f"(Tensor(a!) tensor, {_SUM}) -> ()"
 )
+all_reduce_tail = torch.library.custom_op(
+    "arlab::all_reduce_tail", _all_reduce_tail, mutates_args=(), schema=f"(Tensor tensor, {_TAIL}, {_SUM}) -> (Tensor, Tensor, Tensor)"
+)
 reduce_scatter = torch.library.custom_op(
     "arlab::reduce_scatter", _reduce_scatter, mutates_args=(),
     schema='(Tensor tensor, str group="", str? codec=None, str? sum=None) -> Tensor',
@@ -67,6 +97,7 @@ all_to_all = torch.library.custom_op(
 )
 
 all_reduce.register_fake(lambda tensor, *how, **named: _contiguous(tensor))
+all_reduce_tail.register_fake(_fake_tail)
 all_reduce_.register_fake(lambda tensor, *how, **named: None)
 all_to_all.register_fake(lambda tensor, *how, **named: _contiguous(tensor))
 reduce_scatter.register_fake(lambda tensor, group="", *how, **named: _contiguous(tensor, tensor.numel() // team_of(group).ranks))

@@ -21,7 +21,7 @@ from arlab.torch._meeting import Meeting as _Meeting
 
 if TYPE_CHECKING:
     from arlab.collectives import Sum
-    from arlab.runtime import Communicator
+    from arlab.runtime import Communicator, Tailed
     from arlab.schedules import Algorithm
 
 MOST_RANKS = 8
@@ -104,7 +104,7 @@ class Team:
             raise ArgumentError(f"a process group of {self.ranks} ranks: allowed are 2 to {MOST_RANKS}")
         platform = platform_of(device)
         place = self.rank % devices(platform) if platform == "host" else device.index
-        # What was said at one that failed is not to be heard again.
+        # Messages of a failed meeting are not to be heard again.
         meeting = _Meeting(self._store, f"arlab/{self._meetings}", self.rank, self.ranks, self._timeout_s, self._group)
         self._meetings += 1
         return Communicator.from_gather(
@@ -113,7 +113,7 @@ class Team:
         )  # fmt: skip
 
     def stream(self, device: torch.device) -> Any:
-        """That of asynchronous collectives on a GPU, so that they run beside what comes after them."""
+        """The stream of asynchronous collectives on a GPU, so that they run beside what comes after them."""
         if device not in self._streams:
             self._streams[device] = torch.cuda.Stream(device)
         return self._streams[device]
@@ -152,7 +152,7 @@ _foreign: weakref.WeakKeyDictionary[Any, Team] = weakref.WeakKeyDictionary()
 
 
 def team_of(group: Any = None) -> Team:
-    """Of a process group of any backend; None is the default group. Others than arlab's keep their own collectives."""
+    """Returns a group's team; None is the default group. Groups of other backends keep their own collectives."""
     if isinstance(group, str):
         group = c10d._resolve_process_group(group) if group else None
     group = c10d._get_default_group() if group is None else group
@@ -190,7 +190,7 @@ def _in_place(tensor: Tensor, call: Callable[[Tensor], Any]) -> None:
 
 
 def as_sent(team: Team, tensor: Tensor, codec: str) -> Tensor:
-    """What the other ranks decode of a contiguous tensor."""
+    """Returns what the other ranks decode of a contiguous tensor."""
     return team.on(tensor.device)._as_sent(tensor, codec)
 
 
@@ -204,6 +204,27 @@ def all_reduce(
     _in_place(tensor, lambda memory: team.on(tensor.device).all_reduce(memory, **how))
     if average:
         tensor.detach().div_(team.ranks)
+
+
+def all_reduce_tail(team: Team, tensor: Tensor, tail: dict[str, Any], *, codec: str | None = None, **how: Any) -> Tailed:
+    """In place, and the residual, too; both are contiguous."""
+    team.begin("all_reduce", tensor, codec)
+    if all(each is None for each in tail.values()):
+        raise ArgumentError(f"all_reduce_tail: there is nothing behind it: needed is one of {', '.join(tail)}")
+    return team.on(tensor.device).all_reduce(tensor, codec=codec, **tail, **how)
+
+
+def wire_bytes(tensor: Tensor, codec: str) -> int:
+    """Bytes of a tail's output: rows are the tensor's last axis, whose length a graph has as a number. It may not know
+    how many there are: each is whole blocks, and so has as many bytes as the others."""
+    hidden, dtype = int(tensor.shape[-1]), DTYPES[tensor.dtype]
+
+    def of_rows(rows: int) -> int:
+        how = (dtype, rows * hidden, 0, "native", f"hidden={hidden},out={codec}")
+        return _arlab.Request("two_shot", dtype, {}, *how).wire_bytes
+
+    first = of_rows(1)
+    return first + (tensor.numel() // hidden - 1) * (of_rows(2) - first)
 
 
 def reduce_scatter(
@@ -244,7 +265,7 @@ def all_to_all(team: Team, output: Tensor, tensor: Tensor, *, codec: str | None 
 
 
 def broadcast(team: Team, tensor: Tensor) -> None:
-    """That of rank 0, exactly, in place."""
+    """Broadcasts rank 0's tensor, exactly, in place."""
     team.begin("broadcast", tensor, None)
     _in_place(tensor, lambda memory: team.on(tensor.device).broadcast(memory, codec=DTYPES[tensor.dtype]))
 

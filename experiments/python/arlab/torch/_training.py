@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class HookState:
-    """What ddp_hook is registered with: how gradients travel, and what each bucket is owed.
+    """State that ddp_hook is registered with: how gradients travel, and what each bucket is owed.
 
     group            a process group of any backend [the default one]
     codec            how gradients travel [as they are]

@@ -26,7 +26,8 @@ void with_instance_of_tiles(const CodecChoice& codec, DType dtype, F&& f) {
 // By the names of the kernels' forms (compile/unit.h).
 Instance one_shot_instance, one_shot_lamport_instance, one_shot_sentinel_instance,
     two_shot_instance, two_shot_lamport_instance, two_shot_sentinel_instance, ring_instance,
-    all_to_all_instance, spread_nans_instance, program_instance, measured_program_instance,
+    all_to_all_instance, one_shot_lamport_tail_instance, tail_rows_instance,
+    tail_rows_encoded_instance, spread_nans_instance, program_instance, measured_program_instance,
     two_pass_program_instance, count_call_instance, statistics_instance, merge_statistics_instance,
     encode_instance, decode_instance, decode_add_instance, encode_measured_instance,
     decode_measured_instance, measure_largest_instance, encode_codes_instance,

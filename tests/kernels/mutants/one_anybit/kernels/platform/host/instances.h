@@ -1,4 +1,5 @@
-// Instead of kernels/platform/host/instances.h: int8-g128-sr, codebooks in groups of 64, int4-g32-stoch, int4-g1024 and int8-gtensor-static on fp16, and nothing else.
+// Instead of kernels/platform/host/instances.h: int8-g128-sr, codebooks in groups of 64, int4-g32-stoch, int4-g1024 and int8-gtensor-static on fp16, wire-* on
+// fp32, and nothing else.
 #pragma once
 
 #include "kernels/codecs/choice.h"
@@ -11,6 +12,9 @@ void with_instance(const CodecChoice& codec, DType, F&& f) {
   using Codes = CodebookInMemory<64, 0>;
   if (const auto* codebook = std::get_if<Codebook<64>>(&codec)) {
     return f(Scaled<Codes, Fp16>(Codes(*codebook)), Fp16());
+  }
+  if (const auto* format = std::get_if<NarrowFormat>(&codec)) {
+    return f(StochasticNarrow<Fp32, Rounding::argument>(*format), Fp32());
   }
   const auto& p = std::get<AnyBitParameters>(codec);
   if (p.stochastic) return f(StochasticAnyBit<Fp16, AnyBitOf<AnyBitKind::plain, 4>>(p), Fp16());

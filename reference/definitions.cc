@@ -17,13 +17,13 @@ namespace {
 
 std::atomic<std::uint64_t> made = 0;
 
-struct Kept {
+struct Definitions {
   std::mutex mutex;
   std::map<std::pair<std::string, std::string>, Fingerprint> by_kind_and_name;
   std::set<std::string> guessed;
 };
-Kept& kept() {
-  static Kept instance;
+Definitions& kept() {
+  static Definitions instance;
   return instance;
 }
 
@@ -50,13 +50,13 @@ std::uint64_t definitions_made() { return made.load(); }
 void count_definition() { ++made; }
 
 void keep_fingerprint(const std::string& kind, const std::string& name, Fingerprint fingerprint) {
-  Kept& all = kept();
+  Definitions& all = kept();
   const std::scoped_lock lock(all.mutex);
   all.by_kind_and_name[{kind, name}] = std::move(fingerprint);
 }
 
 std::map<std::string, Fingerprint> fingerprints_of(const std::vector<std::string>& names) {
-  Kept& all = kept();
+  Definitions& all = kept();
   const std::scoped_lock lock(all.mutex);
   std::map<std::string, Fingerprint> found;
   for (const auto& [key, fingerprint] : all.by_kind_and_name) {
@@ -77,7 +77,7 @@ FileVersion version_of_file(const std::string& path) {
 }
 
 void keep_guess(const std::string& codec, bool is_guess) {
-  Kept& all = kept();
+  Definitions& all = kept();
   const std::scoped_lock lock(all.mutex);
   if (is_guess) {
     all.guessed.insert(codec);
@@ -87,7 +87,7 @@ void keep_guess(const std::string& codec, bool is_guess) {
 }
 
 std::vector<std::string> guessed_codecs(const std::vector<std::string>& names) {
-  Kept& all = kept();
+  Definitions& all = kept();
   const std::scoped_lock lock(all.mutex);
   std::vector<std::string> found;
   for (const std::string& codec : all.guessed) {

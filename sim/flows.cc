@@ -133,9 +133,9 @@ class SharedRates {
 
 /// Transfers that ranks with one copy at a time may be at: all combinations, where these are few, else a sample with a fixed
 /// seed.
-class Turns {
+class TransferSample {
  public:
-  explicit Turns(std::span<const Flow> flows) : shares_(flows.size()) {
+  explicit TransferSample(std::span<const Flow> flows) : shares_(flows.size()) {
     std::map<Rank, std::vector<std::uint32_t>> by_rank;
     for (std::uint32_t f = 0; f < flows.size(); ++f) by_rank[flows[f].first].push_back(f);
     for (auto& [rank, own] : by_rank) {
@@ -191,7 +191,7 @@ class Turns {
 
 std::vector<double> rates_of_copies(SharedRates& sharing, std::span<const Flow> flows) {
   constexpr int kRounds = 16;  // after which shares stand still
-  Turns turns(flows);
+  TransferSample turns(flows);
   std::vector<double> speeds(flows.size(), 1);
   for (int round = 0; round < (turns.any() ? kRounds : 1); ++round) {
     std::vector<double> sum(flows.size(), 0);

@@ -244,7 +244,7 @@ void add_question(CLI::App& app, const lab::Question& question) {
   CLI::App* parent =
       space == std::string::npos ? &app : app.get_subcommand(question.name.substr(0, space));
   CLI::App* sub = parent->add_subcommand(question.name.substr(space + 1), question.help);
-  const auto asked = std::make_shared<lab::Asked>(question.ask());
+  const auto asked = std::make_shared<lab::BoundRequest>(question.ask());
   const auto format = std::make_shared<Format>();
   add_fields(*sub, asked->fields);
   sub->footer(question.more_help + (question.more_help.empty() ? "" : "\n\n") +

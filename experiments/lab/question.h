@@ -17,7 +17,7 @@ namespace arlab::lab {
 class Grid;  // grid.h
 
 /// A request that is being made. Once its fields are set, there is an answer, which throws InvalidInput for what does not fit.
-struct Asked {
+struct BoundRequest {
   std::vector<BoundField> fields;
   std::function<Result(Format)> answer;  ///< as far as it depends on how it is printed
   std::function<std::unique_ptr<Grid>()> grid =
@@ -27,7 +27,7 @@ struct Asked {
 struct Question {
   std::string name;  ///< "select"; of a group of questions "topology show"
   std::string help;
-  std::function<Asked()> ask;
+  std::function<BoundRequest()> ask;
   std::string more_help = {};
   std::vector<Format> formats = {};  ///< formats of its answer, besides table, JSON and CSV
   Format usual = Format::table;
@@ -41,14 +41,14 @@ Question question(std::string name, std::string help, Answer answer, std::string
                   std::vector<Format> formats = {}) {
   const auto ask = [answer] {
     const auto request = std::make_shared<Request>();
-    return Asked{fields(*request), [request, answer](Format format) {
-                   if constexpr (requires { request->settle(); }) request->settle();
-                   if constexpr (std::is_invocable_v<Answer, Request&, Format>) {
-                     return std::invoke(answer, *request, format);
-                   } else {
-                     return std::invoke(answer, *request);
-                   }
-                 }};
+    return BoundRequest{fields(*request), [request, answer](Format format) {
+                          if constexpr (requires { request->settle(); }) request->settle();
+                          if constexpr (std::is_invocable_v<Answer, Request&, Format>) {
+                            return std::invoke(answer, *request, format);
+                          } else {
+                            return std::invoke(answer, *request);
+                          }
+                        }};
   };
   return {std::move(name), std::move(help), ask, std::move(more_help), std::move(formats)};
 }

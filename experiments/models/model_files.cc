@@ -192,10 +192,10 @@ struct TensorNames {
 };
 
 /// Brings numbers that turn together side by side in the weights of queries and keys, [out, in].
-using Turn = std::function<std::vector<float>(std::vector<float> weights, std::size_t in)>;
+using RotaryOrder = std::function<std::vector<float>(std::vector<float> weights, std::size_t in)>;
 
 void read_tensors(Llama& network, const Weights& weights, const TensorNames& names, bool has_output,
-                  const Turn& turn) {
+                  const RotaryOrder& turn) {
   const LlamaShape& s = network.shape;
   const std::size_t narrow = s.key_value_heads * s.head_size;
   const auto turned = [&](const std::string& name, std::size_t out) {

@@ -62,7 +62,7 @@ class Measuring {
   /// Range of the thread's first `count` elements.
   ARLAB_DEVICE static std::uint32_t range_of(Pack8<Element> x, std::size_t count) {
     if (count == 0) return Codec::no_range();
-    // In place of what is behind the end: the first of these elements again.
+      // In place of what is behind the end: the first of these elements again.
 #pragma unroll
     for (std::size_t i = 1; i < kPerThread; ++i) {
       const std::uint32_t first = (x.word[0] & 0xFFFF) << (i % 2 * 16);
@@ -184,12 +184,12 @@ class Measuring {
 
 // For kernels of all codecs: others measure nothing.
 
-struct NothingMeasured {};
+struct NoMeasuringMemory {};
 template <class Codec>
-using MeasuringMemoryOf = std::conditional_t<kMeasures<Codec>, MeasuringMemory, NothingMeasured>;
+using MeasuringMemoryOf = std::conditional_t<kMeasures<Codec>, MeasuringMemory, NoMeasuringMemory>;
 
-struct MeasuresNothing {
-  ARLAB_DEVICE MeasuresNothing(const Team&, int, NothingMeasured&) {}
+struct NoMeasuring {
+  ARLAB_DEVICE NoMeasuring(const Team&, int, NoMeasuringMemory&) {}
   template <class Codec>
   ARLAB_DEVICE const Codec& codec_of(const Codec& codec, int) const {
     return codec;
@@ -197,8 +197,7 @@ struct MeasuresNothing {
   ARLAB_DEVICE void end() const {}
 };
 template <class Codec, class Element>
-using MeasuringOf =
-    std::conditional_t<kMeasures<Codec>, Measuring<Codec, Element>, MeasuresNothing>;
+using MeasuringOf = std::conditional_t<kMeasures<Codec>, Measuring<Codec, Element>, NoMeasuring>;
 
 }  // namespace ARLAB_PLATFORM
 }  // namespace arlab::kernels

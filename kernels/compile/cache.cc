@@ -103,7 +103,7 @@ class KernelCache::Kept {
   }
 
   Result<CodeObject> get(const KernelKey& key, const Make& make) {
-    const Turn turn(*this, name_of(key));
+    const KernelLock lock(*this, name_of(key));
     if (std::optional<CodeObject> found = find(key)) return *std::move(found);
     if (folder_ == nullptr) return make_and_remember(key, make);
     const FileDescriptor lock = folder_->lock(name_of(key));
@@ -142,19 +142,19 @@ class KernelCache::Kept {
 
  private:
   /// While there is one, no other thread is at the same kernel.
-  class Turn {
+  class KernelLock {
    public:
-    Turn(Kept& kept, std::string name) : kept_(kept), name_(std::move(name)) {
+    KernelLock(Kept& kept, std::string name) : kept_(kept), name_(std::move(name)) {
       std::unique_lock lock(kept_.mutex_);
       kept_.free_.wait(lock, [&] { return kept_.busy_.insert(name_).second; });
     }
-    ~Turn() {
+    ~KernelLock() {
       const std::scoped_lock lock(kept_.mutex_);
       kept_.busy_.erase(name_);
       kept_.free_.notify_all();
     }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
+    KernelLock(const KernelLock&) = delete;
+    KernelLock& operator=(const KernelLock&) = delete;
 
    private:
     Kept& kept_;

@@ -360,7 +360,7 @@ Means means_of(const SeenRow& row, const TailRounding& rounding) {
 }
 
 /// A combination of roundings, and how it has fared in the rows before.
-struct Tried {
+struct RoundingTrial {
   TailRounding rounding;
   std::size_t places;  ///< which of places_of_sums() it has
   bool fits = true;
@@ -371,10 +371,10 @@ struct Tried {
 };
 
 /// Every combination that can be told from the others.
-std::vector<Tried> all_tried(const TailCheckRequest& request) {
+std::vector<RoundingTrial> all_tried(const TailCheckRequest& request) {
   std::set<std::uint32_t> threads;
   for (std::uint32_t n = kWarp; n <= kMostThreads; n += kWarp) threads.insert(n);
-  std::vector<Tried> all;
+  std::vector<RoundingTrial> all;
   const std::vector<TailRounding> places = places_of_sums();
   for (std::size_t p = 0; p < places.size(); ++p) {
     for (const Root root : {Root::divide, Root::reciprocal, Root::rsqrt}) {
@@ -414,7 +414,7 @@ std::vector<Normalized> all_normalized(DType dtype, std::span<const float> sums,
 }
 
 void try_row(const SeenRow& row, const std::map<std::uint32_t, float>& means_by_threads,
-             Tried& tried) {
+             RoundingTrial& tried) {
   const Means means = means_of(row, tried.rounding);
   tried.fits = tried.fits && means.count != 0;
   if (means.count == 0) return;
@@ -459,7 +459,7 @@ bool near(double a, double b, double tolerance) {
 
 /// A weight or a residual that a tail may have taken, and what is wrong about it; empty: nothing.
 template <class Values>
-struct Taken {
+struct TestedOperand {
   std::string mistake;
   Values values;
 };
@@ -481,8 +481,8 @@ class Diagnosis {
   std::string of_row(std::size_t row) const {
     const auto y = at(normalized_, row);
     Fit best;
-    const Taken<Floats>* weight = nullptr;
-    Taken<std::span<const float>> residual;
+    const TestedOperand<Floats>* weight = nullptr;
+    TestedOperand<std::span<const float>> residual;
     for (const auto& r : residuals(row)) {
       for (const auto& w : weights_) {
         const Fit tried = fit(y, w.values, at(sums_, row), r.values);
@@ -523,8 +523,8 @@ class Diagnosis {
     weights_.push_back({"no weight is multiplied with", Floats(case_.hidden, 1)});
   }
 
-  std::vector<Taken<std::span<const float>>> residuals(std::size_t row) const {
-    std::vector<Taken<std::span<const float>>> all = {{"", at(case_.residuals, row)}};
+  std::vector<TestedOperand<std::span<const float>>> residuals(std::size_t row) const {
+    std::vector<TestedOperand<std::span<const float>>> all = {{"", at(case_.residuals, row)}};
     for (std::size_t other = 0; other < request_.rows && !case_.residuals.empty(); ++other) {
       if (other == row) continue;
       all.push_back(
@@ -586,7 +586,7 @@ class Diagnosis {
   const TailCheckRequest& request_;
   const TailCase& case_;
   Floats normalized_, unwritten_, residual_out_, sums_;
-  std::vector<Taken<Floats>> weights_;
+  std::vector<TestedOperand<Floats>> weights_;
 };
 
 // ---------------------------------------------------------------- the check
@@ -734,7 +734,7 @@ class TailCheck {
   /// Tells as what a rank's rows are exact; if as nothing, why.
   void judge(std::size_t rank, bool says_rank) {
     const std::string where = says_rank ? fmt::format("rank {}: ", rank) : "";
-    std::vector<Tried> tried = all_tried(request());
+    std::vector<RoundingTrial> tried = all_tried(request());
     bool has_residual = true;
     for (const TailCase& c : cases_) {
       for (std::size_t row = 0; row < request().rows; ++row) {
@@ -744,7 +744,7 @@ class TailCheck {
       if (request().has_residual_out) has_residual = judge_residual(c, rank, tried) && has_residual;
     }
     if (rank == 0) keep_matches(tried);
-    if (std::ranges::any_of(tried, &Tried::fits)) {
+    if (std::ranges::any_of(tried, &RoundingTrial::fits)) {
       say_sum(tried, where);
     } else {
       find_mistakes(rank, where, tried);
@@ -753,7 +753,8 @@ class TailCheck {
       find(where + "the residual output is not the sum with the residual, rounded");
   }
 
-  void find_mistakes(std::size_t rank, const std::string& where, const std::vector<Tried>& tried) {
+  void find_mistakes(std::size_t rank, const std::string& where,
+                     const std::vector<RoundingTrial>& tried) {
     const std::size_t known = report_.findings.size();
     for (const TailCase& c : cases_) {
       const Diagnosis diagnosis(request(), c, rank);
@@ -767,21 +768,22 @@ class TailCheck {
   }
 
   void judge_row(const TailCase& c, std::size_t rank, std::size_t row,
-                 std::vector<Tried>& tried) const {
+                 std::vector<RoundingTrial>& tried) const {
     const std::size_t bytes = c.hidden * size_of(dtype());
     const auto seen = std::span(c.normalized[rank]).subspan(row * bytes, bytes);
     const auto normalized =
         all_normalized(dtype(), row_of(c.sums, row, c.hidden), row_of(c.residuals, row, c.hidden));
-    for (Tried& each : tried) {
+    for (RoundingTrial& each : tried) {
       const Normalized& of = normalized[each.places];
       try_row({dtype(), request().tail.eps, of.z, of.mean, c.weight, seen}, of.means, each);
     }
   }
 
   /// Whether the other output is the sum with the residual, rounded: of all roundings with which it is not, only where it is with none.
-  bool judge_residual(const TailCase& c, std::size_t rank, std::vector<Tried>& tried) const {
+  bool judge_residual(const TailCase& c, std::size_t rank,
+                      std::vector<RoundingTrial>& tried) const {
     std::vector<bool> fits;
-    for (const Tried& each : tried) {
+    for (const RoundingTrial& each : tried) {
       TailRounding rounding = each.rounding;
       rounding.keeps_residual = true;  // it is rounded below
       const Floats z = normalized_from(rounding, dtype(), c.sums, c.residuals);
@@ -795,10 +797,10 @@ class TailCheck {
     return true;
   }
 
-  void keep_matches(const std::vector<Tried>& tried) {
-    const bool is_known =
-        std::ranges::any_of(tried, [](const Tried& t) { return t.fits && !t.threads.empty(); });
-    for (const Tried& each : tried) {
+  void keep_matches(const std::vector<RoundingTrial>& tried) {
+    const bool is_known = std::ranges::any_of(
+        tried, [](const RoundingTrial& t) { return t.fits && !t.threads.empty(); });
+    for (const RoundingTrial& each : tried) {
       if (!each.fits || (is_known && each.threads.empty())) continue;
       for (const std::string& name : names_of(request(), each.rounding)) {
         report_.exact_as.push_back(
@@ -808,17 +810,17 @@ class TailCheck {
   }
 
   /// Reports the sum that lost accuracy in aiter, unless it is claimed.
-  void say_sum(const std::vector<Tried>& tried, const std::string& where) {
-    const bool keeps =
-        std::ranges::all_of(tried, [](const Tried& t) { return !t.fits || t.rounding.keeps_sum; });
+  void say_sum(const std::vector<RoundingTrial>& tried, const std::string& where) {
+    const bool keeps = std::ranges::all_of(
+        tried, [](const RoundingTrial& t) { return !t.fits || t.rounding.keeps_sum; });
     if (!keeps || !adds() || (claimed_ && claimed_->keeps_sum)) return;
     find(where +
          fmt::format("the sum is not rounded to {} before the residual is added (aiter#2586)",
                      name_of(dtype())));
   }
 
-  std::string nearest_of(const std::vector<Tried>& tried) const {
-    const auto best = std::ranges::max_element(tried, {}, &Tried::rows);
+  std::string nearest_of(const std::vector<RoundingTrial>& tried) const {
+    const auto best = std::ranges::max_element(tried, {}, &RoundingTrial::rows);
     return fmt::format(
         "no combination of roundings has every bit, with any mean of squares; the nearest, {}, has "
         "{} of {} rows",

@@ -484,9 +484,9 @@ std::string Communicator::refusal(const Call& call) const {
   return {};
 }
 
-Took Communicator::took(const Call& call, const TableRule* rule) const {
+HandledBy Communicator::took(const Call& call, const TableRule* rule) const {
   if (rule == nullptr) {
-    if (real_ != nullptr) return Took::library;
+    if (real_ != nullptr) return HandledBy::library;
     if (const std::string why = refusal(call); !why.empty()) {
       throw Failure(kInvalidUsage, why + "; " + why_no_team_);
     }
@@ -505,7 +505,7 @@ Took Communicator::took(const Call& call, const TableRule* rule) const {
     throw Failure(kInvalidArgument, fmt::format("{}: a buffer is null",
                                                 kKindNames[static_cast<std::size_t>(call.kind)]));
   }
-  return rule != nullptr ? Took::rule : Took::plain;
+  return rule != nullptr ? HandledBy::rule : HandledBy::plain;
 }
 
 // ---------------------------------------------------------------- calls
@@ -655,13 +655,13 @@ void Communicator::start(std::span<const Call> calls) {
 
 void Communicator::start_one(const Call& call) {
   const TableRule* const rule = rule_of(call);
-  const Took by = took(call, rule);
+  const HandledBy by = took(call, rule);
   Started started = {.call = call, .took = by};
   if (recorder_ != nullptr) {
     started.begin = std::chrono::steady_clock::now();
     started.payload = sample(call);
   }
-  if (by == Took::library) {
+  if (by == HandledBy::library) {
     by_library(call);
   } else if (call.count != 0 && ranks_ == 1) {
     const std::size_t bytes = call.count * element_bytes(call.type);
@@ -730,7 +730,7 @@ void Communicator::finish() {
                     .type = each.call.type,
                     .elements = each.call.count,
                     .bytes = checked_bytes(each.call, ranks_),
-                    .took = kTookNames[static_cast<std::size_t>(each.took)],
+                    .took = kHandledByNames[static_cast<std::size_t>(each.took)],
                     .host_us = time.count(),
                     .payload = std::move(each.payload)});
   }

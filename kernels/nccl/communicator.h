@@ -48,8 +48,8 @@ struct Call {
 };
 
 /// Who makes a call: a rule of the table; the real library; or arlab, with values as they are.
-enum class Took : std::uint8_t { rule, library, plain };
-inline constexpr const char* kTookNames[] = {"rule", "library", "plain"};
+enum class HandledBy : std::uint8_t { rule, library, plain };
+inline constexpr const char* kHandledByNames[] = {"rule", "library", "plain"};
 
 /// The platform that calls run on: ARLAB_NCCL_PLATFORM, or the one with GPUs that is built. Throws a Failure.
 const kernels::Platform& platform();
@@ -74,7 +74,7 @@ class Communicator {
   Handle handle() { return real_ != nullptr ? real_ : this; }
 
   /// Who will make the call. Throws a Failure when nobody can.
-  Took took(const Call& call) const { return took(call, rule_of(call)); }
+  HandledBy took(const Call& call) const { return took(call, rule_of(call)); }
 
   /// The calls of a group, of which the real library's are made at once. Those of other ranks must start before finish().
   void start(std::span<const Call> calls);
@@ -94,7 +94,7 @@ class Communicator {
   struct Meeting;
   struct Started {
     Call call;
-    Took took;
+    HandledBy took;
     std::chrono::steady_clock::time_point begin = {};
     std::string payload = {};
     Member* member = nullptr;  // which it must wait for
@@ -104,7 +104,7 @@ class Communicator {
   void make_team(const Meeting& meeting);
   void open_real(const UniqueId& id, void* config);
   const kernels::TableRule* rule_of(const Call& call) const;
-  Took took(const Call& call, const kernels::TableRule* rule) const;
+  HandledBy took(const Call& call, const kernels::TableRule* rule) const;
   std::string refusal(const Call& call) const;
   void start_one(const Call& call);
   void start_pairs(std::vector<Call> calls);

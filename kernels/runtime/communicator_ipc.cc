@@ -309,7 +309,7 @@ Result<bool> IpcTeamMemory::has_come(int rank, std::chrono::steady_clock::time_p
 }
 
 Status IpcTeamMemory::together(const std::function<Status()>& prepare, hipStream_t beside) {
-  const OthersCapture allowed;
+  const RelaxedCaptureMode allowed;
   ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(device_), "a device cannot be used"));
   ++preparations_;
   ARLAB_RETURN_IF_ERROR(tell(begun, beside));

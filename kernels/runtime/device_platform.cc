@@ -20,7 +20,7 @@
 #include "reference/definitions.h"
 
 #if defined(__HIP_PLATFORM_HOST__)
-#include "kernels/platform/host/host_turn.h"
+#include "kernels/platform/host/host_lock.h"
 #endif
 #if defined(ARLAB_KERNELS_ON_DEMAND)
 #include "kernels/compile/ahead.h"
@@ -34,12 +34,12 @@ namespace arlab::kernels {
 inline namespace ARLAB_PLATFORM {
 namespace {
 
-/// While it lives, no other thread makes calls, where one thread runs the kernels of all.
+/// Keeps other threads from making calls, where one thread runs the kernels of all.
 #if defined(__HIP_PLATFORM_HOST__)
-using Turn = emulator::HostTurn;
+using HostLock = emulator::HostLock;
 #else
-struct Turn {
-  Turn() {}
+struct HostLock {
+  HostLock() {}
 };
 #endif
 
@@ -186,7 +186,7 @@ class GroupOnDevices : public Group {
     }
     Status status;
     {
-      const Turn turn;
+      const HostLock lock;
       status = enqueue(call);
     }
     // A kernel that failed is why others waited for it in vain.
@@ -227,7 +227,7 @@ class GroupOnDevices : public Group {
       ARLAB_RETURN_IF_ERROR(repeat(pattern, 0, {member.residual.data(), bytes}));
       ARLAB_RETURN_IF_ERROR(repeat(pattern, 0, {member.weight.data(), weight_bytes(call)}));
     }
-    const Turn turn;
+    const HostLock lock;
     std::vector<RankStream> streams;
     for (const Member& member : members_) streams.push_back({member.device, member.stream});
     Result<CallTimes> times = time_calls(streams, request, [&] { return enqueue(call); });
@@ -539,7 +539,7 @@ class RankOnDevice final : public RankCommunicator {
     return communicator_.run(request, input, output, own_, tail);
   }
   Status prepare(const CollectiveRequest& request) override {
-    const OthersCapture allowed;
+    const RelaxedCaptureMode allowed;
     return communicator_.prepare(request);
   }
   Result<std::string> explain(const CollectiveRequest& request) override {
@@ -571,11 +571,11 @@ class RankOnDevice final : public RankCommunicator {
     return status_of(hipStreamSynchronize(worked_on), "a kernel failed");
   }
   Status check() override {
-    const OthersCapture allowed;
+    const RelaxedCaptureMode allowed;
     return communicator_.check();
   }
   Status give_up() override {
-    const OthersCapture allowed;
+    const RelaxedCaptureMode allowed;
     return communicator_.give_up();
   }
   Status join(void* stream) override {
@@ -585,7 +585,7 @@ class RankOnDevice final : public RankCommunicator {
     ARLAB_RETURN_IF_ERROR(status_of(hipEventRecord(behind_, own_), kWhat));
     return status_of(hipStreamWaitEvent(static_cast<hipStream_t>(stream), behind_, 0), kWhat);
   }
-  std::shared_ptr<void> hold_other_threads() const override { return std::make_shared<Turn>(); }
+  std::shared_ptr<void> hold_other_threads() const override { return std::make_shared<HostLock>(); }
 
  private:
   struct Room {
@@ -652,13 +652,13 @@ class CallsOfDevice final : public DeviceCalls {
     return std::string(text);
   }
   Result<void*> allocate(std::size_t bytes) const override {
-    const OthersCapture allowed;
+    const RelaxedCaptureMode allowed;
     void* memory = nullptr;
     ARLAB_RETURN_IF_ERROR(status_of(hipMalloc(&memory, bytes), "no memory on the device"));
     return memory;
   }
   void release(void* memory) const override {
-    const OthersCapture allowed;
+    const RelaxedCaptureMode allowed;
     (void)hipFree(memory);
   }
   Status copy(void* to, const void* from, std::size_t bytes, void* stream) const override {
@@ -775,7 +775,7 @@ class DevicePlatform final : public Platform {
     const std::size_t columns = rows == 0 ? 0 : values.size() / size_of(dtype) / rows;
     to = {.rows = rows, .columns = columns, .asymmetric = format.asymmetric};
     if (values.empty()) return Status::error("an empty matrix");
-    const Turn turn;
+    const HostLock lock;
     ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(0), "no device can be used"));
     DeviceMemory source;
     DeviceMemory extremes;
@@ -799,7 +799,7 @@ class DevicePlatform final : public Platform {
       return Status::error(fmt::format("{} bytes for {} x {} results", y.size(), x.rows, w.rows));
     }
     if (y.empty()) return {};
-    const Turn turn;
+    const HostLock lock;
     ARLAB_RETURN_IF_ERROR(status_of(hipSetDevice(0), "no device can be used"));
     Int8Memory of_x;
     Int8Memory of_w;
@@ -877,7 +877,7 @@ class DevicePlatform final : public Platform {
   static Status on_device(const std::string& codec, std::span<const std::byte> from,
                           std::span<std::byte> to, Launch launch) {
     ARLAB_ASSIGN_OR_RETURN(const CodecChoice choice, choose_codec(codec));
-    const Turn turn;  // an error on the device is this call's
+    const HostLock lock;  // an error on the device is this call's
     Status status = status_of(hipSetDevice(0), "no device can be used");
     DeviceMemory source;
     DeviceMemory target;

@@ -29,16 +29,16 @@ inline Status started(hipError_t error) {
 /// While it lives, this thread may make calls that have nothing to do with streams which are captured; else they would end a
 /// capture, of any thread.
 #if defined(__HIP_PLATFORM_HOST__)
-struct OthersCapture {
-  OthersCapture() {}
+struct RelaxedCaptureMode {
+  RelaxedCaptureMode() {}
 };
 #else
-class OthersCapture {
+class RelaxedCaptureMode {
  public:
-  OthersCapture() { (void)hipThreadExchangeStreamCaptureMode(&mode_); }
-  ~OthersCapture() { (void)hipThreadExchangeStreamCaptureMode(&mode_); }
-  OthersCapture(const OthersCapture&) = delete;
-  OthersCapture& operator=(const OthersCapture&) = delete;
+  RelaxedCaptureMode() { (void)hipThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCaptureMode() { (void)hipThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCaptureMode(const RelaxedCaptureMode&) = delete;
+  RelaxedCaptureMode& operator=(const RelaxedCaptureMode&) = delete;
 
  private:
   hipStreamCaptureMode mode_ = hipStreamCaptureModeRelaxed;

@@ -132,9 +132,9 @@ void FlowEngine::wait(FlowSlot slot, std::span<const ResourceId> path, std::uint
   if (lane.is_awaited) return;
   lane.is_awaited = 1;
   if (lane.users == 0) return;
-  const Crowd crowd = crowd_of(path[0]);
-  Crowd::Member first = crowd.members[0];
-  for (const Crowd::Member& member : std::span(crowd.members).first(crowd.size)) {
+  const LaneMembers crowd = crowd_of(path[0]);
+  LaneMembers::Member first = crowd.members[0];
+  for (const LaneMembers::Member& member : std::span(crowd.members).first(crowd.size)) {
     if (member.flow->end < first.flow->end) first = member;
   }
   queue_.push({first.flow->end, kSent, first.slot});
@@ -173,12 +173,12 @@ void FlowEngine::pause(LinkId link, std::uint32_t stream) {
 void FlowEngine::pause_in_lane(LinkId link, std::uint32_t stream) {
   const std::size_t queue = queue_of(link, stream);
   const LinkProperties& properties = network_.properties(link);
-  Crowd crowd = crowd_of(link);
+  LaneMembers crowd = crowd_of(link);
   const double rate = crowd.rate();
   pausing_.clear();
   std::uint32_t stay = 0;
   for (std::uint32_t i = 0; i < crowd.size; ++i) {
-    const Crowd::Member member = crowd.members[i];
+    const LaneMembers::Member member = crowd.members[i];
     if (stream_of(member.slot) != stream) {
       crowd.members[stay++] = member;
       continue;
@@ -245,14 +245,14 @@ void FlowEngine::take_turns() {
 
 // ---------------------------------------------------------------- lanes
 
-Picoseconds FlowEngine::Crowd::first_end() const {
+Picoseconds FlowEngine::LaneMembers::first_end() const {
   Picoseconds first = members[0].flow->end;
   for (std::uint32_t i = 1; i < size; ++i) first = std::min(first, members[i].flow->end);
   return first;
 }
 
 template <class Left, class Change>
-void FlowEngine::Crowd::advance(Left left, Change change) {
+void FlowEngine::LaneMembers::advance(Left left, Change change) {
   const Picoseconds at = first_end();
   const double before = rate();
   std::uint32_t stay = 0;
@@ -267,9 +267,9 @@ void FlowEngine::Crowd::advance(Left left, Change change) {
   for (std::uint32_t i = 0; i < size; ++i) change(*members[i].flow, at, before, rate());
 }
 
-FlowEngine::Crowd FlowEngine::crowd_of(LinkId link) {
+FlowEngine::LaneMembers FlowEngine::crowd_of(LinkId link) {
   const Lane& lane = lanes_[link];
-  Crowd crowd;
+  LaneMembers crowd;
   crowd.bandwidth_gb_per_s = network_.properties(link).bandwidth_gb_per_s;
   for (FlowSlot slot = lane.first; crowd.size < lane.users;) {
     Flow& flow = flows_[slot];
@@ -295,7 +295,7 @@ bool FlowEngine::enter_lane(FlowSlot slot, LinkId link, const LinkProperties& pr
     expect_first({slot, &flow}, properties);
     return true;
   }
-  Crowd crowd = crowd_of(link);
+  LaneMembers crowd = crowd_of(link);
   const bool any_cap = rates_.cap_of(slot) != kNoRateCap || crowd.cap_gb_per_s != kNoRateCap;
   if (any_cap || crowd.size == kMostInLane) return false;
   const double rate = crowd.rate();
@@ -326,12 +326,12 @@ void FlowEngine::update_lane(LinkId link, bool and_now) {
     leave_lane({lane.first, &flow}, properties, capped);
     return;
   }
-  Crowd crowd = crowd_of(link);
+  LaneMembers crowd = crowd_of(link);
   const std::uint32_t before = crowd.size;
   while (crowd.size > 0) {
     const Picoseconds end = crowd.first_end();
     if (!is_over(*crowd.members[0].flow, end)) break;
-    crowd.advance([&](const Crowd::Member& member) { leave_lane(member, properties, false); },
+    crowd.advance([&](const LaneMembers::Member& member) { leave_lane(member, properties, false); },
                   [&](Flow& flow, Picoseconds at, double rate, double new_rate) {
                     change_in_lane(flow, at, rate, new_rate, properties);
                   });
@@ -346,12 +346,12 @@ bool FlowEngine::waits_for_sent(LinkId link, const LinkProperties& properties) c
   return properties.latency == 0 || trace_ != nullptr || lanes_[link].is_awaited;
 }
 
-void FlowEngine::set_lane(LinkId link, const Crowd& crowd, const LinkProperties& properties) {
+void FlowEngine::set_lane(LinkId link, const LaneMembers& crowd, const LinkProperties& properties) {
   Lane& lane = lanes_[link];
   lane.users = crowd.size & 0x3FFFFFFF;
   if (crowd.size == 0) return;
   lane.first = crowd.members[0].slot;
-  Crowd::Member first = crowd.members[0];
+  LaneMembers::Member first = crowd.members[0];
   for (std::uint32_t i = 1; i < crowd.size; ++i) {
     crowd.members[i - 1].flow->next_in_lane = crowd.members[i].slot;
     if (crowd.members[i].flow->end < first.flow->end) first = crowd.members[i];
@@ -359,7 +359,7 @@ void FlowEngine::set_lane(LinkId link, const Crowd& crowd, const LinkProperties&
   expect_first(first, properties);
 }
 
-void FlowEngine::expect_first(const Crowd::Member& first, const LinkProperties& properties) {
+void FlowEngine::expect_first(const LaneMembers::Member& first, const LinkProperties& properties) {
   if (first.flow->event_pending) return;
   first.flow->event_pending = 1;
   if (waits_for_sent(first.flow->limit, properties)) {
@@ -386,7 +386,8 @@ void FlowEngine::change_in_lane(Flow& flow, Picoseconds at, double rate, double 
   if (trace_ != nullptr) trace_->on_rate(flow.tag, new_rate, at);
 }
 
-void FlowEngine::leave_lane(const Crowd::Member& member, const LinkProperties& link, bool capped) {
+void FlowEngine::leave_lane(const LaneMembers::Member& member, const LinkProperties& link,
+                            bool capped) {
   Flow& flow = *member.flow;
   const LinkId id = flow.limit;
   add_bytes(lanes_[id].counters, flow.bytes);
@@ -404,7 +405,7 @@ void FlowEngine::close_lane(LinkId link) {
   update_lane(link);
   Lane& lane = lanes_[link];
   if (lane.users == 0) return;
-  const Crowd crowd = crowd_of(link);
+  const LaneMembers crowd = crowd_of(link);
   lane.users = 0;
   lane.counters.busy += now();  // share() subtracts it
   for (std::uint32_t i = 0; i < crowd.size; ++i) {
@@ -424,7 +425,7 @@ void FlowEngine::close_lane(LinkId link) {
 void FlowEngine::return_to_lane(FlowSlot slot, LinkId link) {
   const LinkProperties& properties = network_.properties(link);
   Flow& flow = flows_[slot];
-  Crowd crowd;
+  LaneMembers crowd;
   crowd.members[crowd.size++] = {slot, &flow};
   change_rate(slot, std::min(rates_.cap_of(slot), properties.bandwidth_gb_per_s), link);
   require_reachable(flow.end, properties.latency, flow.tag);
@@ -731,7 +732,7 @@ NetworkEngine::Counters FlowEngine::counters_until_now(ResourceId resource) cons
   if (lane.users == 0) return counters;
   // As update_lane() will find it, on a copy.
   std::array<Flow, kMostInLane> flows;
-  Crowd crowd;
+  LaneMembers crowd;
   crowd.bandwidth_gb_per_s = network_.capacity_gb_per_s(resource);
   if (lane.users == 1) crowd.cap_gb_per_s = rates_.cap_of(lane.first);
   for (FlowSlot slot = lane.first; crowd.size < lane.users; ++crowd.size) {
@@ -742,8 +743,9 @@ NetworkEngine::Counters FlowEngine::counters_until_now(ResourceId resource) cons
   }
   while (crowd.size > 0 && crowd.first_end() <= now()) {
     const Picoseconds end = crowd.first_end();
-    crowd.advance([&](const Crowd::Member& member) { add_bytes(counters, member.flow->bytes); },
-                  flow_on);
+    crowd.advance(
+        [&](const LaneMembers::Member& member) { add_bytes(counters, member.flow->bytes); },
+        flow_on);
     if (crowd.size == 0) counters.busy += end;
   }
   if (crowd.size > 0) counters.busy += now();

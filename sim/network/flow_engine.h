@@ -133,7 +133,7 @@ class FlowEngine final : public NetworkEngine {
   /// More go to rates_. That keeps simultaneous starts on one link linear.
   static constexpr std::uint32_t kMostInLane = 8;
   /// The messages in a lane, and how they come to leave it.
-  struct Crowd {
+  struct LaneMembers {
     struct Member {
       FlowSlot slot;
       Flow* flow;
@@ -192,13 +192,13 @@ class FlowEngine final : public NetworkEngine {
   void return_to_lane(FlowSlot slot, LinkId link);
   /// All messages that are in the lane go to rates_.
   void close_lane(LinkId link);
-  Crowd crowd_of(LinkId link);
+  LaneMembers crowd_of(LinkId link);
   /// Lets go what has been sent before now; and now, if asked or if its rate was not set now.
   void update_lane(LinkId link, bool and_now = false);
   /// Has an event for the first of a lane to leave it.
-  void expect_first(const Crowd::Member& first, const LinkProperties& properties);
-  void set_lane(LinkId link, const Crowd& crowd, const LinkProperties& properties);
-  void leave_lane(const Crowd::Member& member, const LinkProperties& link, bool capped);
+  void expect_first(const LaneMembers::Member& first, const LinkProperties& properties);
+  void set_lane(LinkId link, const LaneMembers& crowd, const LinkProperties& properties);
+  void leave_lane(const LaneMembers::Member& member, const LinkProperties& link, bool capped);
   void change_in_lane(Flow& flow, Picoseconds at, double rate, double new_rate,
                       const LinkProperties& link);
   bool waits_for_sent(LinkId link, const LinkProperties& properties) const;

@@ -7,7 +7,7 @@ namespace arlab {
 Arrivals::Arrivals(const Copies& copies) : copies_(copies), coming_(copies.stages()) {}
 
 bool Arrivals::is_complete(StageId id) {
-  Coming& coming = coming_[id];
+  StageArrivals& coming = coming_[id];
   return coming.come == copies_.stage(id).awaited && coming.latest == kNone;
 }
 

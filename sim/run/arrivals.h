@@ -46,14 +46,14 @@ class Arrivals {
 
  private:
   static constexpr std::uint32_t kNone = UINT32_MAX;
-  struct Coming {
+  struct StageArrivals {
     std::uint32_t come = 0;        ///< arrivals that have come
     std::uint32_t latest = kNone;  ///< index into arrivals_
   };
   std::uint32_t acquire();
 
   const Copies& copies_;
-  PagedArray<Coming> coming_;  ///< by stage
+  PagedArray<StageArrivals> coming_;  ///< by stage
   std::vector<Arrival> arrivals_;
   std::vector<std::uint32_t> free_;
 };

@@ -150,7 +150,7 @@ void Run::on_timer(std::uint64_t tag) {
 void Run::begin_at(StageId id, CauseId arrived, Picoseconds at) {
   arrivals_.forget(id);
   const Worker& worker = workers_[worker_of(id)];
-  Begun& begun = begun_[id];
+  StartedStage& begun = begun_[id];
   begun.by = at >= worker.ready_at ? arrived : worker.ready;
   begun.at = std::max(at, worker.ready_at);
   engine_.call_at(std::max(begun.at, engine_.now()), timer_tag(id, RunTimer::begin));
@@ -315,7 +315,7 @@ void Run::decode_while_arriving(MessageId id, Rank to, Picoseconds since) {
   const std::uint32_t job = jobs_.index_of(stage);
   const KernelModel& kernel = jobs_.kernel_of(stage, to);
   const double work_us = kernel.output_us(decoded.decoded, decoded.inner.decoded);
-  const Begun begun = begun_[message.stage];
+  const StartedStage begun = begun_[message.stage];
   count_cause(message.stage);
   if (work_us <= 0) return;
   Worker& worker = workers_[stage.channel * copies_.ranks() + to];

@@ -69,7 +69,7 @@ class Run final : public NetworkClient {
     }
   };
   /// A stage that has begun, or will now, until all that follows from it is written down.
-  struct Begun {
+  struct StartedStage {
     CauseId by = 0;
     std::uint32_t causes = 0;  ///< so many things will still be said to come from it
     Picoseconds at = 0;        ///< the time of `by`
@@ -141,7 +141,7 @@ class Run final : public NetworkClient {
   Arrivals arrivals_;
   LinkUse link_use_;
   std::vector<Worker> workers_;                               ///< by channel, then rank
-  PagedArray<Begun> begun_;                                   ///< by stage
+  PagedArray<StartedStage> begun_;                            ///< by stage
   std::vector<LastMessage> last_messages_;                    ///< by job
   std::unordered_map<MessageId, Delivery> halves_;            ///< each waits for the other
   std::unordered_map<std::uint64_t, Picoseconds> restarted_;  ///< by tag: when it was handed in

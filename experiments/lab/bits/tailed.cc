@@ -26,7 +26,7 @@ std::vector<std::byte> elements_of(const std::string& from, const char* option, 
 }
 
 /// Results of the ranks: tensors of all ranks, one after the other.
-struct Made {
+struct RankOutputs {
   Schedule schedule;
   std::vector<std::byte> tensors[std::size(kOutputKindNames)];
 
@@ -58,15 +58,17 @@ struct Made {
 };
 
 /// `residual` and `weight`: empty where the tail has none.
-Made run_with_tail(const Schedule& schedule, const Tail& tail, TailPlacement placement,
-                   const Codecs& codecs, const Tensor& inputs, std::span<const std::byte> residual,
-                   std::span<const std::byte> weight, const ExecuteOptions& given) {
+RankOutputs run_with_tail(const Schedule& schedule, const Tail& tail, TailPlacement placement,
+                          const Codecs& codecs, const Tensor& inputs,
+                          std::span<const std::byte> residual, std::span<const std::byte> weight,
+                          const ExecuteOptions& given) {
   const Codec& output = codecs.output();
   if (!tail.output.empty() && !placement.at_owner && !output.info().splits_at_alignment) {
     // A scale of the message is one of all rows, however the sum is cut.
     Tail raw = tail;
     raw.output.clear();
-    Made made = run_with_tail(schedule, raw, placement, codecs, inputs, residual, weight, given);
+    RankOutputs made =
+        run_with_tail(schedule, raw, placement, codecs, inputs, residual, weight, given);
     const std::vector<std::byte>& rows = made.of(OutputKind::normalized);
     std::vector<std::byte> wire(output.wire_bytes(inputs.dtype, inputs.element_count()));
     output.encode(inputs.dtype, rows, wire);
@@ -80,7 +82,7 @@ Made run_with_tail(const Schedule& schedule, const Tail& tail, TailPlacement pla
     return made;
   }
   placement.keeps_normalized = true;  // errors are also of what is not quantized yet
-  Made made{.schedule = with_tail(schedule, tail, placement), .tensors = {}};
+  RankOutputs made{.schedule = with_tail(schedule, tail, placement), .tensors = {}};
   const OutputKind last = final_kind(made.schedule);
   for (const OutputKind kind : {OutputKind::residual, OutputKind::normalized, last}) {
     if (made.elements_of(kind) != 0) made.of(kind).resize(inputs.data.size());
@@ -157,7 +159,7 @@ std::vector<Figure> TailOptions::apply(const Tail& t, const Schedule& schedule,
   const auto run = [&](const Tail& each) {
     return run_with_tail(schedule, each, placement(), codecs, inputs, of_residual, weight, options);
   };
-  Made made = run(t);
+  RankOutputs made = run(t);
   const ExactTail target = exact_tail(t, dtype, exact.values, of_residual, weight);
   std::vector<Figure> figures = {{"tail", name_of(t)}};
   const auto add = [&](OutputKind kind, const std::vector<double>& of, const char* words) {

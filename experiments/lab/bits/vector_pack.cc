@@ -219,13 +219,13 @@ Json json_of(const EncodeContext& context) {
 }
 
 /// Contents of a wire, each code in a byte, each array as its entries follow each other. Codes have up to 8 bits.
-struct Taken {
+struct WireParts {
   std::vector<std::uint8_t> codes;
   std::vector<std::vector<std::byte>> arrays;
 };
-Taken taken_apart(const WireFormat& format, DType dtype, std::span<const std::byte> wire,
-                  std::size_t elements) {
-  Taken taken{std::vector<std::uint8_t>(elements), {}};
+WireParts taken_apart(const WireFormat& format, DType dtype, std::span<const std::byte> wire,
+                      std::size_t elements) {
+  WireParts taken{std::vector<std::uint8_t>(elements), {}};
   taken.arrays.resize(format.arrays.size());
   const std::byte* in = wire.data() + format.header;
   format.for_each_chunk(elements, [&](std::size_t begin, std::size_t n) {
@@ -392,7 +392,7 @@ class Packer {
     std::vector<std::byte> wire(c.wire_bytes(type, elements));
     c.encode(type, payload.bytes(), wire, nullptr,
              c.info().needs_context() ? kContext : EncodeContext());
-    const Taken taken = taken_apart(format, type, wire, elements);
+    const WireParts taken = taken_apart(format, type, wire, elements);
     const std::string stem = fmt::format("layouts/{}/", c.name());
     Json files = {{"payload",
                    add(fmt::format("inputs/{}_matrix_{}.bin", name_of(type), blocks * format.block),
@@ -434,7 +434,7 @@ class Packer {
 
   /// Per block its entries of all arrays, then the planes of its codes.
   static std::vector<std::byte> interleaved(const WireFormat& format, DType type,
-                                            const Taken& taken, std::size_t blocks) {
+                                            const WireParts& taken, std::size_t blocks) {
     const std::size_t code_bytes = format.code_bytes(format.block);
     std::vector<std::byte> out(blocks * (format.entry_bytes(type) + code_bytes));
     std::byte* to = out.data();

@@ -23,10 +23,10 @@ T value_of(kernels::Result<T> result) {
 
 // ---------------------------------------------------------------- the cache
 
-struct NothingAsked {};
-std::vector<BoundField> fields(NothingAsked&) { return {}; }
+struct NoFields {};
+std::vector<BoundField> fields(NoFields&) { return {}; }
 
-Result list_kernels(const NothingAsked&) {
+Result list_kernels(const NoFields&) {
   const kernels::KernelCache& cache = *value_of(kernels::KernelCache::of_process());
   Result report{"arlab.kernels.list/1", {}, "kernels"};
   report.rows.columns = words_in("kernel architecture compiler bytes unused_s file");
@@ -43,7 +43,7 @@ Result list_kernels(const NothingAsked&) {
   return report;
 }
 
-Result clear_kernels(const NothingAsked&) {
+Result clear_kernels(const NoFields&) {
   kernels::KernelCache& cache = *value_of(kernels::KernelCache::of_process());
   Result report{"arlab.kernels.clear/1"};
   report.figures = {{"folder", cache.folder().string()},
@@ -147,7 +147,7 @@ std::vector<BoundField> fields(BuildRequest& r) {
 }  // namespace
 
 Question kernels_list_question() {
-  return question<NothingAsked>(
+  return question<NoFields>(
       "kernels list", "List the compiled kernels in the cache, latest used first", list_kernels);
 }
 Question kernels_build_question() {
@@ -156,8 +156,8 @@ Question kernels_build_question() {
                                 &BuildRequest::answer);
 }
 Question kernels_clear_question() {
-  return question<NothingAsked>("kernels clear", "Remove all compiled kernels from the cache",
-                                clear_kernels);
+  return question<NoFields>("kernels clear", "Remove all compiled kernels from the cache",
+                            clear_kernels);
 }
 
 }  // namespace arlab::lab

@@ -128,7 +128,7 @@ Question grid_question(std::string name, std::string help, std::string more_help
       made->compute();
       return made->finish();
     };
-    return Asked{fields(*request), answer, grid};
+    return BoundRequest{fields(*request), answer, grid};
   };
   return {std::move(name), std::move(help), ask, std::move(more_help)};
 }

@@ -252,7 +252,7 @@ struct ModelTimeRequest {
       }
     }
     if (tried_.empty()) fail("{}", refusal);
-    algorithm = std::ranges::min_element(tried_, {}, &Tried::second)->first;
+    algorithm = std::ranges::min_element(tried_, {}, &TimedAlgorithm::second)->first;
     communication.algorithm = algorithm;
   }
 
@@ -273,8 +273,8 @@ struct ModelTimeRequest {
     return details;
   }
 
-  using Tried = std::pair<std::string, double>;
-  std::vector<Tried> tried_;
+  using TimedAlgorithm = std::pair<std::string, double>;
+  std::vector<TimedAlgorithm> tried_;
 
   /// With --dp every group has its share of the sequences; the time is of a group that has most.
   InferenceStep make_step(const Topology& t, const ModelShape& shape) const {

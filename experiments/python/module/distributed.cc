@@ -20,7 +20,7 @@ struct PythonGrid {
   PythonGrid(const std::string& question, const nb::dict& given, nb::object hears,
              const std::string& called)
       : progress(std::move(hears)) {
-    const lab::Asked asked = lab::question_named(question).ask();
+    const lab::BoundRequest asked = lab::question_named(question).ask();
     set_fields(asked.fields, given);
     require_relations(asked.fields);
     lab::set_command_line(called);

@@ -30,7 +30,7 @@ nb::object simulate(const nb::object& algorithm, const nb::dict& asked) {
 nb::tuple ask(const std::string& name, const nb::dict& given, const nb::object& progress,
               const std::string& called) {
   lab::set_command_line(called);
-  const lab::Asked asked = lab::question_named(name).ask();
+  const lab::BoundRequest asked = lab::question_named(name).ask();
   set_fields(asked.fields, given);
   require_relations(asked.fields);
   const lab::Result result = without_python([&] {

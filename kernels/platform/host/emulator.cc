@@ -14,7 +14,7 @@
 
 #include "kernels/platform/host/fiber.h"
 #include "kernels/platform/host/hip/hip_runtime.h"
-#include "kernels/platform/host/host_turn.h"
+#include "kernels/platform/host/host_lock.h"
 #include "kernels/platform/host/machine.h"
 #include "kernels/platform/host/shared_memory.h"
 #include "kernels/platform/host/tsan.h"
@@ -613,7 +613,7 @@ void drive(const std::function<bool()>& finished) {
   int idle_rounds = 0;
   int stuck_rounds = 0;
   while (!finished() && !nothing_to_run()) {
-    if (HostTurn::let_others()) {
+    if (HostLock::let_others()) {
       m.host.adopt_current();
       continue;
     }
@@ -691,7 +691,7 @@ hipError_t take_error(int device) {
 }
 
 void configure(const Settings& settings) {
-  const HostTurn turn;
+  const HostLock lock;
   Machine& m = machine();
   m.settings = settings;
   m.devices = std::vector<Device>(static_cast<std::size_t>(settings.devices));
@@ -706,7 +706,7 @@ const Settings& settings() { return machine().settings; }
 std::size_t most_resident_lanes() { return machine().most_resident_lanes; }
 
 std::string report() {
-  const HostTurn turn;
+  const HostLock lock;
   return machine().report;
 }
 

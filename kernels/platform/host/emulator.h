@@ -7,7 +7,7 @@
 //   device  launches of its streams, blocks that are resident
 //
 // Everything runs inside the host calls that wait (synchronize, copy, free), on the thread that makes
-// them; threads take turns (host_turn.h). Every device makes progress there, so kernels of several
+// them; threads take turns (host_lock.h). Every device makes progress there, so kernels of several
 // devices may wait for each other. A block starts when those before it have ended, or wait for what
 // may be one that has not started: so a launch of any size takes the memory of a few blocks. With a
 // seed, devices, blocks, waves and lanes run in random order and are interrupted at random;

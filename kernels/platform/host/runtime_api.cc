@@ -14,7 +14,7 @@
 
 #include "kernels/platform/host/emulator.h"
 #include "kernels/platform/host/hip/hip_runtime.h"
-#include "kernels/platform/host/host_turn.h"
+#include "kernels/platform/host/host_lock.h"
 #include "kernels/platform/host/machine.h"
 #include "kernels/platform/host/shared_memory.h"
 #include "kernels/platform/host/tsan.h"
@@ -56,11 +56,11 @@ int live_streams = 0;
 /// parent, and kernels that it has launched are not ours.
 bool lost_by_fork = false;
 
-HostTurn* turn_of_fork = nullptr;
-void before_fork() { turn_of_fork = new HostTurn; }
-void after_fork() { delete std::exchange(turn_of_fork, nullptr); }
+HostLock* lock_of_fork = nullptr;
+void before_fork() { lock_of_fork = new HostLock; }
+void after_fork() { delete std::exchange(lock_of_fork, nullptr); }
 void after_fork_in_child() {
-  HostTurn::begin_in_child();
+  HostLock::begin_in_child();
   bool idle = true;
   for (int device = 0; device < settings().devices; ++device) idle = idle && is_idle(device);
   lost_by_fork = lost_by_fork || !idle || live_streams != 0 || has_shared_memory();
@@ -119,7 +119,7 @@ bool is_device(int device) { return device >= 0 && device < settings().devices; 
 /// A call: in turn, and all that can go wrong is its result.
 template <class Call>
 hipError_t in_turn(Call call) {
-  const HostTurn turn;
+  const HostLock lock;
   if (lost_by_fork) return hipErrorNotInitialized;
   try {
     return call();
@@ -217,7 +217,7 @@ hipError_t hipExtMallocWithFlags(void** pointer, std::size_t bytes, unsigned) {
   });
 }
 hipError_t hipFree(void* pointer) {
-  const HostTurn turn;
+  const HostLock lock;
   // Failures are told to who waits for them. No kernels of a parent run here.
   if (!lost_by_fork) settle(current_device);
   if (!free_shared(pointer)) std::free(pointer);
@@ -255,7 +255,7 @@ hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned) {
   });
 }
 hipError_t hipStreamDestroy(hipStream_t stream) {
-  const HostTurn turn;
+  const HostLock lock;
   const hipError_t error = lost_by_fork ? hipErrorNotInitialized : wait_for(stream->after);
   delete stream;
   --live_streams;

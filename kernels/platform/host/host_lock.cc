@@ -1,4 +1,4 @@
-#include "kernels/platform/host/host_turn.h"
+#include "kernels/platform/host/host_lock.h"
 
 #include <condition_variable>
 #include <cstdint>
@@ -37,21 +37,21 @@ bool others_wait() {
 
 }  // namespace
 
-HostTurn::HostTurn() {
+HostLock::HostLock() {
   if (depth++ == 0) enter();
 }
-HostTurn::~HostTurn() {
+HostLock::~HostLock() {
   if (--depth == 0) leave();
 }
 
-bool HostTurn::let_others() {
+bool HostLock::let_others() {
   if (depth != 1 || !others_wait()) return false;
   leave();
   enter();
   return true;
 }
 
-void HostTurn::begin_in_child() {
+void HostLock::begin_in_child() {
   queue = new Queue;  // the old one may be locked by a thread that is not here
   queue->tickets = 1;
 }

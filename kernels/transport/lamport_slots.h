@@ -55,9 +55,7 @@ struct LamportSlots {
   /// Where a wire lies behind slots_begin: the sum of both, of which only the second needs the call's number, for which a
   /// kernel waits. 32 bits have 100,000 blocks of 8 ranks.
   ARLAB_HOST_DEVICE std::uint32_t place(int block, int from) const {
-    return (static_cast<unsigned>(block) * kStages * static_cast<unsigned>(ranks) +
-            static_cast<unsigned>(from)) *
-           kWireStride;
+    return index(0, block, 0, from) * kWireStride;
   }
   ARLAB_HOST_DEVICE std::uint32_t of_call(std::uint32_t call, unsigned stage) const {
     return call % 2 * of_odd_calls + stage * static_cast<unsigned>(ranks) * kWireStride;

@@ -459,7 +459,10 @@ Spread spread_of(ceres::Problem& problem, const std::vector<Group>& groups,
     covariance.GetCovarianceBlock(block, block, own.data());
     result.covariance.block(first, first, count, count) = own;
   }
-  const double variance = 2 * cost / static_cast<double>(cells - n);
+  // Simulated times are whole picoseconds, so that a fit may have no residual at all. A spread of 0 would be that of a
+  // constant that no cell depends on.
+  constexpr double kLeastVariance = 1e-18;
+  const double variance = std::max(kLeastVariance, 2 * cost / static_cast<double>(cells - n));
   result.covariance *= variance;
   result.scatter = std::sqrt(variance);
   return result;

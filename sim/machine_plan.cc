@@ -271,8 +271,7 @@ Plan plan_of_size(const Algorithm& algorithm, const ScheduleRequest& request, co
   const bool folds = may_fold(request, topology, options);
   const bool is_nvls = &algorithm == &nvls_algorithm();
   require_multicast(topology, options, is_nvls);
-  if (options.library && (spans_servers(topology, request.world_size) ||
-                          (is_nvls && topology.kind == TopologyKind::fat_tree))) {
+  if (options.library && spans_servers(topology, request.world_size)) {
     return library_plan_across(algorithm, request, codecs, dtype, topology);
   }
   const auto one_copy = [&] {

@@ -30,14 +30,27 @@ using lab::Cell;
 using lab::Result;
 using Json = nlohmann::ordered_json;
 
-/// Whether the log's device has the number by which a model is told from others: H100 of NVIDIA H100 80GB HBM3.
+/// Whether the log's device has the words by which a model is told from others, those with a number, or else all but the maker:
+/// H100 of NVIDIA H100 80GB HBM3. Cards for PCIe (PCIe, NVL) are other models.
 bool is_model_of(const std::string& base_device, std::string logged) {
   std::ranges::replace(logged, '-', ' ');
   const std::vector<std::string> words = words_in(logged);
-  return std::ranges::all_of(words_in(base_device), [&](const std::string& word) {
-    const bool is_number = word.find_first_of("0123456789") != std::string::npos;
-    return !is_number || word.ends_with("0GB") || std::ranges::count(words, word) > 0;
-  });
+  const std::vector<std::string> of_base = words_in(base_device);
+  const auto has_number = [](const std::string& word) {
+    return word.find_first_of("0123456789") != std::string::npos && !word.ends_with("0GB");
+  };
+  const bool is_numbered = std::ranges::any_of(of_base, has_number);
+  const auto tells = [&](const std::string& word) {
+    return is_numbered ? has_number(word) : &word != &of_base.front();
+  };
+  const auto is_of_card = [](const std::string& word) {
+    return word == "PCIe" || word == "PCIE" || word == "NVL";
+  };
+  return std::ranges::all_of(of_base,
+                             [&](const std::string& word) {
+                               return !tells(word) || std::ranges::count(words, word) > 0;
+                             }) &&
+         std::ranges::any_of(words, is_of_card) == std::ranges::any_of(of_base, is_of_card);
 }
 
 /// The machine that ships with this device: of those with enough ranks the smallest.
@@ -252,7 +265,16 @@ FitResult fit_of_told(FitDefinition fit, const CellSimulator& simulator,
           fmt::format("{} ({})", each.key, each.frozen.empty() ? "a limit" : each.frozen));
       return true;
     });
-    if (fitted.constants.size() == fit.shared.size()) break;
+    if (fitted.constants.size() == fit.shared.size()) {
+      // Rows of one collective may fit as well with links that are much faster, and a library that is slower.
+      constexpr double kVaguePercent = 20;
+      const auto vaguest =
+          std::ranges::max_element(fitted.constants, {}, &FittedConstant::sigma_percent);
+      if (vaguest->sigma_percent < kVaguePercent) break;
+      kept.push_back(fmt::format("{} (the rows tell it to {:.0f} % only)", vaguest->key,
+                                 vaguest->sigma_percent));
+      fitted.constants.erase(vaguest);
+    }
     fit.shared.clear();
     for (const FittedConstant& each : fitted.constants) fit.shared.push_back(each.key);
   }

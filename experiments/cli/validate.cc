@@ -335,9 +335,16 @@ void add_rows(Table& table, const Measurements& measurements,
 /// Whether --file has logs of nccl-tests, for which alone some options are.
 bool is_of_logs(const std::vector<std::string>& files, const LogQuestion& log) {
   if (are_nccl_logs(files)) return true;
-  if (log.base.empty() && log.hints.collective.empty() && !log.hints.ranks) return false;
-  for (const std::string& file : files) (void)read_text_file(file, "log");
-  fail("--base, --collective and --ranks are for --file with logs of nccl-tests");
+  const bool names_logs = !log.base.empty() || !log.hints.collective.empty() || log.hints.ranks;
+  for (const std::string& file : files) {
+    const bool is_table = read_text_file(file, "file").find(',') != std::string::npos;
+    if (names_logs || !is_table)
+      fail("{}: it is no log of nccl-tests or rccl-tests{}", file,
+           names_logs ? ", for which alone --base, --collective and --ranks are"
+                      : ", and no CSV of arlab bench");
+  }
+  if (names_logs) fail("--base, --collective and --ranks are for --file with logs of nccl-tests");
+  return false;
 }
 
 std::vector<BoundField> fields_of_logs(LogQuestion& log) {

@@ -392,7 +392,8 @@ void require_possible(const ModelShape& model, const Layer& layer, const Inferen
     require_divides(model, step.ranks, part.width, "elements of the feed-forward part");
   }
   if (part.experts == 0) return;
-  require_divides(model, step.expert_ranks(), part.experts, "experts");
+  require_divides(model, step.expert_ranks(), part.experts,
+                  "experts; --ep sets how many ranks share them");
   require_divides(model, step.world() / step.expert_ranks(), part.expert_width,
                   "elements of an expert");
 }

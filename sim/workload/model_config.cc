@@ -286,7 +286,8 @@ class Config {
         activation != nullptr &&
         (*activation == "silu" || *activation == "swish" || *activation == "swiglu");
     const std::vector<std::string> unknown = unknown_keys();
-    if (is_gated && unknown.empty() && type.is_string()) {
+    const bool is_like = std::ranges::count(table()["unlike"], type) == 0;
+    if (is_gated && unknown.empty() && type.is_string() && is_like) {
       is_guessed_ = true;
       return;
     }

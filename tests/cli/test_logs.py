@@ -127,8 +127,11 @@ def per_iteration(line):
 
 ITERATIONS = HEADING[2].replace("#wrong", "#wrong  i_min  i_max  i_p99  i_cv%")
 OLD = [line.replace("redop    root ", "redop ") for line in HEADING]  # 2.0 to 2.9: no root
+OF_ERRORS = [line.replace("#wrong", " error") for line in OLD]
 INFO = "node0:900:911 [0] NCCL INFO Channel 00/24 : 0 1 2 3 4 5 6 7"
 BUILD = ["Linking  all_reduce.o > build/all_reduce_perf", "> mpirun -np 8 build/all_reduce_perf -b 8"]
+TWO_PROCESSES = [{"rank": rank, "hostname": "a", "device_info": "NVIDIA H100 80GB HBM3"} for rank in (0, 4)]
+CONFIG_OF_FOUR = {"nthreads": 1, "ngpus": 4, "devices": TWO_PROCESSES}
 OF_AMD = [
     *head(group="", device="AMD Instinct MI300X", named=False),
     "rccl-tests: Version abc:def",
@@ -150,6 +153,7 @@ LOGS = {
     "no ranks": [line for line in log(named=False) if "Rank" not in line],
     "below others' words": [*BUILD, *log(named=False)],
     "stamps": [line + "  2026-11-30 06:00:00" if line[0] != "#" else line for line in log()],
+    "deviations": [*head(), *OF_ERRORS, *(row(size, wrong=("1e-07", "0e+00")) for size in SIZES)],
     "without roots": [*head(), *OLD, *(row(size, root="") for size in SIZES)],
     "one place, blank": [*head(), *HEADING, *(row(size, places=("out",)) for size in SIZES)],
     "per iteration": [*head(), ITERATIONS, *(per_iteration(row(size)) for size in SIZES)],
@@ -161,6 +165,7 @@ LOGS = {
     "of rccl-tests": [*OF_AMD, *HEADING, *(row(size) for size in SIZES)],
     "several": [*log(), *log(program="all_gather")],
     "JSON": [json.dumps(as_json())],
+    "JSON of two processes": [json.dumps(as_json() | {"config": CONFIG_OF_FOUR})],
     "JSON of rccl-tests": [json.dumps(list(records()))],
     "CSV of rccl-tests": [", ".join(next(records())), *(", ".join(map(str, each.values())) for each in records())],
 }
@@ -187,7 +192,7 @@ def test_logs_of_all_kinds_are_read(kind, tmp_path):
     others = {"gathered": "all_gather", "scattered": "reduce_scatter", "exchanged": "all_to_all"}
     assert rows[0]["log"] == f"run.txt: {others.get(kind, 'all_reduce')}"
     assert report["library"] == ("RCCL 2.22.3" if kind == "of rccl-tests" else report["library"])
-    left_out = {"cut short": "1 cut short, line", "with others": "8 of type int8; 8 sendrecv_perf"}.get(kind)
+    left_out = {"cut short": "1 cut short, the first in line", "with others": "8 of type int8; 8 sendrecv_perf"}.get(kind)
     assert left_out is None and report["left_out"] is None or left_out in report["left_out"]
 
 
@@ -343,10 +348,38 @@ def test_what_arlab_prints_it_reads(form, what, tmp_path):
     assert report["remarks"] == "times that arlab has simulated, not measured"
 
 
-def test_rows_whose_results_were_wrong_are_left_out(tmp_path):
-    wrong = [*log()[:-4], row(SIZES[-1], wrong=("0", "12")), *FOOT]
-    report = ok_json(write(tmp_path, wrong), tmp_path)
+@pytest.mark.parametrize("wrong", ["12", "3e+00"])
+def test_rows_whose_results_were_wrong_are_left_out(wrong, tmp_path):
+    lines = [*log()[:-4], row(SIZES[-1], wrong=("0", wrong)), *FOOT]
+    report = ok_json(write(tmp_path, lines), tmp_path)
     assert report["left_out"] == "1 with wrong results (#wrong)" and report["cells"] == len(SIZES) - 1
+
+
+@pytest.mark.parametrize("device", ["Tesla V100-SXM2-32GB", "NVIDIA H100 PCIe", "NVIDIA H200 NVL", "AMD Instinct MI325X", "Banana"])
+def test_no_machine_is_taken_for_a_device_that_none_has(device, tmp_path):
+    """A name without a number, as NVIDIA Rubin, is no name of all others."""
+    command = write(tmp_path, log(device=device))
+    for question in (command, "calibrate --file run.txt"):
+        refused(question, tmp_path, "run.txt", "--base must name the machine", device)
+    assert f"the log's device is {device}, that of h100-8" in ok_json(f"{command} --base h100-8", tmp_path)["remarks"]
+    assert ok_json(write(tmp_path, log(device="NVIDIA Rubin", ranks=72)), tmp_path)["base"] == "vr200-72"
+
+
+def test_files_that_are_no_logs_are_named(tmp_path):
+    for name, content in (("empty.log", b""), ("words.log", b"times are here"), ("bytes.log", b"\x00\xff\x01")):
+        (tmp_path / name).write_bytes(content)
+        refused(f"validate --file {name}", tmp_path, name)
+        refused(f"calibrate --file {name} --base h100-8", tmp_path, name)
+    refused("validate --file missing.log", tmp_path, "missing.log")
+
+
+def test_one_log_does_not_make_links_faster_than_their_port(tmp_path):
+    """All-reduces alone fit as well with links of 600 GB/s behind a slow library: then the base's stay."""
+    write(tmp_path, log(factor=lambda size, place: 14 + size / 240e3))
+    report = ok_json("calibrate --file run.txt --base h100-8 --out .", tmp_path)
+    assert report["mape_percent"] < report["mape_percent_before"] and all(each["sigma_percent"] < 40 for each in report["rows"])
+    links = ok_json("topology show h100-8-logs.toml", tmp_path)
+    assert json.dumps(links)
 
 
 def test_a_log_may_end_anywhere_in_its_last_row(tmp_path):

@@ -162,3 +162,11 @@ def test_what_a_format_has_not_gets_one_line(options, words, tmp_path):
 
 def test_a_machine_without_a_library_has_no_table(tmp_path):
     refused(f"{SELECT} --topology full:4 --codecs fp16 --table t.csv --table-format nccl", tmp_path, "[library]")
+
+
+@pytest.mark.parametrize(("form", "machine", "words"), [("nccl", "mi300x-8", "library is RCCL"), ("rccl", "h200-8", "no GPU of AMD"), ("vllm", "h200-8", "no GPU of AMD")])  # fmt: skip
+def test_a_table_of_another_makers_library_says_so(form, machine, words, tmp_path):
+    unsaid = []
+    written(form, machine, tmp_path, unsaid=unsaid)
+    assert any(words in each for each in unsaid)
+    assert not any("to 0 bytes" in each for each in unsaid)

@@ -257,6 +257,8 @@ TEST(ModelConfig, WhatIsNotKnownIsRefusedWithItsKey) {
   };
   refused({{"model_type", "new_llm"}}, "key 'model_type': 'new_llm' is not modelled");
   refused({{"model_type", "new_llm"}, {"hidden_act", "gelu"}}, "key 'model_type'");
+  // Its attention has experts, too, and no key says so.
+  refused({{"model_type", "jetmoe"}, {"hidden_act", "silu"}}, "'jetmoe' is not modelled");
   refused({{"model_type", "new_llm"}, {"hidden_act", "silu"}, {"num_memory_heads", 8}},
           "key 'num_memory_heads' of model_type 'new_llm' is not known");
   refused(

@@ -162,8 +162,8 @@ std::string variables_of(const TableOf& of, const std::vector<TableRange>& range
   if (limits.quantized > limits.from)
     set("QUANTIZATION_MIN_SIZE_KB", (limits.quantized + kKiB - 1) / kKiB);
   if (least * kMiB != limits.from || (limits.to != 0 && most * kMiB != limits.to))
-    unsaid.push_back(
-        fmt::format("from {} to {} bytes, other than in whole MiB", limits.from, limits.to));
+    unsaid.push_back(fmt::format("from {} bytes {}, other than in whole MiB", limits.from,
+                                 limits.to == 0 ? "on" : fmt::format("to {}", limits.to)));
   return text;
 }
 
@@ -228,6 +228,9 @@ std::string write_tuner_table(const TableOf& of, const std::vector<TableRange>& 
     fail("--table-format {}: it has no name for {}{}", of.format, words_for(of.collective),
          of.is_of_library() ? "" : "; QuickReduce has all-reduces only");
   }
+  if ((of.format == "nccl" && of.is_amd) || (of.format == "rccl" && !of.is_amd))
+    unsaid.push_back(of.is_amd ? "the machine's GPUs are AMD's, whose library is RCCL"
+                               : "the machine has no GPU of AMD, for which RCCL is");
   if (of.format == "torchcomms-json") return json_of(of, sayable);  // which has no comments
   const std::string body =
       of.is_of_library() ? csv_of(of, sayable) : variables_of(of, sayable, unsaid);

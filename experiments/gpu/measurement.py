@@ -117,6 +117,10 @@ class Parser(argparse.ArgumentParser):
             setattr(options, each, getattr(options, each).split(","))
         if any(getattr(options, each) < 1 for each in self.counts):
             self.error(f"{' and '.join(f'--{each}' for each in self.counts)}: allowed are positive integers")
+        if options.ranks is not None and options.ranks < 1:
+            self.error(f"--ranks {options.ranks}: allowed are positive integers")
+        if not Path(options.out).absolute().parent.is_dir():
+            self.error(f"--out {options.out}: there is no such folder")
         return options
 
 

@@ -8,6 +8,7 @@ and without the library in turns, and goes on from some prompts greedily. A row 
 rank 0, and the share of tokens that are those of the first run without. Exit code 1 when no all-reduce had a codec.
 """
 
+import importlib.util
 import json
 import os
 import re
@@ -92,6 +93,8 @@ def parse_arguments(arguments=None):
     options = parser.parse(arguments)
     if not options.library.is_file():
         parser.error(f"--library {options.library}: there is no such file")
+    if importlib.util.find_spec("vllm") is None:
+        parser.error("vLLM is not installed for this Python")
     options.library = options.library.resolve()
     return options
 

@@ -355,7 +355,9 @@ def test_rows_whose_results_were_wrong_are_left_out(wrong, tmp_path):
     assert report["left_out"] == "1 with wrong results (#wrong)" and report["cells"] == len(SIZES) - 1
 
 
-@pytest.mark.parametrize("device", ["Tesla V100-SXM2-32GB", "NVIDIA H100 PCIe", "NVIDIA H200 NVL", "AMD Instinct MI325X", "Banana"])
+@pytest.mark.parametrize(
+    "device", ["Tesla V100-SXM2-32GB", "NVIDIA H100 PCIe", "NVIDIA H200 NVL", "AMD Instinct MI325X", "Banana"]
+)
 def test_no_machine_is_taken_for_a_device_that_none_has(device, tmp_path):
     """A name without a number, as NVIDIA Rubin, is no name of all others."""
     command = write(tmp_path, log(device=device))
@@ -377,9 +379,8 @@ def test_one_log_does_not_make_links_faster_than_their_port(tmp_path):
     """All-reduces alone fit as well with links of 600 GB/s behind a slow library: then the base's stay."""
     write(tmp_path, log(factor=lambda size, place: 14 + size / 240e3))
     report = ok_json("calibrate --file run.txt --base h100-8 --out .", tmp_path)
-    assert report["mape_percent"] < report["mape_percent_before"] and all(each["sigma_percent"] < 40 for each in report["rows"])
-    links = ok_json("topology show h100-8-logs.toml", tmp_path)
-    assert json.dumps(links)
+    assert report["mape_percent"] < report["mape_percent_before"]
+    assert all(each["sigma_percent"] < 40 for each in report["rows"])
 
 
 def test_a_log_may_end_anywhere_in_its_last_row(tmp_path):

@@ -164,7 +164,10 @@ def test_a_machine_without_a_library_has_no_table(tmp_path):
     refused(f"{SELECT} --topology full:4 --codecs fp16 --table t.csv --table-format nccl", tmp_path, "[library]")
 
 
-@pytest.mark.parametrize(("form", "machine", "words"), [("nccl", "mi300x-8", "library is RCCL"), ("rccl", "h200-8", "no GPU of AMD"), ("vllm", "h200-8", "no GPU of AMD")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("form", "machine", "words"),
+    [("nccl", "mi300x-8", "is RCCL"), ("rccl", "h200-8", "no GPU of AMD"), ("vllm", "h200-8", "no GPU of AMD")],
+)
 def test_a_table_of_another_makers_library_says_so(form, machine, words, tmp_path):
     unsaid = []
     written(form, machine, tmp_path, unsaid=unsaid)

@@ -122,6 +122,7 @@ def test_the_script_fails_where_nothing_has_a_codec(tmp_path):
     shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
     done = try_vllm(tmp_path, "--library", "none.so")
     assert done.returncode == 2 and "none.so: there is no such file" in done.stderr
-    for option, words in (("--ranks=-3", "--ranks -3: allowed"), ("--out=none/out.csv", "none/out.csv: there is no such folder")):
+    missing = "none/out.csv: there is no such folder"
+    for option, words in (("--ranks=-3", "--ranks -3: allowed"), ("--out=none/out.csv", missing)):
         done = try_vllm(tmp_path, "--library", str(LIBRARY), option)
         assert done.returncode == 2 and words in done.stderr

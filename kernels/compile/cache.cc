@@ -103,7 +103,7 @@ class KernelCache::Kept {
   }
 
   Result<CodeObject> get(const KernelKey& key, const Make& make) {
-    const KernelLock lock(*this, name_of(key));
+    const KernelLock this_kernel(*this, name_of(key));
     if (std::optional<CodeObject> found = find(key)) return *std::move(found);
     if (folder_ == nullptr) return make_and_remember(key, make);
     const FileDescriptor lock = folder_->lock(name_of(key));

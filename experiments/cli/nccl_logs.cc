@@ -67,7 +67,7 @@ std::string shipped_for(const LoggedRun& run, const std::string& file) {
   if (candidates.empty()) candidates[0] = {"one of arlab list topologies"};
   const auto& [ranks, names] = *candidates.begin();
   if (ranks > 0 && names.size() == 1) return names[0];
-  fail("{}: --base must name the machine of its {} ranks, {} hosts, devices '{}': {}", file,
+  fail("{}: --base must name the machine of its {} ranks, hosts: {}, devices '{}': {}", file,
        run.ranks, run.hosts, run.device, fmt::join(names, ", "));
 }
 

@@ -338,10 +338,8 @@ bool is_of_logs(const std::vector<std::string>& files, const LogQuestion& log) {
   const bool names_logs = !log.base.empty() || !log.hints.collective.empty() || log.hints.ranks;
   for (const std::string& file : files) {
     const bool is_table = read_text_file(file, "file").find(',') != std::string::npos;
-    if (names_logs || !is_table)
-      fail("{}: it is no log of nccl-tests or rccl-tests{}", file,
-           names_logs ? ", for which alone --base, --collective and --ranks are"
-                      : ", and no CSV of arlab bench");
+    if (!is_table)
+      fail("{}: neither a log of nccl-tests or rccl-tests nor a CSV of arlab bench", file);
   }
   if (names_logs) fail("--base, --collective and --ranks are for --file with logs of nccl-tests");
   return false;

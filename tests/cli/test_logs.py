@@ -380,7 +380,7 @@ def test_one_log_does_not_make_links_faster_than_their_port(tmp_path):
     write(tmp_path, log(factor=lambda size, place: 14 + size / 240e3))
     report = ok_json("calibrate --file run.txt --base h100-8 --out .", tmp_path)
     assert report["mape_percent"] < report["mape_percent_before"]
-    assert all(each["sigma_percent"] < 40 for each in report["rows"])
+    assert all(each["sigma_percent"] < 40 for each in report["constants"])
 
 
 def test_a_log_may_end_anywhere_in_its_last_row(tmp_path):

@@ -9,6 +9,8 @@
 #include "reference/collectives/algorithm.h"
 #include "reference/error.h"
 #include "sim/device/kernel_model.h"
+#include "sim/library/library.h"
+#include "sim/library/library_plan.h"
 #include "sim/simulator.h"
 #include "sim/workload/tiled_product.h"
 
@@ -29,25 +31,24 @@ double compute_us(double flop, double efficiency, const Device& device) {
   return flop / (tflops * 1e12) * kUsPerSecond;
 }
 
+ScheduleRequest request_of(const Operation& operation, const Codec& codec,
+                           const Topology& topology) {
+  return {.world_size = operation.ranks,
+          .elements = operation.elements,
+          .alignment = codec.info().alignment,
+          .options = {{"group_size", default_group_size(topology, operation.ranks)}}};
+}
+
 double simulated_us(const Operation& operation, const InferenceStep& step,
                     const Communication& communication, const Topology& topology) {
   const CodecPtr codec = operation.encoded ? communication.codec : find_codec(name_of(step.dtype));
-  const bool reduces = operation.collective == Collective::all_reduce;
-  const std::string name =
-      reduces ? communication.algorithm : std::string(name_of(operation.collective));
-  const Algorithm& algorithm = find_algorithm(name);
-  if (algorithm.collective != operation.collective) {
-    fail("algorithm {} does no all-reduce", quote(name));
-  }
-  const ScheduleRequest request{
-      .world_size = operation.ranks,
-      .elements = operation.elements,
-      .alignment = codec->info().alignment,
-      .options = {{"group_size", default_group_size(topology, operation.ranks)}}};
-  const double us =
-      simulate(
-          {algorithm, request, *codec, step.dtype, topology, {.library = communication.library}})
-          .latency_us;
+  const double us = simulate({algorithm_of(operation, step.dtype, communication, topology),
+                              request_of(operation, *codec, topology),
+                              *codec,
+                              step.dtype,
+                              topology,
+                              {.library = communication.library}})
+                        .latency_us;
   if (!operation.has_tail) return us;
   const TailWork work = tail_work(operation.elements, step.dtype, true, nullptr);
   return us + fused_tail_us(topology.device, step.dtype, work);
@@ -199,6 +200,22 @@ TimedOperation roofline(const Operation& operation, const Device& device) {
   timed.us = operation.kernels * compute.kernel_us.value + std::max(memory, arithmetic);
   timed.bound = arithmetic > memory ? "compute" : "memory";
   return timed;
+}
+
+const Algorithm& algorithm_of(const Operation& operation, DType dtype,
+                              const Communication& communication, const Topology& topology) {
+  const bool reduces = operation.collective == Collective::all_reduce;
+  if (reduces && communication.library && communication.algorithm.empty()) {
+    const CodecPtr plain = find_codec(name_of(dtype));
+    return library_algorithm(request_of(operation, *plain, topology), *plain, dtype, topology);
+  }
+  const std::string name =
+      reduces ? communication.algorithm : std::string(name_of(operation.collective));
+  const Algorithm& algorithm = find_simulated_algorithm(name);
+  if (algorithm.collective != operation.collective) {
+    fail("algorithm {} does no all-reduce", quote(name));
+  }
+  return algorithm;
 }
 
 ModelClock::ModelClock(const ModelShape& model, const Communication& communication,

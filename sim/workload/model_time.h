@@ -33,7 +33,8 @@ std::string_view name_of(Overlap overlap);
 
 /// How values travel.
 struct Communication {
-  std::string algorithm = "two_shot";  ///< the all-reduces between layers run it
+  /// The all-reduces between layers run it; empty: the library chooses by size.
+  std::string algorithm = "two_shot";
   CodecPtr codec = nullptr;
   bool library = false;  ///< as NCCL or RCCL do it; the codec sends values as they are
   /// multiprocessors of its kernels, which products beside them cannot use; 0: all that they want, and nothing is taken. A
@@ -70,6 +71,10 @@ struct ModelTime {
 
 /// A model on a machine, which is asked for steps one after the other: a collective that several of
 /// them have is simulated once. All must outlive it.
+/// Returns the algorithm of one of its collectives. Throws InvalidInput for one that is no all-reduce.
+const Algorithm& algorithm_of(const Operation& operation, DType dtype,
+                              const Communication& communication, const Topology& topology);
+
 class ModelClock {
  public:
   /// Throws InvalidInput when the device has not so many multiprocessors.

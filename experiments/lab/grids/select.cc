@@ -594,11 +594,7 @@ struct SelectRequest {
       result.figures.push_back({"latency_us_high", interval.high_us, "us, high"});
       result.shown_figures.insert(result.shown_figures.end(),
                                   {"latency_us_low", "latency_us_high"});
-      if (const std::vector<std::string> assumed = assumed_of(t, run); !assumed.empty()) {
-        result.figures.push_back(
-            {"assumed", assumed, "", fmt::format("{}", fmt::join(assumed, "; "))});
-        result.shown_figures.emplace_back("assumed");
-      }
+      add_assumed(result, assumed_of(t, run));
     }
     result.appendix = {{"pareto", to_json(front.rows)}};
     result.sections = {std::move(front)};

@@ -87,7 +87,6 @@ struct ModelTimeRequest {
   }
 
   Result answer_of_one() {
-    if (algorithm.empty() && library) algorithm = "ring";
     if (!trace.empty()) require_output_file(trace);
     const Topology t = find_topology(topology);
     ModelShape shape = find_model(model);
@@ -104,24 +103,24 @@ struct ModelTimeRequest {
     communication.codec = find_codec(codec.empty() ? std::string(name_of(step.dtype)) : codec);
     communication.codec->wire_bytes(step.dtype, 1);  // throws when it does not take the dtype
     const bool is_served = serves();
-    if (algorithm.empty()) take_fastest(shape, step, communication, t, overlaps);
+    if (algorithm.empty() && !library) take_fastest(shape, step, communication, t, overlaps);
     if (is_served) {
       Result answer = served(shape, step, communication, t, overlaps);
-      answer.figures.push_back(extrapolated_figure(extrapolated(step, communication, t, {})));
+      add_doubts(answer, step, communication, t, {});
       return answer;
     }
     ModelTime time = model_time(shape, step, communication, t, overlaps);
     if (!trace.empty()) {
-      const std::string text =
-          layer_trace(time, fmt::format("{} {} on {} x {}, {} {}", shape.name, phase, step.ranks,
-                                        t.device.name, algorithm, communication.codec->name()));
+      const std::string text = layer_trace(
+          time, fmt::format("{} {} on {} x {}, {} {}", shape.name, phase, step.ranks, t.device.name,
+                            algorithm_name(), communication.codec->name()));
       write_file(trace, text);
     }
     time.total_us += engine_us(shape, step.batch);
     Result figures = report(shape, step, communication, t, overlaps, time);
-    if (step.phase == Phase::decode) add_engine(figures, t, shape, step.batch, time.total_us);
-    figures.figures.push_back(
-        extrapolated_figure(extrapolated(step, communication, t, time.operations)));
+    add_engine(figures, t, shape, step.batch,
+               step.phase == Phase::decode ? std::optional(time.total_us) : std::nullopt);
+    add_doubts(figures, step, communication, t, time.operations);
     figures.figures_in_csv = true;
     return figures;
   }
@@ -129,30 +128,26 @@ struct ModelTimeRequest {
   /// One standard deviation of layers by [compute], in percent: what `arlab model validate` says of them.
   static constexpr double kRooflinePercent = 12;
 
-  static CollectiveRun run_of(const InferenceStep& step, const Communication& communication,
-                              Collective collective, std::uint64_t elements, Rank ranks_of) {
-    const bool reduces = collective == Collective::all_reduce;
-    return {.library = communication.library,
-            .ranks = ranks_of,
-            .bytes = elements * size_of(step.dtype),
-            .algorithm = reduces ? communication.algorithm : std::string(name_of(collective)),
-            .codecs = {communication.codec->info().name},
-            .dtype = step.dtype};
-  }
-
   /// Collectives of a step; of all steps one without a size.
   static std::vector<CollectiveRun> runs_of(const InferenceStep& step,
-                                            const Communication& communication,
+                                            const Communication& communication, const Topology& t,
                                             const std::vector<TimedOperation>& operations) {
     if (step.world() < 2) return {};
-    if (operations.empty()) {
-      return {run_of(step, communication, Collective::all_reduce, 0, step.ranks)};
-    }
+    const auto run_of = [&](const Operation& op) -> CollectiveRun {
+      return {.library = communication.library,
+              .ranks = op.ranks,
+              .bytes = op.elements * size_of(step.dtype),
+              .algorithm = std::string(algorithm_of(op, step.dtype, communication, t).name),
+              .codecs = {communication.codec->info().name},
+              .dtype = step.dtype};
+    };
     std::vector<CollectiveRun> runs;
     for (const TimedOperation& each : operations) {
-      const Operation& op = each.operation;
-      if (op.kind != OperationKind::communication) continue;
-      runs.push_back(run_of(step, communication, op.collective, op.elements, op.ranks));
+      if (each.operation.kind == OperationKind::communication)
+        runs.push_back(run_of(each.operation));
+    }
+    if (operations.empty()) {
+      runs.push_back(run_of({.collective = Collective::all_reduce, .ranks = step.ranks}));
     }
     return runs;
   }
@@ -163,13 +158,31 @@ struct ModelTimeRequest {
                                                const Topology& t,
                                                const std::vector<TimedOperation>& operations) {
     std::vector<std::string> all;
-    for (const CollectiveRun& run : runs_of(step, communication, operations)) {
+    for (const CollectiveRun& run : runs_of(step, communication, t, operations)) {
       add_new(all, reasons_of(extrapolations_of(t, run)));
     }
     if (step.world() > 1 && communication.codec->info().has_variable_wire) {
       all.emplace_back(kLongestWires);
     }
     return all;
+  }
+
+  /// Adds what is extrapolated, and what of networks, tails and engines is assumed.
+  void add_doubts(Result& report, const InferenceStep& step, const Communication& communication,
+                  const Topology& t, const std::vector<TimedOperation>& operations) const {
+    std::vector<std::string> assumed;
+    for (const CollectiveRun& run : runs_of(step, communication, t, operations)) {
+      add_new(assumed, assumed_of(t, run));
+    }
+    if (step.kernels == Kernels::tails) add_new(assumed, assumed_of_tails(t));
+    if (const EngineOverhead& named = engine_named();
+        named.name != "none" && named.device != t.device.name) {
+      assumed.push_back(
+          fmt::format("{} takes as long as on {}: no time of it on this device was found", engine,
+                      named.device.empty() ? "others" : named.device));
+    }
+    add_assumed(report, assumed);
+    report.figures.push_back(extrapolated_figure(extrapolated(step, communication, t, operations)));
   }
 
   // ---------------------------------------------------------------- engines
@@ -190,7 +203,7 @@ struct ModelTimeRequest {
     const bool fitted = named.device == t.device.name;
     const double factor = engine_factor(named, t.device.name);
     const auto times = [&](double by) { return tpot_us ? Cell(*tpot_us * by) : Cell(); };
-    const std::vector<Figure> figures = {
+    std::vector<Figure> figures = {
         {"engine", engine,
          fmt::format("{}: {}",
                      fitted ? "fitted" : "assumed, no time of it on this device was found",
@@ -199,21 +212,28 @@ struct ModelTimeRequest {
          fmt::format("us that it adds to a step of {} sequences", sequences)},
         {"tpot_us_low", times(1 / factor), "us: 90 % interval"},
         {"tpot_us_high", times(factor), ""}};
+    if (phase != "decode" && !serves()) figures.resize(2);
     report.figures.insert(report.figures.end() - 1, figures.begin(), figures.end());
   }
 
-  /// The interval of a step: of its layers a roofline's, of its collectives that of the least certain one.
-  static LatencyInterval interval_of_step(const InferenceStep& step,
-                                          const Communication& communication, const Topology& t,
-                                          const ModelTime& time) {
+  /// The interval of a step: of its layers a roofline's, of its collectives that of the least certain one; or an engine's, where
+  /// that is wider.
+  LatencyInterval interval_of_step(const InferenceStep& step, const Communication& communication,
+                                   const Topology& t, const ModelTime& time) const {
     double worst = 0;
-    for (const CollectiveRun& run : runs_of(step, communication, time.operations)) {
+    for (const CollectiveRun& run : runs_of(step, communication, t, time.operations)) {
       worst = std::max(worst, sigma_percent_of(t, run, extrapolations_elsewhere(t, run)));
     }
     const double sigma =
         std::hypot(kRooflinePercent * time.compute_us, worst * time.communication_us) /
         time.total_us;
-    return interval_of(time.total_us, sigma);
+    LatencyInterval interval = interval_of(time.total_us, sigma);
+    if (const EngineOverhead& named = engine_named(); named.name != "none") {
+      const double factor = engine_factor(named, t.device.name);
+      interval.low_us = std::min(interval.low_us, time.total_us / factor);
+      interval.high_us = std::max(interval.high_us, time.total_us * factor);
+    }
+    return interval;
   }
 
   // ---------------------------------------------------------------- without --algorithm
@@ -256,10 +276,12 @@ struct ModelTimeRequest {
     communication.algorithm = algorithm;
   }
 
+  std::string algorithm_name() const { return algorithm.empty() ? "its own choice" : algorithm; }
+
   Figure algorithm_figure() const {
     std::vector<std::string> names;
     for (const auto& [name, us] : tried_) names.push_back(name);
-    return {"algorithm", library ? algorithm + ", library" : algorithm,
+    return {"algorithm", library ? algorithm_name() + ", library" : algorithm,
             names.size() < 2
                 ? "of all-reduces"
                 : fmt::format("of all-reduces: the fastest of {}", fmt::join(names, ", "))};
@@ -313,7 +335,7 @@ struct ModelTimeRequest {
   std::optional<Communication> by_library(const InferenceStep& step, const Topology& t) const {
     if (!t.device.library || step.world() == 1) return std::nullopt;
     const double channels = t.device.library->channels.value;
-    return Communication{.algorithm = "ring",
+    return Communication{.algorithm = "",
                          .codec = find_codec(name_of(step.dtype)),
                          .library = true,
                          .multiprocessors = sms ? static_cast<std::uint32_t>(channels) : 0};
@@ -620,7 +642,8 @@ struct ModelTimeRequest {
          {"hidden_communication_us", time.hidden_us, "us of communication while it calculates"},
          {"taken_us", time.taken_us,
           "us of compute_us, by which products are longer beside kernels of --sms"},
-         {"library_us", plain, "us: the same with the vendor's library, uncompressed"},
+         {"library_us", plain,
+          "us: the same with the vendor's library and its own choice of algorithms, uncompressed"},
          {"speedup_over_library",
           plain.is_null() ? Json(nullptr) : Json(plain.get<double>() / time.total_us)},
          {"provenance", fmt::format("simulated: roofline of [compute], model {}, topology {}",
@@ -633,11 +656,8 @@ struct ModelTimeRequest {
     report.figures.insert(report.figures.end() - 1, memory.begin(), memory.end());
     if (step.kernels == Kernels::tails) {
       const double us = us_without_tails(shape, step, communication, t, overlaps);
-      const std::vector<std::string> assumed = assumed_of_tails(t);
       report.figures.push_back(
           {"norm_kernels_us", us, "us: the same with residual and norm in kernels of their own"});
-      report.figures.push_back(
-          {"assumed", assumed, "", fmt::format("{}", fmt::join(assumed, "; "))});
     }
     report.details = details_of(shape, step);
     for (const TimedOperation& each : time.operations) {
@@ -704,7 +724,7 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
             "Limit a prefill of arriving requests to N tokens of prompts", "8192")
           .from(1, kMostTokens),
       field("algorithm", &r.algorithm, "Use these algorithms for all-reduces, separated by commas",
-            "the fastest of two_shot, one_shot, hierarchical, ring; with --library ring"),
+            "the fastest of two_shot, one_shot, hierarchical, ring; with --library its own choice"),
       field("codec", &r.codec, "Use these codecs, separated by commas (see arlab list codecs)",
             "the dtype"),
       field("dtype", &r.dtype, "Set the element type: fp16 or bf16", "bf16"),

@@ -728,6 +728,12 @@ Figure extrapolated_figure(const std::vector<std::string>& reasons) {
           fmt::format("{}", fmt::join(reasons, "; "))};
 }
 
+void add_assumed(Result& result, const std::vector<std::string>& assumed) {
+  if (assumed.empty()) return;
+  result.figures.push_back({"assumed", assumed, "", fmt::format("{}", fmt::join(assumed, "; "))});
+  if (!result.shown_figures.empty()) result.shown_figures.emplace_back("assumed");
+}
+
 bool is_single(const SimulateRequest& request) {
   const Sizes& sizes = request.sizes;
   return request.workload.empty() && !has_lists(request) && sizes.least.empty() &&
@@ -852,9 +858,7 @@ Result result_of_sizes(const SimulateRequest& request) {
   std::vector<std::string> extrapolated;
   for (const Simulation& each : all) add_new(extrapolated, each.extrapolated());
   result.figures.push_back(extrapolated_figure(extrapolated));
-  if (const std::vector<std::string> assumed = all.back().assumed(); !assumed.empty()) {
-    result.figures.push_back({"assumed", assumed, "", fmt::format("{}", fmt::join(assumed, "; "))});
-  }
+  add_assumed(result, all.back().assumed());
   result.figures.push_back(interval_figure());
   mark_guesses(result);
   return result;
@@ -943,9 +947,13 @@ Result result_of_workload(const SimulateRequest& request) {
   std::vector<SimulationResult> results;
   for (const GroupTime& time : times) results.push_back(time.result);
   std::vector<std::string> extrapolated = {"no collectives at once were measured"};
+  std::vector<std::string> assumed;
   for (const SimulationResult& r : results) {
-    if (r.wire_elements > 0) add_new(extrapolated, reasons_of(extrapolations_of(t, run_of(r))));
+    if (r.wire_elements == 0) continue;
+    add_new(extrapolated, reasons_of(extrapolations_of(t, run_of(r))));
+    add_new(assumed, assumed_of(t, run_of(r)));
   }
+  add_assumed(result, assumed);
   result.figures.push_back(extrapolated_figure(extrapolated));
   std::ranges::move(approximations_of(results), std::back_inserter(result.figures));
   if (request.runs) {

@@ -24,7 +24,7 @@ struct KnownNames {
   std::vector<std::string> names;
   std::string_view are = "known are";
   std::string_view all = {};                   ///< where all of them are, or what else is allowed
-  std::vector<std::string_view> endings = {};  ///< of files that may stand in place of a name
+  std::vector<std::string_view> endings = {};  ///< files with these may stand in place of a name
 };
 
 /// The rest of a message about an unknown word: did_you_mean(), or else "known are " and names_beside().

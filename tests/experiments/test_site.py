@@ -273,7 +273,7 @@ def known_keys(file, path, folder):
     for step in path:
         table = table[step]
     known, names = set(), [""]
-    while not known.issuperset(names):  # of a long list, the line has what stands beside a word
+    while not known.issuperset(names):  # a line has what stands beside a word in a long list
         known |= set(names)
         none = f"{names[-1]}zzzzzzzz"
         table[none] = 1

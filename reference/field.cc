@@ -152,8 +152,8 @@ void require_allowed(const Field& field, const FieldValue& value, std::string_vi
             const auto* text = std::get_if<std::string>(&value);
             if (text == nullptr) fail("{}: allowed are {}", called, fmt::join(kind.names, ", "));
             if (std::ranges::find(kind.names, *text) != kind.names.end()) return;
-            fail("{} is {}: {}allowed are {}", called, quote(*text),
-                 did_you_mean(*text, kind.names), fmt::join(kind.names, ", "));
+            fail("{} is {}: {}", called, quote(*text),
+                 instead_of(*text, {kind.names, "allowed are"}));
           },
           [&](const Text&) { require_kind(std::holds_alternative<std::string>(value), "a text"); },
           [&](const Texts&) {

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <filesystem>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "reference/error.h"
@@ -25,17 +27,7 @@ std::string spoken(std::string_view name) {
   return letters;
 }
 
-struct SizeUnit {
-  char letter;
-  std::uint64_t binary;
-  std::uint64_t decimal;
-};
-constexpr SizeUnit kSizeUnits[] = {{'k', std::uint64_t{1} << 10, 1000},
-                                   {'m', std::uint64_t{1} << 20, 1000000},
-                                   {'g', std::uint64_t{1} << 30, 1000000000}};
-
-}  // namespace
-
+/// How many letters have to be left out, put in or replaced to make the one out of the other.
 std::size_t edits_between(std::string_view a, std::string_view b) {
   // Levenshtein's distance, row by row.
   std::vector<std::size_t> row(b.size() + 1);
@@ -50,6 +42,17 @@ std::size_t edits_between(std::string_view a, std::string_view b) {
   }
   return row.back();
 }
+
+struct SizeUnit {
+  char letter;
+  std::uint64_t binary;
+  std::uint64_t decimal;
+};
+constexpr SizeUnit kSizeUnits[] = {{'k', std::uint64_t{1} << 10, 1000},
+                                   {'m', std::uint64_t{1} << 20, 1000000},
+                                   {'g', std::uint64_t{1} << 30, 1000000000}};
+
+}  // namespace
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
   constexpr std::size_t kMostNames = 3;
@@ -69,7 +72,36 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
     if (nearest.size() < kMostNames) nearest.push_back(quote(name));
   }
   if (nearest.empty()) return {};
-  return fmt::format("did you mean {}? ", fmt::join(nearest, " or "));
+  return fmt::format("did you mean {}?", fmt::join(nearest, " or "));
+}
+
+std::string names_beside(std::string_view word, std::vector<std::string> names) {
+  constexpr std::size_t kMostCharacters = 160;
+  if (names.empty()) return "none";
+  std::string text = fmt::format("{}", fmt::join(names, ", "));
+  if (text.size() <= kMostCharacters) return text;
+  std::ranges::sort(names);
+  const auto next = std::ranges::lower_bound(names, word);
+  std::ranges::rotate(names, next == names.begin() ? next : next - 1);
+  text.clear();
+  for (const std::string& name : names) {
+    if (!text.empty() && text.size() + name.size() > kMostCharacters) break;
+    text += name + ", ";
+  }
+  return fmt::format("{}... ({} in all)", text, names.size());
+}
+
+std::string instead_of(std::string_view word, const KnownNames& known) {
+  std::string meant = did_you_mean(word, known.names);
+  for (const std::string_view ending : known.endings) {
+    const std::string file = std::string(word) + std::string(ending);
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(file, error)) continue;
+    meant = fmt::format("did you mean the file {}?", quote(file));
+  }
+  if (meant.empty()) meant = fmt::format("{} {}", known.are, names_beside(word, known.names));
+  if (known.all.empty()) return meant;
+  return fmt::format("{}{} {}", meant, meant.ends_with('?') ? "" : ";", known.all);
 }
 
 std::optional<std::uint64_t> parse_size(std::string_view text) {

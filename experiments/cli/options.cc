@@ -67,34 +67,21 @@ void add_format(CLI::App& command, Format& format, Format default_format,
       {Format::nccl_json, "the JSON of nccl-tests"},
       {Format::toml, "a complete machine file"}};
   format = default_format;
-  std::vector<std::pair<std::string, Format>> names;
-  std::string allowed;
+  std::vector<Format> allowed;
   std::string words;
   for (const auto& [known, meaning] : kKnown) {
     const bool usual = known <= Format::csv;
     if (!usual && std::find(more.begin(), more.end(), known) == more.end()) continue;
-    names.emplace_back(name_of(known), known);
-    allowed += (allowed.empty() ? "" : ", ") + names.back().first;
-    if (!usual) words += fmt::format("; {}: {}", names.back().first, meaning);
+    allowed.push_back(known);
+    if (!usual) words += fmt::format("; {}: {}", name_of(known), meaning);
   }
   command
       .add_option_function<std::string>(
           "--format",
-          [&format, names, allowed](const std::string& text) {
-            std::vector<std::string> known_names;
-            for (const auto& [name, value] : names) {
-              if (name == text) {
-                format = value;
-                return;
-              }
-              known_names.push_back(name);
-            }
-            throw CLI::ValidationError("--format",
-                                       fmt::format("{}: {}allowed are {}", quote(text),
-                                                   did_you_mean(text, known_names), allowed));
+          [&format, allowed](const std::string& text) {
+            format = member_named(text, "--format", std::span<const Format>(allowed));
           },
-          fmt::format("Print a table, json or csv [{}]{}",
-                      names[static_cast<std::size_t>(default_format)].first, words))
+          fmt::format("Print a table, json or csv [{}]{}", name_of(default_format), words))
       ->type_name("FORMAT");
   command.add_flag_callback(
       "--all", [] { wants_all = true; },

@@ -16,6 +16,7 @@
 #include "experiments/cli/plots.h"
 #include "experiments/lab/codecs/codec_header.h"
 #include "experiments/lab/questions.h"
+#include "reference/codecs/registry.h"
 #include "reference/error.h"
 #include "reference/words.h"
 
@@ -58,8 +59,8 @@ void check_options(const CLI::App& command, const std::string& called,
       for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
     }
     const std::string meant = did_you_mean(name, known);
-    fail("{} is not an option of {}{}{}(see {} --help)", quote(name), called,
-         meant.empty() ? " " : ": ", meant, called);
+    fail("{} is not an option of {}{}{} (see {} --help)", quote(name), called,
+         meant.empty() ? "" : ": ", meant, called);
   }
 }
 
@@ -83,7 +84,8 @@ void check_command(const CLI::App& app, const std::string& called,
   if (first.starts_with('-')) {
     fail("{} before the command is not an option; name a command first: {}", quote(first), known);
   }
-  fail("unknown command {}: {}known are {}", quote(first), did_you_mean(first, names), known);
+  fail("unknown command {}: {}", quote(first),
+       instead_of(first, {.names = names, .all = fmt::format("see {} --help", called)}));
 }
 
 /// An empty value is a mistake (an unset shell variable), never a wish for the default.
@@ -213,6 +215,7 @@ int program_main(int argc, const char* const* argv, std::span<const AddCommand> 
 }
 
 void run_command_line(int argc, const char* const* argv, std::span<const AddCommand> more) {
+  way_to_own_codecs = "; your own: --setup FILE (Python) or --codec-header FILE (C++)";
   CLI::App app{"arlab: compressed collectives. Which bits, how long, and do GPU kernels agree?",
                "arlab"};
   app.set_version_flag("--version", "arlab " ARLAB_VERSION);

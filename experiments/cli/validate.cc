@@ -20,6 +20,7 @@
 #include "reference/device_facts/kernel_rules.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
+#include "reference/words.h"
 #include "sim/calibration/bench_file.h"
 #include "sim/calibration/fit.h"
 #include "sim/calibration/machine_text.h"
@@ -595,8 +596,8 @@ struct CalibrateRequest {
     };
     for (const std::string& key : only) {
       if (is_among(allowed, key)) continue;
-      fail("--only is {}: fit '{}' has no such constant; allowed are {}", quote(key),
-           definition.name, fmt::join(allowed, ", "));
+      fail("--only is {}: fit '{}' has no such constant: {}", quote(key), definition.name,
+           instead_of(key, {allowed, "allowed are"}));
     }
     for (std::vector<std::string>* keys : {&definition.shared, &definition.own}) {
       std::erase_if(*keys, [&](const std::string& key) { return !is_among(only, key); });

@@ -145,8 +145,7 @@ Result what_there_is(const ListRequest& request) {
     if (name == request.what) return list();
     names.push_back(name);
   }
-  fail("cannot list '{}': {}allowed are {}", request.what, did_you_mean(request.what, names),
-       fmt::join(names, ", "));
+  fail("cannot list '{}': {}", request.what, instead_of(request.what, {names, "allowed are"}));
 }
 
 }  // namespace

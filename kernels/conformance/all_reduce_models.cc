@@ -506,8 +506,8 @@ std::vector<AllReduceModel> models_of(const AllReduceCheckRequest& request) {
     std::vector<std::string> known;
     known.reserve(models.size());
     for (const AllReduceModel& model : models) known.push_back(model.candidate.name);
-    fail("unknown claim {}: allowed are {}, and such with another codec and sum ({})",
-         quote(request.claim), fmt::join(known, ", "), error.what());
+    fail("unknown claim {} ({}): {}", quote(request.claim), error.what(),
+         instead_of(request.claim, {known, "allowed are", "others have another codec or sum"}));
   }
   if (claimed->codec) add_codec(claimed->codec);
   if (has(request.claim)) return models;

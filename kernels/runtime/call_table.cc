@@ -143,7 +143,7 @@ TableRule rule_of(const toml::table& table) {
     } else if (key != "algorithm") {
       std::vector<std::string> allowed(kKeys.begin(), kKeys.end());
       for (const Field& option : options) allowed.push_back(option.name);
-      fail("unknown key {}; allowed are {}", quote(key), fmt::join(allowed, ", "));
+      fail("unknown key {}: {}", quote(key), instead_of(key, {allowed, "allowed are"}));
     }
   }
   return rule;

@@ -137,10 +137,25 @@ class Check {
     }
   }
 
+  /// Finds a magnitude that whole blocks carry: about 1, but for scales that are given.
+  void values() {
+    const std::size_t elements = std::max<std::size_t>(2 * unit(), 64);
+    for (const int exponent : {0, 4, -4, 8, -8, 12, -12, -16, -20}) {
+      for (const float sign : {1.0f, -1.0f}) {
+        magnitude_ = sign * std::ldexp(1.0f, exponent);
+        const Bytes x = moderate(elements, magnitude_);
+        ++cases_;
+        if (is_better_than_zeros(x, decoded(encoded(x), elements))) return;
+      }
+    }
+    violated("{} elements of magnitudes from 2^-20 to 2^12 come back no better than zeros",
+             elements);
+  }
+
   void tails() {
-    const float magnitude = carried_magnitude();
+    values();
     const std::vector<std::size_t> all = tail_lengths();
-    const Bytes longest = moderate(all.back() + 1, magnitude);
+    const Bytes longest = moderate(all.back() + 1, magnitude_);
     for (const std::size_t elements : all) {
       const auto x = std::span(longest).first(elements * size());
       const Bytes wire = encoded(x);
@@ -156,14 +171,7 @@ class Check {
       require_decoded_again(wire, elements, "");
       if (!is_better_than_zeros(x, decoded(wire, elements))) {
         violated("{} elements of about {:g} come back no better than zeros, but whole blocks do",
-                 elements, magnitude);
-      }
-      // A lone bad last element.
-      store_value(dtype_, std::numeric_limits<float>::quiet_NaN(), followed, elements - 1);
-      const Bytes bad = decoded(encoded(std::span(followed).first(x.size())), elements);
-      if (!std::isnan(load_value(dtype_, bad, elements - 1))) {
-        violated("{} elements: the last is a NaN and decodes to {:g}", elements,
-                 load_value(dtype_, bad, elements - 1));
+                 elements, magnitude_);
       }
       ++cases_;
     }
@@ -240,6 +248,12 @@ class Check {
         store_value(dtype_, bad, x, static_cast<std::size_t>(random.word(i) % kElements));
         require_non_finite_kept(x);
       }
+    }
+    // A lone NaN at the end, which may be the only element of its block.
+    for (const std::size_t elements : tail_lengths()) {
+      Bytes x = moderate(elements, 1);
+      store_value(dtype_, std::numeric_limits<float>::quiet_NaN(), x, elements - 1);
+      require_non_finite_kept(x);
     }
   }
 
@@ -605,24 +619,12 @@ class Check {
     return error < signal;  // false for a NaN
   }
 
-  /// Returns a magnitude that whole blocks carry: about 1, but for scales that are given.
-  float carried_magnitude() const {
-    const std::size_t elements = std::max<std::size_t>(2 * unit(), 64);
-    for (const int exponent : {0, 4, -4, 8, -8, 12, -12, -16, -20}) {
-      for (const float sign : {1.0f, -1.0f}) {
-        const float magnitude = sign * std::ldexp(1.0f, exponent);
-        const Bytes x = moderate(elements, magnitude);
-        if (is_better_than_zeros(x, decoded(encoded(x), elements))) return magnitude;
-      }
-    }
-    violated("{} elements come back no better than zeros, of whatever magnitude", elements);
-  }
-
   static constexpr std::size_t kLongUnit = 65536;
 
   const Codec& codec_;
   DType dtype_;
   std::uint64_t cases_ = 0;
+  float magnitude_ = 1;
 };
 
 /// Returns why the codec does not promise the property, if so.
@@ -656,6 +658,7 @@ constexpr auto kProperties = std::to_array<CodecProperty>({
     {"writes-all", "every byte and element is written, the same each time"},
     {"bounds", "nothing outside of the spans is written"},
     {"addresses", "a wire may lie at any address"},
+    {"values", "numbers of some magnitude come back better than as zeros"},
     {"tails", "every length comes back; nothing behind the end is read or missing"},
     {"splits", "a message cut at a multiple of the alignment decodes to the same bits"},
     {"context", "in the same context, the same bits and the same finite state"},
@@ -668,19 +671,13 @@ constexpr auto kProperties = std::to_array<CodecProperty>({
     {"cost", "operations are counted, so that the simulator can take its time"},
 });
 constexpr CheckedProperty kChecks[] = {
-    {always, &Check::sizes},
-    {always, &Check::writes_all},
-    {always, &Check::bounds},
-    {always, &Check::addresses},
-    {always, &Check::tails},
-    {when_split, &Check::splits},
-    {when_in_context, &Check::context},
-    {always, &Check::non_finite},
-    {when_saturating, &Check::saturation},
-    {always, &Check::foreign_wires},
-    {always, &Check::decode_add},
-    {always, &Check::threads},
-    {always, &Check::counts},
+    {always, &Check::sizes},         {always, &Check::writes_all},
+    {always, &Check::bounds},        {always, &Check::addresses},
+    {always, &Check::values},        {always, &Check::tails},
+    {when_split, &Check::splits},    {when_in_context, &Check::context},
+    {always, &Check::non_finite},    {when_saturating, &Check::saturation},
+    {always, &Check::foreign_wires}, {always, &Check::decode_add},
+    {always, &Check::threads},       {always, &Check::counts},
     {always, &Check::cost},
 };
 static_assert(kProperties.size() == std::size(kChecks));

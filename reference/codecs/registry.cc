@@ -76,23 +76,22 @@ CodecPtr find_in(const std::vector<CodecFamily>& families, std::string_view name
   return nullptr;
 }
 
-std::string patterns_of(const std::vector<CodecFamily>& families) {
-  std::string text;
-  for (const CodecFamily& family : families) {
-    if (!text.empty() && !family.pattern.empty()) text += ", ";
-    text += family.pattern;
-  }
-  return text;
-}
-
 }  // namespace
 
 CodecPtr find_codec(std::string_view name) {
   const std::vector<CodecFamily> families = families_now();
   if (CodecPtr codec = find_in(families, name)) return codec;
   if (CodecPtr codec = find_abstract_codec(name)) return codec;
-  fail("unknown codec {}: {}known are {}", quote(name), did_you_mean(name, listed_codecs()),
-       patterns_of(families));
+  constexpr std::string_view kAll = "`arlab list codecs` has all";
+  if (const std::string meant = did_you_mean(name, listed_codecs()); !meant.empty()) {
+    fail("unknown codec {}: {} {}", quote(name), meant, kAll);
+  }
+  std::set<std::string> begins;
+  for (const std::string& each : listed_codecs()) {
+    begins.insert(each.substr(0, each.find_first_of("0123456789-")) + "*");
+  }
+  fail("unknown codec {}: known are {}; {}{}", quote(name),
+       names_beside(name, {begins.begin(), begins.end()}), kAll, way_to_own_codecs);
 }
 
 void require_free_name(std::string_view kind, std::string_view name) {

@@ -27,9 +27,12 @@ struct CodecFamily {
   bool replaceable = false;
 };
 
-/// The codec of that name, or an abstract one (abstract.h); throws InvalidInput with the known names
-/// when there is none.
+/// The codec of that name, or an abstract one (abstract.h); throws InvalidInput when there is none, with near names or
+/// families and way_to_own_codecs.
 CodecPtr find_codec(std::string_view name);
+
+/// How this program's user makes a codec known ("; your own: --setup FILE"): set once, before threads begin.
+inline std::string way_to_own_codecs;
 
 /// Names that "all codecs" stands for, family by family; also of those that are replaceable, or not.
 std::vector<std::string> listed_codecs(bool with_registered = true);

@@ -288,8 +288,10 @@ const Algorithm& find_algorithm(std::string_view name) {
       known.push_back(algorithm->name);
     }
   }
-  fail("unknown algorithm '{}': {}known are {}; or a schedule, FILE.json or FILE.xml", name,
-       did_you_mean(name, known), fmt::join(known, ", "));
+  fail("unknown algorithm '{}': {}", name,
+       instead_of(name, {.names = known,
+                         .all = "`arlab list algorithms` has all; a schedule ends in .json or .xml",
+                         .endings = {".json", ".xml"}}));
 }
 
 Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
@@ -309,8 +311,8 @@ Schedule make_schedule(std::string_view name, const ScheduleRequest& request) {
     for (const Field& has : algorithm.options) known.push_back(has.option());
     const std::string named = Field{option}.option();
     if (known.empty()) fail("algorithm {} has no option {}, nor any other", algorithm.name, named);
-    fail("algorithm {} has no option {}: {}it has {}", algorithm.name, named,
-         did_you_mean(named, known), fmt::join(known, ", "));
+    fail("algorithm {} has no option {}: {}", algorithm.name, named,
+         instead_of(named, {known, "it has"}));
   }
   ScheduleRequest sized = request;
   sized.only_size = &sized.expected;

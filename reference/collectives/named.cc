@@ -186,7 +186,7 @@ const NamedAllReduce& find_named_all_reduce(std::string_view name) {
   if (found != all.end()) return *found;
   std::vector<std::string> names;
   for (const NamedAllReduce& each : all) names.push_back(each.name);
-  fail("like {}: {}allowed are {}", quote(name), did_you_mean(name, names), fmt::join(names, ", "));
+  fail("like {}: {}", quote(name), instead_of(name, {names, "allowed are"}));
 }
 
 void set_nvidia_nan(DType dtype, std::span<std::byte> values) {

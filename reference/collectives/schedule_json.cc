@@ -17,6 +17,7 @@
 #include "reference/collectives/mscclpp_plan.h"
 #include "reference/memory.h"
 #include "reference/tensors/file.h"
+#include "reference/words.h"
 
 namespace arlab {
 namespace {
@@ -121,8 +122,8 @@ void allow(const Input& object, const std::string& where,
     fail("schedule: {} is {}, not an object", where.empty() ? "the file" : where, shown(object));
   for (const auto& [key, value] : object.items()) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
-      fail("schedule: {}{}unknown key {}; allowed are {}", where, where.empty() ? "" : ": ",
-           quote(key), fmt::join(keys, ", "));
+      fail("schedule: {}{}unknown key {}: {}", where, where.empty() ? "" : ": ", quote(key),
+           instead_of(key, {{keys.begin(), keys.end()}, "allowed are"}));
     }
   }
 }
@@ -160,11 +161,8 @@ std::string text(const Input& object, const std::string& where, const char* key)
 std::string one_of(const Input& object, const std::string& where, const char* key,
                    const std::vector<std::string_view>& allowed) {
   const Input& json = member(object, where, key);
-  if (json.is_string()) {
-    for (const std::string_view candidate : allowed) {
-      if (json.get_ref<const std::string&>() == candidate) return std::string(candidate);
-    }
-  }
+  const std::string name = json.is_string() ? json.get<std::string>() : std::string();
+  if (std::ranges::find(allowed, name) != allowed.end()) return name;
   fail("schedule: {}{}{} is {}; allowed: {}", where, where.empty() ? "" : ".", key, shown(json),
        fmt::join(allowed, ", "));
 }

@@ -9,6 +9,7 @@
 
 #include "reference/memory.h"
 #include "reference/tensors/file.h"
+#include "reference/words.h"
 
 namespace arlab {
 
@@ -125,30 +126,17 @@ std::vector<SafetensorsEntry> read_header(InputFile& file) {
   return entries;
 }
 
-/// "'a', 'b' and 3 more".
-std::string names_of(const std::vector<SafetensorsEntry>& entries) {
-  constexpr std::size_t kMostNames = 8;
-  if (entries.empty()) return "none";
-  std::string names;
-  for (std::size_t i = 0; i < std::min(entries.size(), kMostNames); ++i) {
-    names += (i == 0 ? "" : ", ") + quote(entries[i].name);
-  }
-  if (entries.size() > kMostNames)
-    names += fmt::format(" and {} more", entries.size() - kMostNames);
-  return names;
-}
-
 const SafetensorsEntry& find_entry(const std::vector<SafetensorsEntry>& entries,
                                    std::string_view name, std::string_view file) {
-  if (name.empty()) {
-    if (entries.size() == 1) return entries.front();
-    fail("{}: name one of its {} tensors: {}", file, entries.size(), names_of(entries));
-  }
+  if (name.empty() && entries.size() == 1) return entries.front();
   const auto found = std::ranges::find(entries, name, &SafetensorsEntry::name);
-  if (found == entries.end()) {
-    fail("{}: no tensor {}: there are {}", file, quote(name), names_of(entries));
+  if (found != entries.end() && !name.empty()) return *found;
+  std::vector<std::string> names;
+  for (const SafetensorsEntry& entry : entries) names.push_back(entry.name);
+  if (!name.empty()) {
+    fail("{}: no tensor {}: {}", file, quote(name), instead_of(name, {names, "there are"}));
   }
-  return *found;
+  fail("{}: name one of its {} tensors: {}", file, entries.size(), names_beside("", names));
 }
 
 }  // namespace

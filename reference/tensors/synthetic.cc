@@ -54,8 +54,8 @@ const Distribution& find_distribution(std::string_view name) {
     if (distribution.about.name == name) return distribution;
     names.emplace_back(distribution.about.name);
   }
-  fail("unknown synthetic input '{}': {}allowed are {}", name, did_you_mean(name, names),
-       fmt::join(names, ", "));
+  fail("unknown synthetic input '{}': {}", name,
+       instead_of(name, {names, "allowed are", "`arlab list inputs` has all"}));
 }
 
 const SyntheticParameter& find_parameter(const SyntheticDistribution& about,

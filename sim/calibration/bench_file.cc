@@ -412,10 +412,10 @@ std::string machine_named(const std::string& machine, Rank ranks) {
     }
   }
   if (found.size() == 1) return found[0];
-  fail(
-      "there is no machine '{}' with {} ranks; machines are {}, with the ranks that arlab list "
-      "topologies says",
-      printable(machine), ranks, join({families.begin(), families.end()}));
+  fail("there is no machine '{}' with {} ranks: {}", printable(machine), ranks,
+       instead_of(machine, {{families.begin(), families.end()},
+                            "machines are",
+                            "`arlab list topologies` has all, with their ranks"}));
 }
 
 std::vector<std::string> machines_like(const std::string& topology) {

@@ -364,7 +364,7 @@ const FitDefinition& Measurements::fit(const std::string& name) const {
     if (candidate.name == name) return candidate;
     known.push_back(candidate.name);
   }
-  fail("unknown fit '{}': {}known are {}", name, did_you_mean(name, known), join(known));
+  fail("unknown fit '{}': {}", name, instead_of(name, {known}));
 }
 
 std::vector<Measurement> Measurements::cells_of(const FitDefinition& fit) const {

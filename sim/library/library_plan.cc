@@ -182,6 +182,14 @@ const Algorithm& library_all_reduce(const Topology& topology, Rank world_size,
 
 namespace {
 
+void require_sent_as_is(const std::string& codec, const CodecCost& cost) {
+  if (cost.encode_ops_per_element + cost.decode_ops_per_element == 0) return;
+  fail(
+      "a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not {} (arlab "
+      "sweep --library compares kernels of {} with the library)",
+      codec, codec);
+}
+
 /// Throws InvalidInput for slots that are not equal, and for options that it does not have.
 void require_possible(const Algorithm& algorithm, const ScheduleRequest& request, bool library) {
   for (const auto& [name, value] : request.options) {
@@ -228,11 +236,8 @@ Plan nvls_plan(const ScheduleRequest& request, const Codecs& codecs, DType dtype
   }
   for (const Codec* codec : {&codecs.outer(), &codecs.inner()}) {
     const CodecCost& cost = codec->info().cost;
+    if (library) require_sent_as_is(codec->name(), cost);
     if (cost.encode_ops_per_element + cost.decode_ops_per_element == 0) continue;
-    if (library) {
-      fail("a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not {}",
-           codec->name());
-    }
     fail(
         "nvls: a switch adds numbers, not what {} makes of them; allowed codecs are fp16, bf16 and "
         "fp32, or another algorithm with --multicast, for what goes to all",
@@ -245,12 +250,8 @@ Plan nvls_plan(const ScheduleRequest& request, const Codecs& codecs, DType dtype
 }
 
 void require_plain(const Plan& plan) {
-  for (const auto& [codec, cost] :
-       {std::pair(plan.codec, plan.cost), std::pair(plan.inner_codec, plan.inner_cost)}) {
-    if (cost.encode_ops_per_element + cost.decode_ops_per_element == 0) continue;
-    fail("a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not {}",
-         codec);
-  }
+  require_sent_as_is(plan.codec, plan.cost);
+  require_sent_as_is(plan.inner_codec, plan.inner_cost);
 }
 
 void run_as_program(Plan& plan, const Topology& topology) {

@@ -430,7 +430,9 @@ Topology topology_of(const Host& host, std::string_view origin, const ImportOpti
                                   name_of(options.base->kind)));
   }
   if (options.no_nvlink) remarks.emplace_back("without NVLink, as asked for");
-  if (!options.base) remarks.push_back(fmt::format("kernels of {}", host.kernels_of));
+  if (!options.base) {
+    remarks.push_back(fmt::format("kernels of {} (--base NAME takes others)", host.kernels_of));
+  }
   if (!same_kind) t.guessed_below_bytes = kGuessedBelowBytes;
   if (options.servers) make_fat_tree(host, *options.servers, origin, t);
   // The library's numbers are of servers with the base's links and as many GPUs, or with one.
@@ -634,6 +636,7 @@ Topology read_astra_sim(std::string_view text, std::string_view origin,
   }
   t.ranks = {ranks, Source::published, "ASTRA-sim's file: npus_count"};
   t.summary = fmt::format("{}, imported from ASTRA-sim", fmt::join(words, ", "));
+  if (!options.base) t.summary += "; kernels of round numbers (--base NAME takes others)";
   const Dimension& first = dimensions.front();
   const bool single = dimensions.size() == 1;
   if (single && first.kind != "Ring") {

@@ -1,5 +1,7 @@
 #include "sim/topology/toml_section.h"
 
+#include <fmt/ranges.h>
+
 namespace arlab {
 
 std::string_view type_name(const toml::node& node) {
@@ -22,12 +24,7 @@ std::string_view type_name(const toml::node& node) {
 }
 
 std::string join(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    if (!text.empty()) text += ", ";
-    text += name;
-  }
-  return text;
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 }  // namespace arlab

@@ -37,36 +37,32 @@ class Section {
   std::string text(const std::string& key) {
     const toml::node& node = required(key);
     const auto value = node.value_exact<std::string>();
-    if (!value) {
-      fail("{}: key '{}': it is {}, but must be a string", origin_, at(key), type_name(node));
-    }
-    if (value->empty()) fail("{}: key '{}': it must not be empty", origin_, at(key));
-    if (printable(*value) != *value) {
-      fail("{}: key '{}': it must be one line without control characters", origin_, at(key));
-    }
+    if (!value) must_be(key, node, "a string");
+    if (value->empty()) refuse(key, "it must not be empty");
+    const bool is_line = printable(*value) == *value;
+    if (!is_line) refuse(key, "it must be one line without control characters");
     return *value;
   }
 
   /// `form` says what the table should look like.
   Section section(const std::string& key, const char* form) {
     const toml::node& node = required(key);
-    if (!node.is_table()) {
-      fail("{}: key '{}': it is {}, but must be {}", origin_, at(key), type_name(node), form);
+    if (!node.is_table()) must_be(key, node, form);
+    const toml::table& table = *node.as_table();
+    if (form != kQuantityForm && table["value"].is_number() && table.contains("source")) {
+      std::vector<std::string> others = asked_;
+      std::erase(others, key);
+      refuse(key, fmt::format("it is a value with its source, but must be {}; {}", form,
+                              did_you_mean(key, others)));
     }
-    return {*node.as_table(), origin_, at(key)};
+    return {table, origin_, at(key)};
   }
 
   /// The value of a text key in a list of allowed values.
   template <class Enum, std::size_t N>
   Enum choice(const std::string& key, const Enum (&allowed)[N]) {
-    const std::string value = text(key);
-    std::vector<std::string> names;
-    for (const Enum candidate : allowed) {
-      if (name_of(candidate) == value) return candidate;
-      names.emplace_back(name_of(candidate));
-    }
-    fail("{}: key '{}': unknown {} '{}'; allowed are {}", origin_, at(key), key, value,
-         join(names));
+    const std::string called = fmt::format("{}: key '{}'", origin_, at(key));
+    return member_named(text(key), called, std::span<const Enum>(allowed));
   }
 
   Quantity quantity(const std::string& key) {
@@ -79,7 +75,7 @@ class Section {
       return static_cast<double>(*integer);
     }
     if (const auto number = node.value_exact<double>()) return *number;
-    fail("{}: key '{}': it is {}, but must be a number", origin_, at(key), type_name(node));
+    must_be(key, node, "a number");
   }
 
   Count count(const std::string& key) {
@@ -115,7 +111,7 @@ class Section {
   std::optional<bool> optional_flag(const std::string& key) {
     if (!has(key)) return std::nullopt;
     const auto value = required(key).value_exact<bool>();
-    if (!value) fail("{}: key '{}': it must be true or false", origin_, at(key));
+    if (!value) refuse(key, "it must be true or false");
     return value;
   }
 
@@ -124,9 +120,8 @@ class Section {
     constexpr std::size_t kMost = 6;
     const toml::node& node = required(key);
     const toml::array* array = node.as_array();
-    if (array == nullptr || array->empty() || array->size() > kMost) {
-      fail("{}: key '{}': it must be an array of 1 to {} integers", origin_, at(key), kMost);
-    }
+    const bool is_right = array != nullptr && !array->empty() && array->size() <= kMost;
+    if (!is_right) refuse(key, fmt::format("it must be an array of 1 to {} integers", kMost));
     std::vector<Rank> extents;
     for (const toml::node& extent : *array) {
       extents.push_back(checked_integer(extent, at(key), 1, kMaxTopologyRanks));
@@ -173,9 +168,8 @@ class Section {
     const toml::array* array = required(key).as_array();
     std::vector<std::string> texts;
     const auto is_text = [](const toml::node& node) { return node.is_string(); };
-    if (array == nullptr || !std::all_of(array->begin(), array->end(), is_text)) {
-      fail("{}: key '{}': it must be an array of strings", origin_, at(key));
-    }
+    const bool is_right = array != nullptr && std::all_of(array->begin(), array->end(), is_text);
+    if (!is_right) refuse(key, "it must be an array of strings");
     for (const toml::node& text : *array) texts.push_back(*text.value<std::string>());
     return texts;
   }
@@ -198,6 +192,10 @@ class Section {
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
     fail("{}: key '{}': {}", origin_, at(key), why);
   }
+  [[noreturn]] void must_be(const std::string& key, const toml::node& node,
+                            const char* what) const {
+    refuse(key, fmt::format("it is {}, but must be {}", type_name(node), what));
+  }
 
   bool has(const std::string& key) {
     ask(key);
@@ -215,9 +213,8 @@ class Section {
   void for_each(const std::string& key, Visit visit) {
     if (!has(key)) return;
     const toml::array* array = required(key).as_array();
-    if (array == nullptr) {
-      fail("{}: key '{}': it must be an array of tables: [[{}]]", origin_, at(key), at(key));
-    }
+    if (array == nullptr)
+      refuse(key, fmt::format("it must be an array of tables: [[{}]]", at(key)));
     for (std::size_t i = 0; i < array->size(); ++i) {
       const std::string path = fmt::format("{}[{}]", at(key), i);
       const toml::table* table = array->get(i)->as_table();
@@ -232,9 +229,9 @@ class Section {
     for (const auto& [key, node] : table_) {
       const std::string name(key.str());
       if (std::find(asked_.begin(), asked_.end(), name) != asked_.end()) continue;
-      fail("{}: unknown key '{}'; {}allowed {}are {}", origin_, at(name),
-           did_you_mean(name, asked_), path_.empty() ? "" : fmt::format("in '{}' ", path_),
-           join(asked_));
+      const std::string are =
+          path_.empty() ? "allowed are" : fmt::format("allowed in '{}' are", path_);
+      fail("{}: unknown key '{}': {}", origin_, at(name), instead_of(name, {asked_, are}));
     }
   }
 
@@ -317,12 +314,10 @@ class Section {
 
   /// A hint, if the table has a key that looks like this one.
   std::string misspelt(const std::string& key) const {
-    for (const auto& [other, node] : table_) {
-      const bool known = std::find(asked_.begin(), asked_.end(), other.str()) != asked_.end();
-      constexpr std::size_t kMostEdits = 2;
-      const bool is_long = std::min(other.str().size(), key.size()) > kMostEdits;
-      if (known || !is_long || edits_between(other.str(), key) > kMostEdits) continue;
-      return fmt::format("; is '{}' meant to be it?", at(std::string(other.str())));
+    for (const std::string& other : keys()) {
+      const bool known = std::ranges::find(asked_, other) != asked_.end();
+      if (known || did_you_mean(other, {key}).empty()) continue;
+      return fmt::format("; is '{}' meant to be it?", at(other));
     }
     return {};
   }

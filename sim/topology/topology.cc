@@ -284,12 +284,6 @@ std::vector<Rank> group_sizes(const Topology& topology, Rank world_size, std::si
 
 namespace {
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 /// Links between the switches of a kind where their number grows with a square.
 std::uint64_t links_between_switches(const Topology& t) {
   const std::uint64_t ranks = t.ranks.value;
@@ -423,11 +417,12 @@ void require_graph(const Topology& t, std::string_view origin) {
       fail("{}: it leads from {} to itself; an edge joins two nodes", where, describe(edge.from));
     }
     if (!known(types, edge.type)) {
-      fail("{}: unknown type '{}'; allowed are {}", where, edge.type, joined(types));
+      fail("{}: unknown type '{}': {}", where, edge.type,
+           instead_of(edge.type, {types, "allowed are"}));
     }
     if (!edge.domain.empty() && !known(domains, edge.domain)) {
-      fail("{}: unknown domain '{}'; allowed are {}", where, edge.domain,
-           domains.empty() ? "none, as the file has no [domains]" : joined(domains));
+      fail("{}: unknown domain '{}': {}", where, edge.domain,
+           instead_of(edge.domain, {domains, "sections [domains.NAME] are"}));
     }
     if (!edge.domain.empty() && t.link_type(edge.type).both_ways_gb_per_s) {
       fail("{}: its type has a both_ways_gb_per_s, which is a domain of its own; allowed is one",
@@ -533,7 +528,7 @@ void require_library(const Topology& t, std::string_view origin) {
   });
   if (names.empty() || unknown != names.end()) {
     fail("{}: key 'library.algorithms': {}; allowed are one or more of {}", origin,
-         names.empty() ? "there are none" : quote(*unknown) + " is no all-reduce", joined(allowed));
+         names.empty() ? "there are none" : quote(*unknown) + " is no all-reduce", join(allowed));
   }
 }
 
@@ -661,11 +656,10 @@ Quantity assumed(double value) {
 
 Count counted(Rank value) { return {value, Source::assumed, "follows from the name"}; }
 
-std::string known_topologies() {
-  std::string known;
-  for (const std::string& name : listed_topologies()) known += name + ", ";
-  for (const GeneratedTopology& g : kGeneratedTopologies) known += std::string(g.pattern) + ", ";
-  return known + "or the path of a .toml file";
+std::vector<std::string> known_topologies() {
+  std::vector<std::string> known = listed_topologies();
+  for (const GeneratedTopology& g : kGeneratedTopologies) known.emplace_back(g.pattern);
+  return known;
 }
 
 /// 4x4x8, one to six factors.
@@ -774,8 +768,10 @@ Topology find_topology(std::string_view name_or_path) {
       return generated(name, shape, std::string_view(name).substr(colon + 1));
     }
   }
-  fail("unknown topology '{}': {}known are {}", printable(std::string(name_or_path)),
-       did_you_mean(name_or_path, listed_topologies()), known_topologies());
+  fail("unknown topology '{}': {}", printable(std::string(name_or_path)),
+       instead_of(name_or_path, {.names = known_topologies(),
+                                 .all = "`arlab list topologies` has all; a path ends in .toml",
+                                 .endings = {".toml"}}));
 }
 
 std::vector<std::string> listed_topologies() {

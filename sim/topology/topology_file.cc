@@ -254,6 +254,8 @@ toml::table read_table(std::string_view text, std::string_view origin,
     }
   }
   base.erase("name");
+  const std::string file = std::filesystem::path(origin).filename().string();
+  base.insert_or_assign("summary", fmt::format("as {}, with changes in {}", name, file));
   const auto text_of = [](const toml::table& table, const char* key) {
     return table[key].value_or(std::string());
   };

@@ -71,8 +71,8 @@ Json json_of(const toml::table& table_of_file, std::string_view origin) {
     const std::string name(key.str());
     if (!known_keys().contains(name)) {
       const std::vector<std::string> known(known_keys().begin(), known_keys().end());
-      fail("{}: unknown key '{}'; {}allowed are {}", origin, printable(name),
-           did_you_mean(name, known), join(known));
+      fail("{}: unknown key '{}': {}", origin, printable(name),
+           instead_of(name, {known, "allowed are"}));
     }
     std::ostringstream written;
     if (node.is_table()) written << toml::json_formatter{*node.as_table()};
@@ -297,8 +297,8 @@ class Config {
       fail("{}: key '{}' of model_type {} is not known: it is not modelled", origin_,
            unknown.front(), named);
     }
-    fail("{}: key 'model_type': {} is not modelled; allowed are {}", origin_, named,
-         join(names_in(table()["types"])));
+    fail("{}: key 'model_type': {} is not modelled: {}", origin_, named,
+         instead_of(named, {names_in(table()["types"]), "allowed are"}));
   }
 
   const Json& json_;
@@ -846,9 +846,11 @@ ModelShape find_model(std::string_view name_or_path) {
   }
   const bool toml = name_or_path.ends_with(".toml");
   if (!toml && !name_or_path.ends_with(".json")) {
-    fail("unknown model {}: {}known are {}, and the path of a config.json or a .toml",
-         quote(std::string(name_or_path)), did_you_mean(name_or_path, listed_models()),
-         join(listed_models()));
+    fail("unknown model {}: {}", quote(std::string(name_or_path)),
+         instead_of(name_or_path,
+                    {.names = listed_models(),
+                     .all = "`arlab model time --help` has all; a path ends in .json or .toml",
+                     .endings = {".json", ".toml"}}));
   }
   const std::filesystem::path path(name_or_path);
   // modelopt writes NAME_hf_quant_config.json beside NAME_config.json, both mostly without a name.

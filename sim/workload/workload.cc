@@ -316,9 +316,8 @@ void PlannedWorkload::find_what_they_wait_for(std::size_t entry,
   for (const std::string& name : names) {
     const auto found = std::ranges::count(known, name);
     if (found != 1) {
-      fail("{}: after names {}, which {}; {}known are {}", quote(waits.name), quote(name),
-           found == 0 ? "is not there" : "several have for a name",
-           found == 0 ? did_you_mean(name, known) : "", join(known));
+      fail("{}: after names {}, which {}", quote(waits.name), quote(name),
+           found == 0 ? "is not there: " + instead_of(name, {known}) : "several have for a name");
     }
     waits.after.push_back(static_cast<std::size_t>(std::ranges::find(known, name) - known.begin()));
   }

@@ -122,6 +122,7 @@ def error_line(stderr):
     assert len(line) <= MOST_CHARACTERS, f"{len(line)} characters: {line[:200]}..."
     assert all(c.isprintable() or c > "\x7f" for c in line), f"control characters: {line!r}"
     assert "internal error" not in line, line
+    assert all(len(names) <= 200 for names in re.findall(r"(?:[^\s,]+, )+", line)), f"a long list: {line!r}"
     return line
 
 

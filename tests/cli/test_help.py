@@ -78,6 +78,7 @@ def test_a_command_without_arguments_says_what_is_missing(tmp_path, command):
         ("simulate --algorthm=ring --topology h200-8", "'--algorithm'"),
         ("reduce --algorithm twoshot --codec qr-q4 --ranks 2 --synthetic gaussian --elements 8", "'two_shot'"),
         ("reduce --algorithm ring --codec int4 --ranks 2 --synthetic gaussian --elements 8", "'int4-g32' or 'int4-g32-sr'"),
+        ("check-codec qr-q5", "'qr-q5': did you mean 'qr-q8' or 'qr-q6' or 'qr-q4'? `arlab list codecs` has all"),
         ("reduce --algorithm ring --codec QR-Q4 --ranks 2 --synthetic gaussian --elements 8", "'qr-q4'"),
         ("reduce --algorithm ring --codec qr-q4 --ranks 2 --synthetic gausian --elements 8", "'gaussian'"),
         ("topology show h200", "'h200-2' or 'h200-2x8' or 'h200-4'"),
@@ -91,11 +92,17 @@ def test_what_was_meant(tmp_path, command, hint):
 def test_no_hint_where_nothing_is_near(tmp_path):
     line = error_line(run("topology show nothing-like-it", tmp_path).stderr)
     assert "known are" in line and "did you mean" not in line
-
-
-def test_an_option_may_have_the_value_of_another_name(tmp_path):
-    """The word behind an option is its value, whatever it looks like."""
+    own = "; `arlab list codecs` has all; your own: --setup FILE (Python) or --codec-header FILE (C++)"
+    refused("check-codec my-codec", tmp_path, ", int*, ", own)
+    # The word behind an option is its value, whatever it looks like.
     refused("reduce --algorithm ring --codec --dtype", tmp_path, "--dtype")
+
+
+def test_a_file_may_be_meant(tmp_path):
+    schedule, model = "schedule --ranks 2 --elements 8 --algorithm", "model time --topology h200-8 --model"
+    for command, file in (("topology show", "mine.toml"), (model, "mine.json"), (schedule, "its.xml")):
+        (tmp_path / file).write_text("")
+        refused(f"{command} {file.split('.')[0]}", tmp_path, f": did you mean the file '{file}'?")
 
 
 def test_the_slots_of_bench_are_those_of_the_communicator(tmp_path):

@@ -84,7 +84,11 @@ def test_small_times_of_an_imported_machine_are_said_to_be_guesses(tmp_path):
     """Public times of four V100 behind a PCIe switch, by one_shot: within the interval, and large ones within a quarter."""
     (tmp_path / "in.txt").write_text(MATRIX + WIDTHS)
     said = ok_json("topology import in.txt --out in.toml", tmp_path)
-    assert said["guesses"] == GUESS and "kernels of h100-8" in (tmp_path / "in.toml").read_text()
+    assert said["guesses"] == GUESS
+    for text in ((tmp_path / "in.toml").read_text(), ok("topology import in.txt --out in.toml", tmp_path)):
+        assert "kernels of h100-8 (--base NAME takes others)" in text
+    assert "--base NAME" not in ok("topology import in.txt --base h200-8", tmp_path)
+    assert "of round numbers (--base NAME takes others)" in ok(f"topology import {SAMPLES / 'astra.yml'}", tmp_path)
     simulate = "simulate --topology in.toml --algorithm one_shot --codec fp16 --bytes"
     rows = ok_csv(f"{simulate} 4K,8K,16K,32K,128K,384K", tmp_path)
     for row, measured in zip(rows, (4.0, 5.0, 7.2, 11.8, 44.5, 120)):

@@ -64,6 +64,7 @@ def test_intervals_grow_with_ranks_that_were_not_timed(tmp_path):
         ("--topology gb200-72 --ranks 12", ["12", "256"]),
         ("--topology gb200-72 --ranks 16 --routing zipf:-1", ["zipf:-1", "uniform", "zipf:s"]),
         ("--topology gb200-72 --ranks 16 --routing even", ["even", "uniform"]),
+        ("--topology gb200-72 --ranks 16 --dtype fp32", ["--dtype is 'fp32': allowed are fp16, bf16"]),
         ("--topology gb200-72 --ranks 16 --library deepep", ["deepep", "tensorrt-llm"]),
         ("--topology gb200-72 --ranks 16 --top-k 9 --experts 8", ["16", "8"]),
         ("--topology gb200-72 --ranks 2 --experts 2 --routing lost.csv", ["lost.csv"]),

@@ -219,7 +219,7 @@ def test_the_library_chooses_its_algorithm(tmp_path):
     refused("simulate --topology full:8 --codec fp16 --bytes 64M --library --algorithm ring", tmp_path, "with a section [library]")
     refused("simulate --topology h200-8 --codec fp16 --library", tmp_path, "--library", "--bytes")
     refused("simulate --topology h200-8 --codec qr-q4 --bytes 1M --library", tmp_path,
-            "a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not qr-q4")  # fmt: skip
+            "a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not qr-q4", "(arlab sweep --library compares")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -399,6 +399,16 @@ def test_intervals_are_wider_where_no_fit_has_seen_the_like(tmp_path):
     own, kin, stranger = (simulate(f"--topology {name} --library --codec fp16 --bytes 64M", tmp_path) for name in ("b200-8", "b300-8", "mi355x-8"))
     assert kin["extrapolated"] == ["its numbers are NVIDIA B200's, not NVIDIA B300's"]
     assert width(own) < width(kin) < 1.6 and width(stranger) > 2
+
+
+@pytest.mark.parametrize("command", ["simulate", "sweep"])
+def test_of_several_the_extrapolated_ones_are_named_once(tmp_path, command):
+    several = f"{command} --topology mi300x-8 --algorithm two_shot,ring --codec qr-q4,qr-q8 --bytes 16M,32M"
+    reason = "no kernel of algorithm ring was measured"
+    assert ok_json(several, tmp_path)["extrapolated"] == [f"ring qr-q4, ring qr-q8: {reason}"]
+    assert ok(several, tmp_path).count(reason) == 1
+    assert ok_json(several.replace("two_shot,", ""), tmp_path)["extrapolated"] == [reason]
+    assert "extrapolated" not in ok(several.replace(",ring", ""), tmp_path)
 
 
 def test_bf16_on_mi300x_has_a_guess_s_interval(tmp_path):

@@ -199,6 +199,16 @@ def test_as_toml_it_is_the_same_machine(tmp_path, name):
     refused(f"topology compare {name} {name} --format toml", tmp_path, "allowed are table, json, csv")
 
 
+def test_what_a_file_with_a_base_says(tmp_path):
+    for name, base in (("mine", "h200-8"), ("next", "mine.toml")):
+        (tmp_path / f"{name}.toml").write_text(f'base = "{base}"\nname = "{name}"\n')
+        assert show(f"{name}.toml", tmp_path)["summary"] == f"as {base}, with changes in {name}.toml"
+    # A number in place of a section.
+    number = '{ value = 4, source = "assumed", note = "n" }'
+    (tmp_path / "x.toml").write_text(f'base = "h200-2x8"\nname = "x"\nnic = {number}\n')
+    refused("topology show x.toml", tmp_path, "key 'nic': it is a value with its source", "did you mean 'nics'?")
+
+
 ONE_GPU = """
 base = "h100-8"
 name = "ones"

@@ -133,7 +133,7 @@ MALFORMED = [(without(path), f"{place(path)} is missing") for path in keys(TREE)
         (("outputs", 0), [0, 0, 9, 0], "an array, not an object"),
         (("outputs", 3, "begin"), -1, f"-1, {U64}"),
     ]),
-    *((changed((*path, key), value), f"{place(path)}: unknown key '{key}'; allowed are {allowed}")
+    *((changed((*path, key), value), f"{place(path)}: unknown key '{key}': allowed are {allowed}")
       for path, key, value, allowed in [
         (("chunks", 0), "size", 4, "begin, end"),
         (("ops", 0), "to", 1, "op, step, rank, chunk, codec, from"),

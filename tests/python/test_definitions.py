@@ -688,13 +688,14 @@ def test_names_of_codecs_around_codecs_are_reserved(name):
 def test_what_was_meant_comes_first():
     x = np.zeros((2, 64), np.float16)
     for call, said in (
-        (lambda: arlab.all_reduce(x, codec="int4g32"), "unknown codec 'int4g32': did you mean 'int4-g32'"),
-        (lambda: arlab.all_reduce(x, algorithm="twoshot"), "unknown algorithm 'twoshot': did you mean 'two_shot'? known are "),
-        (lambda: arlab.Ring(forwrd="x"), "unknown option 'forwrd': did you mean 'forward'? known are "),
-        (lambda: arlab.select(topology="h200-8", min_sqnr=20), "unknown option 'min_sqnr': did you mean 'min_sqnr_db'? known are "),
-        (lambda: arlab.Ring(own="exakt"), "did you mean 'exact'? allowed are "),
+        (lambda: arlab.all_reduce(x, codec="int4g32"), "unknown codec 'int4g32': did you mean 'int4-g32'? `arlab list codec"),
+        (lambda: arlab.all_reduce(x, codec="mine"), "; your own: @arlab.codec, or arlab.codec_from_header() for C++"),
+        (lambda: arlab.all_reduce(x, algorithm="twoshot"), "unknown algorithm 'twoshot': did you mean 'two_shot'?"),
+        (lambda: arlab.Ring(forwrd="x"), "unknown option 'forwrd': did you mean 'forward'?"),
+        (lambda: arlab.select(topology="h200-8", min_sqnr=20), "unknown option 'min_sqnr': did you mean 'min_sqnr_db'? `help(arlab.select)` has all"),
+        (lambda: arlab.Ring(own="exakt"), "did you mean 'exact'?"),
         (lambda: arlab.simulate(topology="h200_9", algorithm="ring", codec="fp16", bytes="1M"), "unknown topology 'h200_9': did you mean 'h200-"),
-        (lambda: arlab.models.time("llama3-8b", topology="h200-8"), "unknown model 'llama3-8b': did you mean 'llama-3-8b'? known are "),
+        (lambda: arlab.models.time("llama3-8b", topology="h200-8"), "unknown model 'llama3-8b': did you mean 'llama-3-8b'? `arlab model time --help` has all"),
     ):
         with pytest.raises(arlab.ArgumentError) as raised:
             call()

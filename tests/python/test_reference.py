@@ -124,7 +124,7 @@ def test_a_result_shows_itself():
     result = arlab.all_reduce(values((2, 64, 64)), codec="qr-q4")
     assert re.search(r"codec +qr-q4", repr(result)) and "<th>codec</th><td>qr-q4</td>" in result._repr_html_()
     assert "token_sqnr_db" in dir(result) and json.dumps(result.to_dict())
-    with pytest.raises(AttributeError, match="Reduction has no 'sqnr'; it has collective, "):
+    with pytest.raises(AttributeError, match="Reduction has no 'sqnr': did you mean 'sqnr_db' or "):
         result.sqnr  # noqa: B018
 
 
@@ -773,7 +773,7 @@ def test_names_of_algorithms(name, message):
     with pytest.raises(arlab.ArgumentError, match=message) as caught:
         arlab.algorithm(name)(lambda s: None)
     assert "\n" not in str(caught.value)
-    with pytest.raises(arlab.ArgumentError, match="unknown collective 'sum'"):
+    with pytest.raises(arlab.ArgumentError, match="collective is 'sum': allowed are all_reduce, "):
         arlab.algorithm("mine", collective="sum")(lambda s: None)
 
 
@@ -901,7 +901,7 @@ def test_defaults_that_words_say():
     assert (defaults["tokens"], defaults["phase"], defaults["attention"], defaults["codec"]) == (1024, "prefill", True, None)
     with pytest.raises(arlab.ArgumentError, match="topology is required"):
         arlab.sweep()
-    with pytest.raises(arlab.ArgumentError, match="unknown option 'topologie': did you mean 'topology'\\? known are topology, "):
+    with pytest.raises(arlab.ArgumentError, match="unknown option 'topologie': did you mean 'topology'\\?$"):
         arlab.sweep(topologie="h200-8")
 
 

@@ -547,7 +547,7 @@ TEST(ModelFile, WrongOnesAreRefusedInOneLine) {
   refused(with("kv_lora_rank", "2"), "missing key 'qk_rope_head_dim'");
   refused("num_hidden_layer = 3", "unknown key 'num_hidden_layer'", true);
   refused("num_hidden_layers = [", "line 1", true);
-  expect_contains(message_of([] { find_model("gpt-5"); }), "known are llama-2-70b");
+  expect_contains(message_of([] { find_model("gpt-5"); }), "a path ends in .json or .toml");
   expect_contains(message_of([] { find_model("none.json"); }), "cannot be read");
 }
 

@@ -568,7 +568,7 @@ TEST(WorkloadFile, RefusesWhatDoesNotFit) {
   const auto waits = [&refusal](const std::string& after) {
     return refusal(kWorkload, "skew = 1.0", "after = [" + after + "]");
   };
-  expect_contains(waits("\"pt\""), "'ep': after names 'pt', which is not there; known are tp, ep");
+  expect_contains(waits("\"pt\""), "'ep': after names 'pt', which is not there: known are tp, ep");
   expect_contains(waits("\"ep\""), "each waits for the next: 'ep' after 'ep'");
   expect_contains(waits("3"), "key 'collectives[1].after': it must be an array of strings");
   const auto computes = [](const std::string& keys) {

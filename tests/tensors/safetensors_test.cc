@@ -44,8 +44,8 @@ TEST(Safetensors, ListsInTheOrderOfTheBytes) {
 }
 
 TEST(Safetensors, WithoutANameTheNamesAreListed) {
-  EXPECT_EQ(refusal(safetensors(kTwo, 16)), "name one of its 2 tensors: 'a', 'b'");
-  EXPECT_EQ(refusal(safetensors(kTwo, 16), "c"), "no tensor 'c': there are 'a', 'b'");
+  EXPECT_EQ(refusal(safetensors(kTwo, 16)), "name one of its 2 tensors: a, b");
+  EXPECT_EQ(refusal(safetensors(kTwo, 16), "c"), "no tensor 'c': there are a, b");
   EXPECT_EQ(refusal(safetensors("{}", 0)), "name one of its 0 tensors: none");
   std::string many = "{";
   for (int i = 0; i < 300; ++i) {
@@ -53,8 +53,11 @@ TEST(Safetensors, WithoutANameTheNamesAreListed) {
                         i == 0 ? "" : ",", i);
   }
   EXPECT_EQ(refusal(safetensors(many + "}", 0)),
-            "name one of its 300 tensors: 'layer.000', 'layer.001', 'layer.002', 'layer.003', "
-            "'layer.004', 'layer.005', 'layer.006', 'layer.007' and 292 more");
+            "name one of its 300 tensors: layer.000, layer.001, layer.002, layer.003, layer.004, "
+            "layer.005, layer.006, layer.007, layer.008, layer.009, layer.010, layer.011, "
+            "layer.012, layer.013, ... (300 in all)");
+  EXPECT_EQ(refusal(safetensors(many + "}", 0), "layers.007"),
+            "no tensor 'layers.007': did you mean 'layer.007'?");
 }
 
 TEST(Safetensors, OtherDTypesAreListedButNotRead) {

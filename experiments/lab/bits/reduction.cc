@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
 
 namespace arlab::lab {
@@ -60,6 +61,42 @@ std::vector<double> uncompressed_result(const Schedule& schedule, const RankPayl
   execute(schedule, *find_codec(name_of(inputs.dtype)), inputs, outputs, options);
   std::vector<std::byte> room;
   return to_double(inputs.dtype, compared(schedule.collective, outputs, ranks, room));
+}
+
+/// Whether a codec carries values times 2^exponent.
+bool carries(const Codec& codec, DType dtype, std::span<const std::byte> x, int exponent) {
+  const std::size_t elements = x.size() / size_of(dtype);
+  std::vector<std::byte> values(x.size());
+  for (std::size_t i = 0; i < elements; ++i) {
+    store_value(dtype, std::ldexp(load_value(dtype, x, i), exponent), values, i);
+  }
+  const std::vector<double> target = to_double(dtype, values);
+  std::vector<std::byte> wire(codec.wire_bytes(dtype, elements));
+  codec.encode(dtype, values, wire);
+  codec.decode(dtype, wire, values);
+  const ErrorMetrics error = compare(target, dtype, values, 1);
+  return error.non_finite_target == 0 && is_half_there(error);
+}
+
+/// See Reduction::out_of_range.
+std::string out_of_range(const Reduction& r, const Codecs& codecs, const RankPayloads& inputs) {
+  constexpr std::size_t kMostBytes = 1 << 18;
+  if (!r.error.sqnr_db || is_half_there(r.error)) return {};
+  const bool clamps = 2 * r.counts.clamped > r.counts.encoded;
+  const std::uint64_t count = clamps ? r.counts.clamped : r.counts.flushed;
+  if (2 * count <= r.counts.encoded) return {};
+  const auto x = inputs.ranks[0].first(std::min(inputs.ranks[0].size(), kMostBytes));
+  const bool is_inner = carries(codecs.outer(), inputs.dtype, x, 0);
+  const Codec& codec = is_inner ? codecs.inner() : codecs.outer();
+  int exponent = 0;
+  while (std::abs(exponent) < 160 && !carries(codec, inputs.dtype, x, exponent)) {
+    exponent += clamps ? -1 : 1;
+  }
+  return fmt::format("{} % of the encoded elements {} of {} {} for them by a factor of {:.3g}",
+                     std::min<std::uint64_t>(100 * count / r.counts.encoded, 100),
+                     clamps ? "are clamped: the range" : "become zero: steps", codec.name(),
+                     clamps ? "is too small" : "are too large",
+                     std::ldexp(1.0, std::abs(exponent)));
 }
 
 }  // namespace
@@ -140,6 +177,7 @@ Reduction run_compressed(const Schedule& schedule, const Codecs& codecs, const R
   if (has_tokens(schedule.collective, ranks, schedule.elements, channels)) {
     reduction.tokens = compare_rows(exact.values, inputs.dtype, result, channels, options.threads);
   }
+  reduction.out_of_range = out_of_range(reduction, codecs, inputs);
   return reduction;
 }
 
@@ -215,7 +253,7 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
            : fmt::format("the float64 sum of {} elements was rounded", exact.inexact)},
   };
   all.insert(all.end(), more.begin(), more.end());
-  if (const auto range = out_of_range(r)) all.push_back(*range);
+  if (!r.out_of_range.empty()) all.push_back({"out_of_range", r.out_of_range});
   if (varies) {
     all.push_back(
         {"max_wire_bits_per_element", r.wire.bits_per_element, "that slots must have room for"});
@@ -232,22 +270,9 @@ std::vector<Figure> reduction_fields(const Reduction& r, const ExactResult& exac
   return all;
 }
 
-std::optional<Figure> out_of_range(const Reduction& r) {
-  constexpr double kMost = 0.5;
-  constexpr double kHalfOfThePower =
-      3;  // dB; with fewer bits than three, many values rightly are 0
-  if (!r.error.sqnr_db || *r.error.sqnr_db > kHalfOfThePower) return std::nullopt;
-  const auto most_are = [&](std::uint64_t count, std::string_view what) -> std::optional<Figure> {
-    const double share = static_cast<double>(count) / static_cast<double>(r.counts.encoded);
-    if (!(share > kMost)) return std::nullopt;
-    return Figure{"out_of_range", fmt::format("{:.0f} % of the encoded elements {}",
-                                              100 * std::min(share, 1.0), what)};
-  };
-  const auto clamped =
-      most_are(r.counts.clamped, "are clamped: the codec's range is too small for them");
-  return clamped
-             ? clamped
-             : most_are(r.counts.flushed, "become zero: the codec's steps are too large for them");
+bool is_half_there(const ErrorMetrics& error) {
+  constexpr double kHalfOfThePower = 3;  // dB
+  return error.exact || (error.lost == 0 && error.sqnr_db.value_or(0) > kHalfOfThePower);
 }
 
 std::vector<std::string> main_figures(const Reduction& r) {
@@ -255,7 +280,7 @@ std::vector<std::string> main_figures(const Reduction& r) {
                                     "wire_bits_per_element"};
   if (r.tokens.median_row_db) names.emplace_back("token_sqnr_db");
   if (r.counts.clamped > 0) names.emplace_back("clamped");
-  if (out_of_range(r)) names.emplace_back("out_of_range");
+  if (!r.out_of_range.empty()) names.emplace_back("out_of_range");
   if (r.error.non_finite_result > 0) names.emplace_back("non_finite");
   return names;
 }

@@ -65,6 +65,8 @@ struct Reduction {
   bool wire_varies = false;  ///< whether data decide how long they are: counts.sent_bytes has it
   /// Between ranks; none when bits are identical, and none where they are not meant to be.
   std::optional<RankDifference> difference;
+  /// Why most of what was encoded is clamped or has become zero, and most of the result lost by it; empty where it is not so.
+  std::string out_of_range;
 };
 
 /// Channels of a tensor of all ranks, [ranks, tokens, ..., channels]; 0 where a rank's payload has no
@@ -84,9 +86,8 @@ Reduction run_reduction(const Schedule& schedule, const Codecs& codecs, const Ra
 /// The figures of a reduction, in the order and with the names of the command line's contract.
 std::vector<Figure> reduction_fields(const Reduction& reduction, const ExactResult& exact);
 
-/// The figure that says that most of what was encoded is beyond the code range or has become zero, and most of the sum lost by it;
-/// nothing where it is not so.
-std::optional<Figure> out_of_range(const Reduction& reduction);
+/// Whether half of the power came back, or all: of fewer bits than three, many values rightly are 0.
+bool is_half_there(const ErrorMetrics& error);
 
 /// Names of those that most people ask for, and of those that say that something is wrong.
 std::vector<std::string> main_figures(const Reduction& reduction);

@@ -468,7 +468,9 @@ class StudyGrid final : public Grid {
                   {{"title", study_.title},
                    {"points", rows.size()},
                    {"results", (folder_ / "results.csv").string(), "every point"},
-                   {"summary", (folder_ / "summary.csv").string(), "the table below"},
+                   {"summary", (folder_ / "summary.csv").string(),
+                    "the table below, over tensors: median_token_sqnr_db is the median tensor's "
+                    "median token, worst_sqnr_db all of the worst tensor"},
                    {"error_figures", "exact", "computed from bits"},
                    {"latency_figures", study_.simulate ? Json("simulated") : Json(nullptr),
                     study_.simulate ? fmt::format("model {}, topology {}, {} bytes per rank{}",

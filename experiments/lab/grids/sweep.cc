@@ -133,6 +133,7 @@ class SweepGrid final : public Grid {
     report.shown = {"topology", "ranks",      "algorithm",      "codec",
                     "bytes",    "latency_us", "busbw_gb_per_s", "wire_bits_per_element"};
     report.shown.insert(report.shown.end(), {"latency_us_low", "latency_us_high"});
+    report.figures.push_back(extrapolated_figure(table));
     report.figures.push_back(interval_figure());
     if (at_most_) {
       report.figures.push_back(

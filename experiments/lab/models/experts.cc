@@ -107,7 +107,7 @@ std::vector<BoundField> fields(ExpertsRequest& r) {
             "the dtype"),
       field("combine_codec", &r.combine_codec,
             "Encode sums on the way back (combine) with this codec", "the dtype"),
-      field("dtype", &r.dtype, "Set the element type: fp16 or bf16", "bf16"),
+      field("dtype", &r.dtype, "Set the element type").among({"fp16", "bf16"}),
       field("library", &r.library, "Simulate this library's kernels; others were not timed")
           .among({"tensorrt-llm"})};
 }

@@ -727,7 +727,7 @@ std::vector<BoundField> fields(ModelTimeRequest& r) {
             "the fastest of two_shot, one_shot, hierarchical, ring; with --library its own choice"),
       field("codec", &r.codec, "Use these codecs, separated by commas (see arlab list codecs)",
             "the dtype"),
-      field("dtype", &r.dtype, "Set the element type: fp16 or bf16", "bf16"),
+      field("dtype", &r.dtype, "Set the element type").among({"fp16", "bf16"}),
       field("weight_bits", &r.weight_bits,
             "Set the bits of each weight of the layers, scales included (4.25), or by kind "
             "(experts=4.25,head=8)",

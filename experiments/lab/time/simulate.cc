@@ -22,6 +22,7 @@
 #include "reference/codecs/registry.h"
 #include "reference/collectives/codecs.h"
 #include "reference/parallel.h"
+#include "reference/words.h"
 #include "sim/device/kernel_choice.h"
 #include "sim/device/kernel_model.h"
 #include "sim/device/library_choice.h"
@@ -734,6 +735,22 @@ void add_assumed(Result& result, const std::vector<std::string>& assumed) {
   if (!result.shown_figures.empty()) result.shown_figures.emplace_back("assumed");
 }
 
+Figure extrapolated_figure(const Table& table) {
+  std::map<std::string, std::vector<std::string>> runs;  // by reasons
+  for (const std::vector<Cell>& row : table.rows) {
+    const auto text = [&](const char* column) {
+      return cell_text(row[std::ranges::find(table.columns, column) - table.columns.begin()]);
+    };
+    add_new(runs[text("extrapolated")], {text("algorithm") + " " + text("codec")});
+  }
+  std::vector<std::string> reasons;
+  for (const auto& [reason, of] : runs) {
+    const std::string named = runs.size() > 1 ? names_beside("", of) + ": " : "";
+    if (!reason.empty()) reasons.push_back(named + reason);
+  }
+  return extrapolated_figure(reasons);
+}
+
 bool is_single(const SimulateRequest& request) {
   const Sizes& sizes = request.sizes;
   return request.workload.empty() && !has_lists(request) && sizes.least.empty() &&
@@ -821,6 +838,7 @@ Result result_of_list(const SimulateRequest& request) {
       {"model", kSimulatorModel, "sim/README.md says how far it is from measured times"}};
   if (at_most) result.figures.push_back({"latencies", "at most", kAtMost});
   std::ranges::move(approximations_of(results), std::back_inserter(result.figures));
+  result.figures.push_back(extrapolated_figure(result.rows));
   result.figures.push_back(interval_figure());
   return result;
 }

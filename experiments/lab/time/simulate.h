@@ -116,6 +116,8 @@ void add_new(std::vector<std::string>& reasons, const std::vector<std::string>& 
 Figure extrapolated_figure(const std::vector<std::string>& reasons);
 /// Adds the figure "assumed", where there is something of it.
 void add_assumed(Result& result, const std::vector<std::string>& assumed);
+/// The same of the rows of a table: what is not so for all of its algorithms and codecs names those that it is so for.
+Figure extrapolated_figure(const Table& table);
 
 /// The answer to any request: of one collective, a row for each size and for each of what is listed, or a row for each
 /// collective of a workload.

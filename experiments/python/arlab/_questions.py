@@ -71,7 +71,7 @@ def asks(question: str, **fields: str) -> Callable[[Function], Function]:
         def ask(*positional: Any, **given: Any) -> Any:
             for name in words_of_the_program & given.keys():
                 here = f"did you mean '{called[name]}'? " if name in called else ""
-                raise ArgumentError(f"unknown option '{name}': {here}known are {', '.join(signature.parameters)}")
+                raise ArgumentError(f"unknown option '{name}': {here}`help(arlab.{function.__name__})` has all")
             return function(*positional, **given)
 
         ask.__signature__ = signature  # type: ignore[attr-defined]

@@ -104,7 +104,7 @@ class Result:
             return frame(data[self.TABLES[name]])
         if name in data:
             return data[name]
-        raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join([*self.TABLES, *data])}")
+        raise AttributeError(f"{type(self).__name__} has no {name!r}: {_arlab.instead_of(name, [*self.TABLES, *data])}")
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.TABLES, *self.data})

@@ -72,11 +72,7 @@ def _of_torch(path: str, name: str) -> np.ndarray:
     if not name and len(tensors) == 1:
         name = next(iter(tensors))
     if name not in tensors:
-        there = ", ".join(map(repr, list(tensors)[:8])) or "none"
-        raise ArgumentError(
-            f"{path}: no tensor {name!r}: there are {there}"
-            + (f" and {len(tensors) - 8} more" if len(tensors) > 8 else "")
-        )
+        raise ArgumentError(f"{path}: no tensor {name!r}: {_arlab.instead_of(name, list(tensors))}")
     value = tensors[name].detach().contiguous()
     kinds = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
     if value.dtype not in kinds:

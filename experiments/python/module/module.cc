@@ -2,6 +2,7 @@
 // arlab/*.py checks devices, dtypes and shapes.
 
 #include "experiments/python/module/binding.h"
+#include "reference/codecs/registry.h"
 
 namespace nb = nanobind;
 
@@ -35,6 +36,7 @@ NB_MODULE(_arlab, module) {
   argument_error_class = errors.attr("ArgumentError").ptr();
   nb::register_exception_translator(translate);
   module.attr("__version__") = ARLAB_VERSION;
+  arlab::way_to_own_codecs = "; your own: @arlab.codec, or arlab.codec_from_header() for C++";
 
   arlab::python::define_codecs(module);
   arlab::python::define_collectives(module);

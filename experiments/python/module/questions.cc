@@ -8,6 +8,7 @@
 #include "experiments/lab/time/simulate.h"
 #include "experiments/python/module/binding.h"
 #include "experiments/python/module/request.h"
+#include "reference/words.h"
 
 namespace arlab::python {
 namespace {
@@ -67,6 +68,9 @@ void define_questions(nb::module_& module) {
            })
       .def("timeline",
            [](const lab::Simulation& s) { return without_python([&] { return s.timeline(); }); });
+  module.def("instead_of", [](const std::string& word, std::vector<std::string> names) {
+    return instead_of(word, {std::move(names), "there are"});
+  });
   module.def("fields", [](const std::string& question) {
     nb::list all;
     for (const BoundField& each : lab::question_named(question).ask().fields) {

@@ -107,8 +107,7 @@ void set_fields(const std::vector<BoundField>& fields, const nb::dict& values) {
     if (bound == nullptr) {
       std::vector<std::string> known;
       for (const BoundField& each : fields) known.push_back(each.field.name);
-      fail("unknown option {}: {}known are {}", quote(name), did_you_mean(name, known),
-           fmt::join(known, ", "));
+      fail("unknown option {}: {}", quote(name), instead_of(name, {known}));
     }
     bound->set(value_of(bound->field, value), name);
   }

@@ -77,13 +77,7 @@ auto checked(Call call) {
 }
 
 Collective collective_of(const std::string& name) {
-  std::vector<std::string> known;
-  for (const Collective collective : kCollectives) {
-    if (name_of(collective) == name) return collective;
-    known.emplace_back(name_of(collective));
-  }
-  fail("unknown collective {}: {}known are {}", quote(name), did_you_mean(name, known),
-       fmt::join(known, ", "));
+  return member_named(name, "collective", std::span<const Collective>(kCollectives));
 }
 
 /// A builder as Python has it: it knows the request that it is for.

@@ -78,3 +78,17 @@ def test_bad_counts(tmp_path):
     for text, fragment in (("expert,tokens\n0,1\n0,2\n", "line 3"), ("expert,tokens\n0,1\n", "expert 1 is missing"), ("expert\n0\n", "'tokens'"), ("expert,tokens\n0,0\n1,0\n", "expert 0")):
         (tmp_path / "counts.csv").write_text(text)
         refused(f"{NVL72} --ranks 2 --experts 2 --top-k 1 --routing counts.csv", tmp_path, "counts.csv", fragment)
+
+
+def test_what_was_not_measured_is_said_and_is_wider(tmp_path):
+    def width(more):
+        found = ok_json(f"{NVL72} --ranks 16 {more}", tmp_path)
+        return found["extrapolated"], found["dispatch_us_high"] / found["dispatch_us"]
+
+    measured, usual = width("")
+    assert measured == [] and width("--codec nvfp4") == ([], usual)
+    others = ("--codec qr-q4", "--hidden 4096", "--top-k 4", "--tokens 100000", "--routing zipf:1")
+    for more, word in zip(others, ("qr-q4", "7168", "8 of 256", "65536", "uniform")):
+        beyond, wider = width(more)
+        assert len(beyond) == 1 and word in beyond[0] and wider > usual
+    assert width("--combine-codec qr-q4")[0] == ["no combine with qr-q4 was measured"]

@@ -115,8 +115,8 @@ std::vector<Rank> ranks_of_kernels_on(const std::string& device) {
   return {};
 }
 
-/// Nothing for a user's machine: there is a record only for those that come with the program.
-Timed timed_on(const Topology& t, const std::string& named, DType type) {
+/// Nothing for a user's machine: there is a record only for those that come with the program. Across servers arlab has no kernels.
+Timed timed_on(const Topology& t, const std::string& named, DType type, Rank world_size) {
   Timed timed;
   if (std::ranges::count(listed_topologies(), named) == 0) return timed;
   const auto of_this_device = [&](const std::optional<FittedTo>& seen) {
@@ -127,7 +127,7 @@ Timed timed_on(const Topology& t, const std::string& named, DType type) {
   // Times of 16-bit types stand for each other, unless the file only assumes what bf16 costs.
   const Quantity& bf16 = t.device.bf16_cost;
   const bool guesses = type == DType::bf16 && is_given(bf16) && bf16.source == Source::assumed;
-  if (size_of(type) == 2 && !guesses) {
+  if (size_of(type) == 2 && !guesses && !spans_servers(t, world_size)) {
     if (t.device.blocks) {
       timed.algorithms = t.device.blocks->measured;
       for (const CodecTimes& row : t.device.codecs) timed.codecs.push_back(row.codec);
@@ -498,7 +498,7 @@ struct SelectRequest {
     }
     std::optional<MeasuredTimes> measured;
     if (!times.empty()) measured.emplace(times, world_size, type);
-    const Timed timed = timed_on(t, topology, type);
+    const Timed timed = timed_on(t, topology, type, world_size);
     Candidates found = candidates(t, timed, type, world_size);
     std::vector<Candidate>& all = found.ranked;
     if (measured) keep_measured(all, *measured, world_size);

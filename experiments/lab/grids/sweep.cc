@@ -23,6 +23,7 @@
 #include "sim/library/library.h"
 #include "sim/library/library_plan.h"
 #include "sim/simulator.h"
+#include "sim/uncertainty.h"
 
 namespace arlab::lab {
 namespace {
@@ -133,6 +134,7 @@ class SweepGrid final : public Grid {
     report.shown = {"topology", "ranks",      "algorithm",      "codec",
                     "bytes",    "latency_us", "busbw_gb_per_s", "wire_bits_per_element"};
     report.shown.insert(report.shown.end(), {"latency_us_low", "latency_us_high"});
+    add_assumed(report, assumed_);
     report.figures.push_back(extrapolated_figure(table));
     report.figures.push_back(interval_figure());
     if (at_most_) {
@@ -211,6 +213,7 @@ class SweepGrid final : public Grid {
     }
     point.collective.algorithm = located_name(algorithm);
     point.codec = codec.name();
+    add_new(assumed_, assumed_of(machine, {.library = point.library, .ranks = *point.ranks}));
     at_most_ =
         at_most_ || codec.info().has_variable_wire || (inner && inner->info().has_variable_wire);
     points_.push_back({{machine.name, *point.ranks, group, algorithm, codec.name(),
@@ -246,6 +249,7 @@ class SweepGrid final : public Grid {
   SweepRequest options_;
   DType type_;
   std::vector<Point> points_ = {};
+  std::vector<std::string> assumed_ = {};
   bool at_most_ = false;  // the data decide how long some wires are
   std::string command_ = command_line();
   std::string provenance_ = fmt::format("simulated: model {}", kSimulatorModel);

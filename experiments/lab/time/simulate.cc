@@ -821,6 +821,7 @@ Result result_of_list(const SimulateRequest& request) {
   }
   const std::vector<ListedRun> runs = listed_runs(request);
   std::vector<SimulationResult> results;
+  std::vector<std::string> assumed;
   bool at_most = false;
   for (const ListedRun& run : runs) {
     SimulateRequest one = request;
@@ -829,6 +830,7 @@ Result result_of_list(const SimulateRequest& request) {
       result.rows.rows.push_back(cells_of(each, result.rows.columns));
       results.push_back(each.times());
       at_most = at_most || each.is_at_most();
+      add_new(assumed, each.assumed());
     }
   }
   result.shown = words_in("algorithm codec bytes latency_us latency_us_low latency_us_high");
@@ -838,6 +840,7 @@ Result result_of_list(const SimulateRequest& request) {
       {"model", kSimulatorModel, "sim/README.md says how far it is from measured times"}};
   if (at_most) result.figures.push_back({"latencies", "at most", kAtMost});
   std::ranges::move(approximations_of(results), std::back_inserter(result.figures));
+  add_assumed(result, assumed);
   result.figures.push_back(extrapolated_figure(result.rows));
   result.figures.push_back(interval_figure());
   return result;

@@ -213,7 +213,10 @@ class SweepGrid final : public Grid {
     }
     point.collective.algorithm = located_name(algorithm);
     point.codec = codec.name();
-    add_new(assumed_, assumed_of(machine, {.library = point.library, .ranks = *point.ranks}));
+    CollectiveRun run;
+    run.library = point.library;
+    run.ranks = *point.ranks;
+    add_new(assumed_, assumed_of(machine, run));
     at_most_ =
         at_most_ || codec.info().has_variable_wire || (inner && inner->info().has_variable_wire);
     points_.push_back({{machine.name, *point.ranks, group, algorithm, codec.name(),

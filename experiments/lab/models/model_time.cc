@@ -17,6 +17,7 @@
 #include "reference/codecs/registry.h"
 #include "reference/tensors/file.h"
 #include "reference/words.h"
+#include "sim/library/library.h"
 #include "sim/simulator.h"
 #include "sim/uncertainty.h"
 #include "sim/workload/engine.h"
@@ -134,10 +135,13 @@ struct ModelTimeRequest {
                                             const std::vector<TimedOperation>& operations) {
     if (step.world() < 2) return {};
     const auto run_of = [&](const Operation& op) -> CollectiveRun {
+      const bool is_open = op.elements == 0 && communication.library;
       return {.library = communication.library,
               .ranks = op.ranks,
               .bytes = op.elements * size_of(step.dtype),
-              .algorithm = std::string(algorithm_of(op, step.dtype, communication, t).name),
+              .algorithm = is_open && communication.algorithm.empty()
+                               ? library_algorithms(t).front()
+                               : std::string(algorithm_of(op, step.dtype, communication, t).name),
               .codecs = {communication.codec->info().name},
               .dtype = step.dtype};
     };
@@ -147,7 +151,9 @@ struct ModelTimeRequest {
         runs.push_back(run_of(each.operation));
     }
     if (operations.empty()) {
-      runs.push_back(run_of({.collective = Collective::all_reduce, .ranks = step.ranks}));
+      Operation one;
+      one.ranks = step.ranks;
+      runs.push_back(run_of(one));
     }
     return runs;
   }

@@ -298,7 +298,8 @@ class Config {
            unknown.front(), named);
     }
     fail("{}: key 'model_type': {} is not modelled: {}", origin_, named,
-         instead_of(named, {names_in(table()["types"]), "allowed are"}));
+         instead_of(type.is_string() ? type.get<std::string>() : "",
+                    {names_in(table()["types"]), "allowed are"}));
   }
 
   const Json& json_;

@@ -100,7 +100,7 @@ def test_no_hint_where_nothing_is_near(tmp_path):
 
 def test_a_file_may_be_meant(tmp_path):
     schedule, model = "schedule --ranks 2 --elements 8 --algorithm", "model time --topology h200-8 --model"
-    for command, file in (("topology show", "mine.toml"), (model, "mine.json"), (schedule, "its.xml")):
+    for command, file in (("topology show", "mine.toml"), (model, "own.json"), (schedule, "its.xml")):
         (tmp_path / file).write_text("")
         refused(f"{command} {file.split('.')[0]}", tmp_path, f": did you mean the file '{file}'?")
 

@@ -27,7 +27,7 @@ def test_an_engine_adds_declared_times_to_each_step(tmp_path):
         assert words in line
     sglang = ok_json(command.format("mi300x-8") + " --engine sglang", tmp_path)
     assert sglang["tpot_us_high"] == pytest.approx(sglang["tpot_us"] * 2.5)
-    refused(command.format("h200-8") + " --engine vLLM", tmp_path, "--engine", "none", "vllm", "sglang")
+    refused(command.format("h200-8") + " --engine vLLM", tmp_path, "--engine is 'vLLM': did you mean 'vllm'?")
 
 
 def test_an_engine_meets_the_published_time_between_tokens(tmp_path):

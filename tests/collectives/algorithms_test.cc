@@ -402,8 +402,8 @@ TEST(Algorithms, RefuseOptionsThatAreNotTheirsOrOutOfRange) {
       refusal("all_together", {.world_size = 8, .elements = 100}),
       "unknown algorithm 'all_together': known are all_to_all, broadcast, halving_doubling, "
       "hierarchical, hierarchical_pipelined, hierarchical_reduce_scatter, one_shot, "
-      "reduce_scatter, ring, tree, ... (12 in all); `arlab list algorithms` has all; a schedule "
-      "ends in .json or .xml");
+      "reduce_scatter, ring, tree, two_shot, ... (12 in all); `arlab list algorithms` has all; a "
+      "schedule ends in .json or .xml");
 }
 
 TEST(Algorithms, TakeTensorsThatNoMachineCouldHold) {

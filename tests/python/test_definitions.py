@@ -688,7 +688,7 @@ def test_names_of_codecs_around_codecs_are_reserved(name):
 def test_what_was_meant_comes_first():
     x = np.zeros((2, 64), np.float16)
     for call, said in (
-        (lambda: arlab.all_reduce(x, codec="int4g32"), "unknown codec 'int4g32': did you mean 'int4-g32'? `arlab list codec"),
+        (lambda: arlab.all_reduce(x, codec="int4g32"), "unknown codec 'int4g32': did you mean 'int4-g32' or 'int4-g32-sr'? `arlab"),
         (lambda: arlab.all_reduce(x, codec="mine"), "; your own: @arlab.codec, or arlab.codec_from_header() for C++"),
         (lambda: arlab.all_reduce(x, algorithm="twoshot"), "unknown algorithm 'twoshot': did you mean 'two_shot'?"),
         (lambda: arlab.Ring(forwrd="x"), "unknown option 'forwrd': did you mean 'forward'?"),

@@ -530,7 +530,8 @@ TEST(ModelFile, WrongOnesAreRefusedInOneLine) {
   }
   refused(with("num_key_value_heads", "3"), "3 does not divide the 4 heads");
   refused(with("num_attention_heads", "6"), "missing key 'head_dim': 6 heads do not divide");
-  refused(with("model_type", "\"gpt2\""), "'gpt2' is not modelled; allowed are llama, mistral");
+  refused(with("model_type", "\"gpt2\""),
+          "'gpt2' is not modelled: allowed are glm_moe_dsa, gpt_neox, ");
   refused(with("model_type", "3"), "is not modelled");
   refused(with("num_local_experts", "8"), "missing key 'num_experts_per_tok'");
   const auto of_experts = [](const std::string& more) {

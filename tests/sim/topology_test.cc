@@ -538,7 +538,7 @@ bandwidth_gb_per_s = { value = 100, source = "assumed", note = "half the links" 
 )",
                                     "slower.toml");
   EXPECT_EQ(t.name, "slower");
-  EXPECT_EQ(t.summary, base.summary);
+  EXPECT_EQ(t.summary, "as h200-8, with changes in slower.toml");
   EXPECT_EQ(t.link_type("link").bandwidth_gb_per_s,
             (Quantity{100, Source::assumed, "half the links"}));
   EXPECT_EQ(t.link_type("link").latency_us, base.link_type("link").latency_us);
@@ -668,11 +668,11 @@ TEST(Base, IsAFileBesideTheOne) {
     std::ofstream(folder / name) << text;
   };
   write("a.toml", "base = \"deep/b.toml\"\nname = \"a\"\n");
-  write("deep/b.toml", "base = \"c.toml\"\nname = \"b\"\nsummary = \"from b\"\n");
+  write("deep/b.toml", "base = \"c.toml\"\nname = \"b\"\ncaveat = \"from b\"\n");
   write("deep/c.toml", "base = \"h200-4\"\nname = \"c\"\n");
   const Topology a = read_topology(folder / "a.toml");
   EXPECT_EQ(a.name, "a");
-  EXPECT_EQ(a.summary, "from b");
+  EXPECT_EQ(a.caveat, "from b");
   EXPECT_EQ(a.ranks.value, 4u);
   write("deep/c.toml", "base = \"b.toml\"\nname = \"c\"\n");
   expect_contains(message_of([&] { read_topology(folder / "a.toml"); }),
@@ -818,7 +818,8 @@ TEST(TopologyFile, WrongOnesAreRefusedWithFileKeyAndWhatIsAllowed) {
       {"kind = \"numa\"", "kind = \"numa\"\nswitches = 2", "'switches'", "unknown key"},
       {"kind = \"numa\"", "kind = \"numa\"\ndevices_forward = 1", "'devices_forward'",
        "true or false"},
-      {"[stores]", "[stores]\ncolour = 1", "'stores.colour'", "allowed in 'stores' are tile_bytes"},
+      {"[stores]", "[stores]\ncolour = 1", "'stores.colour'",
+       "allowed in 'stores' are contention_codec, "},
       {"release_us", "release", "'stores.release_us'", "missing key"},
       {"simple_us", "simpel_us", "missing key 'library.simple_us'",
        "; is 'library.simpel_us' meant to be it?"},

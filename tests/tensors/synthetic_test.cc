@@ -125,7 +125,7 @@ TEST(Synthetic, ValuesAreClampedToTheFiniteRange) {
 TEST(Synthetic, MistakesInASpecAreExplained) {
   EXPECT_EQ(refusal("normal"),
             "unknown synthetic input 'normal': allowed are gaussian, laplace, student-t, uniform, "
-            "outliers, sweep, constant, adversarial, patterns");
+            "outliers, sweep, constant, adversarial, patterns; `arlab list inputs` has all");
   EXPECT_EQ(refusal("").substr(0, 26), "unknown synthetic input ''");
   EXPECT_EQ(refusal("gaussian:mu=1"),
             "gaussian: unknown parameter 'mu': allowed are (with defaults) sigma=1, seed=1");

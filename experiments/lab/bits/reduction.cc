@@ -92,7 +92,7 @@ std::string out_of_range(const Reduction& r, const Codecs& codecs, const RankPay
   while (std::abs(exponent) < 160 && !carries(codec, inputs.dtype, x, exponent)) {
     exponent += clamps ? -1 : 1;
   }
-  return fmt::format("{} % of the encoded elements {} of {} {} for them by a factor of {:.3g}",
+  return fmt::format("{} % of the encoded elements {} of {} {} for them by a factor of {:g}",
                      std::min<std::uint64_t>(100 * count / r.counts.encoded, 100),
                      clamps ? "are clamped: the range" : "become zero: steps", codec.name(),
                      clamps ? "is too small" : "are too large",

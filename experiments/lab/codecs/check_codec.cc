@@ -1,6 +1,8 @@
 // Does what holds of every codec hold of this one? Then its kernels.
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
 
 #include "experiments/lab/bits/collective.h"
 #include "experiments/lab/bits/reduction.h"
@@ -30,7 +32,7 @@ struct CheckCodecRequest {
 
   /// Says what is lost of standard normal values, which a scale that is part of the name need not fit.
   static std::string out_of_gaussian_range(const Codec& codec) {
-    std::string lost;
+    std::map<std::string, std::vector<std::string_view>> lost;  // dtypes by what is lost
     for (const DType dtype : codec.info().dtypes) {
       const Tensor tensor = make_synthetic("gaussian", dtype, 2, 1 << 14);
       const RankPayloads inputs = tensor;
@@ -39,13 +41,17 @@ struct CheckCodecRequest {
           2, tensor.elements_per_rank(), codecs.alignment());
       const Reduction r = run_compressed(
           schedule, codecs, inputs, 0, exact_result(schedule.collective, inputs), {.count = true});
+      const std::string others =
+          fmt::format("{} of {} elements become NaN or infinite, others have {:.1f} dB",
+                      r.error.lost, r.error.elements, r.error.finite_sqnr_db.value_or(0));
       if (is_half_there(r.error)) continue;
-      lost += fmt::format("{}{}: {}", lost.empty() ? "" : "; ", name_of(dtype), r.out_of_range);
-      if (!r.out_of_range.empty()) continue;
-      lost += fmt::format("{} of {} elements become NaN or infinite, others have {:.1f} dB",
-                          r.error.lost, r.error.elements, r.error.finite_sqnr_db.value_or(0));
+      lost[r.out_of_range.empty() ? others : r.out_of_range].push_back(name_of(dtype));
     }
-    return lost;
+    std::string text;
+    for (const auto& [what, dtypes] : lost) {
+      text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", fmt::join(dtypes, ", "), what);
+    }
+    return text;
   }
 
   Result answer() const {

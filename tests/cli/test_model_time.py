@@ -23,6 +23,10 @@ def test_an_engine_adds_declared_times_to_each_step(tmp_path):
         assert vllm["library_us"] == pytest.approx(vllm["tpot_us"])
         assert vllm["tpot_us_high"] == pytest.approx(vllm["tpot_us"] * factor)
         assert vllm["tpot_us_low"] == pytest.approx(vllm["tpot_us"] / factor)
+        assert vllm["us_low"] < vllm["tpot_us_low"] * 1.001 and vllm["us_high"] > vllm["tpot_us_high"] / 1.001
+        assert (topology == "h200-8") == any("no time of it on this device" in each for each in vllm.get("assumed", []))
+        prefill = ok_json(command.format(topology).replace("decode", "prefill") + " --engine vllm", tmp_path)
+        assert prefill["engine"] == "vllm" and prefill["engine_us"] == vllm["engine_us"] and "tpot_us_low" not in prefill
         line = next(line for line in ok(command.format(topology) + " --engine vllm", tmp_path).splitlines() if line.startswith("engine "))
         assert words in line
     sglang = ok_json(command.format("mi300x-8") + " --engine sglang", tmp_path)
@@ -74,7 +78,7 @@ def test_of_one_rank_and_of_algorithms_that_do_not_fit(tmp_path):
     alone = ok_json(f"{LLAMA} --ranks 1", tmp_path)
     assert alone["algorithm"] == "two_shot" and "us_by_algorithm" not in alone
     refused(f"{LLAMA} --codec no-such-codec", tmp_path, "no-such-codec")
-    assert ok_json(f"{LLAMA} --library", tmp_path)["algorithm"] == "ring, library"
+    assert ok_json(f"{LLAMA} --library", tmp_path)["algorithm"] == "its own choice, library"
 
 
 def test_csv_is_a_row_of_figures(tmp_path):
@@ -423,3 +427,32 @@ def test_norms_in_the_kernels_of_all_reduces_save_their_launches(tmp_path):
     assert tails["norm_kernels_us"] == fused["tpot_us"] > tails["tpot_us"] and tails["assumed"]
     assert tails["library_us"] == fused["library_us"]
     refused(f"{command.replace('one_shot', 'ring')} --library --kernels tails", tmp_path, "the library's all-reduce has none")
+
+
+def test_the_library_chooses_by_itself_and_networks_are_said(tmp_path):
+    """A ring is not what NCCL takes for small tensors across servers, nor for large ones where a switch adds."""
+    counts = {"ranks": 16, "group_size": 8, "nics": 8, "leaf_servers": 2}
+    links = {"nic": (46, 2), "uplink": (1000, 1)}
+    lines = ['base = "h200-8"', 'name = "open"', 'kind = "fat_tree"']
+    lines += [f"{key} = {{ value = {count}, source = 'assumed', note = 'a guess' }}" for key, count in counts.items()]
+    for link, values in links.items():
+        lines.append(f"[{link}]")
+        for key, value in zip(("bandwidth_gb_per_s", "latency_us"), values):
+            lines.append(f"{key} = {{ value = {value}, source = 'assumed', note = 'a guess' }}")
+    (tmp_path / "open.toml").write_text("\n".join(lines))
+    for topology, phase in (("h200-2x8", "decode --batch 8"), ("h200-8", "prefill --batch 8")):
+        command = f"model time --model llama-3-70b --topology {topology} --phase {phase}"
+        ours = ok_json(command, tmp_path)
+        ring = ok_json(f"{command} --library --algorithm ring", tmp_path)
+        chosen = ok_json(f"{command} --library", tmp_path)
+        time = "ttft_us" if "prefill" in phase else "tpot_us"
+        assert chosen[time] == chosen["library_us"] == ours["library_us"] < ring[time]
+        assert ours["speedup_over_library"] == pytest.approx(ours["library_us"] / ours[time])
+        kernels = ["arlab's kernels across servers do not exist on devices; they are simulated only"]
+        assert ours.get("assumed", []) == (kernels if "2x8" in topology else [])
+    for command in (
+        "model time --model llama-3-8b --topology open.toml --library",
+        "simulate --topology open.toml,h200-8 --library --codec fp16 --bytes 1M",
+        "sweep --topology open.toml --bytes 1M --algorithm ring --codec fp16 --library",
+    ):
+        assert "the network between servers is RoCE" in str(ok_json(command, tmp_path)["assumed"]), command

@@ -1,4 +1,4 @@
-// Corrections of typed words: names that are nearly right, and sizes.
+// Corrections of typed words (names that are nearly right, and sizes), and counts in words.
 #pragma once
 
 #include <fmt/ranges.h>
@@ -14,6 +14,11 @@
 #include "reference/error.h"
 
 namespace arlab {
+
+/// "1 element", "2 elements".
+inline std::string counted(auto count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
 
 /// How many letters have to be left out, put in or replaced to make the one out of the other.
 std::size_t edits_between(std::string_view a, std::string_view b);

@@ -878,8 +878,9 @@ class Check {
       // Codecs that are far off by their nature, as those of two bits on many ranks, are no mistake.
       const std::vector<std::string> kinds = found_kinds_;
       for (const std::string& kind : kinds) {
-        const bool is_of_errors = kind == "far" || kind == "below" || kind == "scaled" ||
-                                  kind == "bias" || kind.starts_with("contribution");
+        const bool is_of_errors = kind == "far" || kind == "nan" || kind == "below" ||
+                                  kind == "scaled" || kind == "bias" ||
+                                  kind.starts_with("contribution");
         if (is_of_errors) forget(kind);
       }
       find_orders_like(*fits);

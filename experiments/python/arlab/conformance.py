@@ -346,7 +346,7 @@ class _Session:
             mine = b"\1" + f"rank {self.rank}: {_line(error)}".encode()
         parts = list(self.gather(mine))
         if len(parts) != len(regions):
-            raise CheckError(f"gather gave {len(parts)} parts for {len(regions)} ranks")
+            raise CheckError(f"gather must give a part of each of {len(regions)} ranks, in a list: its length is {len(parts)}")
         for part in map(bytes, parts):
             if part[:1] != b"\0":
                 raise CheckError(part[1:].decode(errors="replace"))

@@ -1,4 +1,4 @@
-// Corrections of typed words: names that are nearly right, and sizes.
+// Corrections of typed words (names that are nearly right, and sizes), and counts in words.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,11 @@
 #include "reference/error.h"
 
 namespace arlab {
+
+/// "1 element", "2 elements".
+inline std::string counted(auto count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
 
 /// "did you mean 'two_shot'?": the known names that a misspelt word is nearest to; nothing where none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known);

@@ -19,6 +19,7 @@
 #include "reference/parallel.h"
 #include "reference/tensors/counter_random.h"
 #include "reference/tensors/synthetic.h"
+#include "reference/words.h"
 
 namespace arlab::kernels {
 namespace {
@@ -30,11 +31,13 @@ constexpr int kMostRanks = 64;
 
 // ---------------------------------------------------------------- elements as bits
 
-bool is_nan(DType dtype, std::uint32_t bits) {
-  if (dtype == DType::fp16) return (bits & 0x7FFF) > 0x7C00;
-  if (dtype == DType::bf16) return (bits & 0x7FFF) > 0x7F80;
-  return (bits & 0x7FFFFFFF) > 0x7F800000;
+std::uint32_t magnitude(DType dtype, std::uint32_t bits) {
+  return bits & (dtype == DType::fp32 ? 0x7FFFFFFF : 0x7FFF);
 }
+std::uint32_t infinity(DType dtype) {
+  return dtype == DType::fp16 ? 0x7C00 : dtype == DType::bf16 ? 0x7F80 : 0x7F800000;
+}
+bool is_nan(DType dtype, std::uint32_t bits) { return magnitude(dtype, bits) > infinity(dtype); }
 
 /// Equal bits. Which NaN a sum ends with differs between processors and is no mistake.
 bool same(DType dtype, std::uint32_t a, std::uint32_t b) {
@@ -178,8 +181,8 @@ class Check {
                                    "tensor of {} bytes, {}",
                                    rank, at - call.output_at, call.tensor_bytes(), c.where()));
       } else {
-        find("outside", fmt::format("writes outside of the output: rank {}, {} bytes before it, {}",
-                                    rank, call.output_at - at, c.where()));
+        find("outside", fmt::format("writes outside of the output: rank {}, {} before it, {}", rank,
+                                    counted(call.output_at - at, "byte"), c.where()));
       }
       return;
     }
@@ -209,10 +212,10 @@ class Check {
         report_.deterministic = false;
         keep_odd(index, call, run);
         find("nondeterministic",
-             fmt::format("not deterministic: run {} of rank {}, index {}, gives {:0{}x}, the first "
-                         "gave {:0{}x}, {}",
-                         run + 1, rank, i, bits, 2 * size_of(dtype()), before_bits,
-                         2 * size_of(dtype()), c.where()));
+             fmt::format(
+                 "not deterministic: run {} of rank {}, index {}, gives {}, the first gave {}, {}",
+                 run + 1, rank, i, element_text(dtype(), bits), element_text(dtype(), before_bits),
+                 c.where()));
       }
     }
   }
@@ -256,7 +259,7 @@ class Check {
     const std::size_t all = ranks_ * c.elements;
     if (allowed.empty()) {
       if (candidate.mismatches == 0) {
-        candidate.first_mismatch = fmt::format("it does not take {} elements", c.elements);
+        candidate.first_mismatch = "it does not take " + counted(c.elements, "element");
       }
       candidate.mismatches += all;
     }
@@ -279,13 +282,21 @@ class Check {
   void compare_elements(const AllReduceCase& c, const std::vector<Bytes>& allowed,
                         std::size_t begin, std::size_t count, AllReduceCandidate& candidate) const {
     for (std::size_t at = begin; at < begin + count; ++at) {
-      if (is_allowed(c, allowed, at) || candidate.mismatches++ != 0) continue;
-      candidate.first_mismatch =
-          fmt::format("rank {}, index {}: expected {}, got {}, of {}, {}", at / c.elements,
-                      at % c.elements, element_text(dtype(), bits_at(dtype(), allowed[0], at)),
-                      element_text(dtype(), bits_at(dtype(), c.outputs, at)),
-                      addends_of(c, at % c.elements), c.where());
+      if (is_allowed(c, allowed, at)) continue;
+      const std::uint32_t expected = magnitude(dtype(), bits_at(dtype(), allowed[0], at));
+      const std::uint32_t got = magnitude(dtype(), bits_at(dtype(), c.outputs, at));
+      candidate.zero_mismatches += expected == 0 && got == 0;
+      candidate.not_finite_mismatches += std::max(expected, got) >= infinity(dtype());
+      if (candidate.mismatches++ != 0) continue;
+      candidate.first_mismatch = mismatch_text(c, allowed[0], at) + ", " + c.where();
     }
+  }
+
+  std::string mismatch_text(const AllReduceCase& c, const Bytes& right, std::size_t at) const {
+    return fmt::format("rank {}, index {}: expected {}, got {}, of {}", at / c.elements,
+                       at % c.elements, element_text(dtype(), bits_at(dtype(), right, at)),
+                       element_text(dtype(), bits_at(dtype(), c.outputs, at)),
+                       addends_of(c, at % c.elements));
   }
 
   bool is_allowed(const AllReduceCase& c, const std::vector<Bytes>& allowed, std::size_t at) const {
@@ -328,10 +339,11 @@ class Check {
       }
       if (fewest == ranks_) continue;
       report_.ranks_identical = false;
-      find("ranks", fmt::format("ranks differ: index {} is {:0{}x} on rank {}, and something else "
-                                "on {} of {} ranks, {}",
-                                i, bits_at(dtype(), c.outputs, odd * c.elements + i),
-                                2 * size_of(dtype()), odd, ranks_ - fewest, ranks_, c.where()));
+      const std::uint32_t bits = bits_at(dtype(), c.outputs, odd * c.elements + i);
+      find("ranks",
+           fmt::format(
+               "ranks differ: index {} is {} on rank {}, and something else on {} of {} ranks, {}",
+               i, element_text(dtype(), bits), odd, ranks_ - fewest, ranks_, c.where()));
       return;
     }
   }
@@ -592,7 +604,7 @@ class Check {
     }
     std::vector<std::string> words;
     const auto is_off = [&](std::size_t by) { return std::abs(means[by] - 1) > 0.25; };
-    if (is_off(0)) words.push_back("the owner's own contribution " + counting(means[0]));
+    if (is_off(0)) words.push_back("its own contribution " + counting(means[0]));
     double of_others = 0;
     for (std::size_t by = 1; by < ranks_; ++by) {
       of_others += means[by] / static_cast<double>(ranks_ - 1);
@@ -613,7 +625,8 @@ class Check {
                                     : fmt::format("that of the rank {} behind it", by);
       words.push_back(fmt::format("{} {}", whose, counting(means[by])));
     }
-    return fmt::format("{}", fmt::join(words, ", and "));
+    return fmt::format("{}{}", words.empty() ? "" : "in what each rank adds, ",
+                       fmt::join(words, ", and "));
   }
 
   /// One factor for a rank in all parts is a matter of the whole tensor.
@@ -668,11 +681,12 @@ class Check {
           if (std::abs(weight - 1) > std::max(0.25, 6 * best->deviation[part][r])) off.push_back(r);
         }
         if (off.size() == ranks_ && how.size() == 1) {
-          single.push_back(fmt::format("every contribution {} in part {}", *how.begin(), part));
+          single.push_back(
+              fmt::format("every contribution {} in what rank {} adds", *how.begin(), part));
           continue;
         }
         for (const std::size_t r : off) {
-          single.push_back(fmt::format("rank {}'s contribution {} in part {}", r,
+          single.push_back(fmt::format("rank {}'s contribution {} in what rank {} adds", r,
                                        counting(best->weight[part][r]), part));
         }
       }
@@ -795,11 +809,11 @@ class Check {
                        mean > 0 ? "high" : "low", std::abs(mean), gaussian.rmse));
     }
     if (gaussian.overflowed != 0) {
-      find("overflowed",
-           fmt::format("{} results are NaN or infinite on Gaussian inputs", gaussian.overflowed));
+      find("overflowed", fmt::format("NaN or infinite on Gaussian inputs: {}",
+                                     counted(gaussian.overflowed, "result")));
     }
     if (report_.errors[2].made_finite * 2 > report_.errors[2].non_finite) {
-      find("nan", fmt::format("NaN and infinities are lost: {} of {} such sums come out finite",
+      find("nan", fmt::format("NaN and infinities are lost: finite results for {} of {} such sums",
                               report_.errors[2].made_finite, report_.errors[2].non_finite));
     }
     report_.contributions = weights();
@@ -857,13 +871,16 @@ class Check {
     // An owner that keeps its sum is no mistake of who says so, or of what is known to be made so. An order of summation does not
     // say what each rank ends with.
     const AllReduceModel* fits = request().claim.empty() ? find_exact() : &claimed();
-    if (fits != nullptr && fits->way != nullptr && fits->candidate.mismatches == 0) {
+    if (fits == nullptr || fits->candidate.mismatches != 0) return;
+    find_candidates_like(*fits);
+    if (fits->way != nullptr) {
       forget("ranks");
       // Codecs that are far off by their nature, as those of two bits on many ranks, are no mistake.
       const std::vector<std::string> kinds = found_kinds_;
       for (const std::string& kind : kinds) {
-        const bool is_of_errors = kind == "far" || kind == "below" || kind == "scaled" ||
-                                  kind == "bias" || kind.starts_with("contribution");
+        const bool is_of_errors = kind == "far" || kind == "nan" || kind == "below" ||
+                                  kind == "scaled" || kind == "bias" ||
+                                  kind.starts_with("contribution");
         if (is_of_errors) forget(kind);
       }
       find_orders_like(*fits);
@@ -896,6 +913,19 @@ class Check {
     });
     for (std::size_t m = 0; m < models.size(); ++m) {
       if (equal[m] != 0) add_nearest(std::move(models[m]));
+    }
+  }
+
+  /// Other candidates with the same bits, after those that only zeros and what is not finite tell apart.
+  void find_candidates_like(const AllReduceModel& exact) {
+    std::vector<std::string>& found = report_.not_told_apart;
+    for (const AllReduceCandidate& c : report_.candidates) {
+      if (!c.mistake.empty() || !c.differs_only_in_special()) continue;
+      found.push_back(
+          fmt::format("it is {} (but {})", c.name, c.count_text(report_.compared_elements)));
+    }
+    for (const std::string& name : report_.exact_as()) {
+      if (name != exact.candidate.name) found.push_back("it is " + name);
     }
   }
 
@@ -996,7 +1026,7 @@ class Check {
         constexpr std::size_t kMostNames = 3;
         const std::size_t said = std::min(fewest, kMostNames);
         found = fmt::format(
-            "{}{}: so it is in run {} of {}, which is else {}",
+            "{}{}: so it is in run {} with {}; without that it is {}",
             fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(said), "; or "),
             said < fewest ? fmt::format("; or one of {} others", fewest - said) : "",
             is_right ? 1 : odd.run + 1, c.where(), base.candidate.name);
@@ -1113,8 +1143,8 @@ class Check {
     std::string words;
     for (const AllReduceRange& range : so_far.ranges()) {
       if (range.exact_as.empty()) return false;
-      words += fmt::format("{}{} to {} elements {}", words.empty() ? "" : ", ", range.from,
-                           range.to, range.exact_as.front());
+      words += fmt::format("{}from {} on {}", words.empty() ? "" : ", ",
+                           counted(range.from, "element"), range.exact_as.front());
     }
     find("ranges", "the order of ranks changes with the size: " + words);
     return true;
@@ -1194,10 +1224,9 @@ class Check {
   void find_claim(const std::optional<std::size_t>& nearest) {
     const AllReduceModel& claim = claimed();
     if (claim.candidate.mismatches == 0) return;
-    std::string text =
-        fmt::format("not {} as claimed: {} of {} elements differ; {}{}", claim.candidate.name,
-                    claim.candidate.mismatches, report_.compared_elements,
-                    claim.candidate.first_mismatch, where_it_differs(claim));
+    std::string text = fmt::format("not {} as claimed: {}; {}", claim.candidate.name,
+                                   claim.candidate.count_text(report_.compared_elements),
+                                   differences_in_one(claim));
     const AllReduceModel* other = nearest ? &models_[*nearest] : find_exact();
     if (other != nullptr && other != &claim && fits(other->candidate) &&
         explains(other->candidate, claim.candidate)) {
@@ -1218,15 +1247,17 @@ class Check {
     // Another result with so few elements that differ is not made of other parts, but of the same with a mistake.
     constexpr std::uint64_t kAlmost = 10;
     if (!c.mistake.empty() && fits(c)) {
-      find("mistake", fmt::format("{}{}: {} {} with this mistake{}{}", c.mistake,
-                                  nearest.must_be_exact ? where_it_differs(right_of(nearest)) : "",
-                                  c.mismatches == 0 ? "it is" : "consistent with", c.name,
-                                  c.mismatches == 0 ? "" : rest_of(c), sqnr_beside(nearest)));
+      find("mistake",
+           fmt::format("{}: {} {} with this mistake{}{}{}", c.mistake,
+                       c.mismatches == 0 ? "it is" : "consistent with", c.name,
+                       c.mismatches == 0 ? "" : rest_of(c),
+                       nearest.must_be_exact ? "; " + differences_in_one(right_of(nearest)) : "",
+                       sqnr_beside(nearest)));
     } else if (c.mistake.empty() && c.mismatches != 0 &&
                c.mismatches * kAlmost <= report_.compared_elements) {
       find("almost",
-           fmt::format("almost {}, but {} of {} elements differ; {}{}", c.name, c.mismatches,
-                       report_.compared_elements, c.first_mismatch, where_it_differs(nearest)));
+           fmt::format("almost {}, but {}; {}", c.name, c.count_text(report_.compared_elements),
+                       differences_in_one(nearest)));
     }
   }
 
@@ -1245,34 +1276,35 @@ class Check {
             candidate.gaussian_mismatches * kNearly <= claim.gaussian_mismatches);
   }
   std::string rest_of(const AllReduceCandidate& candidate) const {
-    return fmt::format(" ({} of {} elements differ still)", candidate.mismatches,
-                       report_.compared_elements);
+    return fmt::format(" ({}, still)", candidate.count_text(report_.compared_elements));
   }
 
-  /// On which rank and in which elements, where these are few.
-  std::string where_it_differs(const AllReduceModel& model) const {
+  /// Count, example and place of one call's tensors: the first of 64 elements and more in which a model differs, else the first.
+  std::string differences_in_one(const AllReduceModel& model) const {
+    constexpr std::size_t kEnough = 64;
+    std::string text;
     for (const AllReduceCase& c : cases_) {
+      if (!text.empty() && c.elements < kEnough) continue;
       std::vector<Bytes> allowed;
       model.run(c, allowed);
-      if (allowed.empty()) continue;
-      std::set<std::size_t> on;
-      std::size_t first = c.elements;
-      std::size_t last = 0;
-      for (std::size_t at = 0; at < ranks_ * c.elements; ++at) {
-        if (is_allowed(c, allowed, at)) continue;
-        on.insert(at / c.elements);
-        first = std::min(first, at % c.elements);
-        last = std::max(last, at % c.elements);
+      std::vector<std::size_t> at;
+      for (std::size_t i = 0; !allowed.empty() && i < ranks_ * c.elements; ++i) {
+        if (!is_allowed(c, allowed, i)) at.push_back(i);
       }
-      if (on.empty() || c.elements < 64) continue;
-      std::string text;
-      if (on.size() == 1) text += fmt::format(", only on rank {}", *on.begin());
-      if ((last - first) * 2 < c.elements) {
-        text += fmt::format(", only in elements {} to {}", first, last);
+      if (at.empty()) continue;
+      text = fmt::format("with {}: {} of {}, first at {}", c.where(), at.size(),
+                         ranks_ * c.elements, mismatch_text(c, allowed[0], at[0]));
+      if (c.elements < kEnough) continue;
+      if (at.front() / c.elements == at.back() / c.elements) {
+        text += fmt::format(", only on rank {}", at[0] / c.elements);
       }
-      return text.empty() ? text : fmt::format("{} ({})", text, c.where());
+      for (std::size_t& each : at) each %= c.elements;
+      const auto [first, last] = std::ranges::minmax(at);
+      if ((last - first) * 2 >= c.elements) return text;
+      return text + (first == last ? fmt::format(", only in element {}", first)
+                                   : fmt::format(", only in elements {} to {}", first, last));
     }
-    return {};
+    return text.empty() ? model.candidate.first_mismatch : text;
   }
 
   /// The same without its mistake.
@@ -1291,25 +1323,19 @@ class Check {
 
   /// Loss by it: its SQNR, and that of the candidate without a mistake.
   std::string sqnr_beside(const AllReduceModel& model) const {
-    const auto found = report_.errors[0].sqnr_db;
     const AllReduceModel right = right_of(model);
-    double error2 = 0;
-    double signal2 = 0;
+    double error2 = 0, signal2 = 0, own_error2 = 0, own_signal2 = 0;
     for (const AllReduceCase& c : cases_) {
       if (c.kind != &kInputs[0]) continue;
       std::vector<Bytes> allowed;
       right.run(c, allowed);
       if (allowed.empty()) continue;
-      const ExactSum sum = exact_sum(dtype(), ranks_, c.inputs.bytes());
-      const std::vector<double> values = to_double(dtype(), allowed[0]);
-      for (std::size_t at = 0; at < values.size(); ++at) {
-        const double exact = sum.values[at % c.elements];
-        error2 += (values[at] - exact) * (values[at] - exact);
-        signal2 += exact * exact;
-      }
+      add_squares(c, allowed[0], error2, signal2);
+      add_squares(c, c.outputs, own_error2, own_signal2);
     }
-    if (!found || !(error2 > 0) || !(signal2 > 0)) return {};
-    return fmt::format("; SQNR {:.2f} dB, of {} {:.2f} dB", *found, right.candidate.name,
+    const double found = 10 * std::log10(own_signal2 / own_error2);
+    if (!std::isfinite(found) || !(error2 > 0) || !(signal2 > 0)) return {};
+    return fmt::format("; SQNR {:.2f} dB, of {} {:.2f} dB", found, right.candidate.name,
                        10 * std::log10(signal2 / error2));
   }
 
@@ -1331,10 +1357,11 @@ class Check {
 
 void require_valid(const AllReduceCheckRequest& request) {
   if (request.ranks < 2 || request.ranks > kMostRanks) {
-    fail("{} ranks: allowed are 2 to {}", request.ranks, kMostRanks);
+    fail("{}: allowed are 2 to {}", counted(request.ranks, "rank"), kMostRanks);
   }
   if (request.runs < 2 || request.runs > 100) {
-    fail("{} runs: allowed are 2 to 100, for one says nothing about determinism", request.runs);
+    fail("{}: allowed are 2 to 100, for one says nothing about determinism",
+         counted(request.runs, "run"));
   }
   for (const std::size_t length : request.lengths) {
     if (length == 0) fail("a length is 0: allowed are positive element counts");
@@ -1342,6 +1369,14 @@ void require_valid(const AllReduceCheckRequest& request) {
 }
 
 }  // namespace
+
+std::string AllReduceCandidate::count_text(std::uint64_t compared) const {
+  return fmt::format("{} of {} elements differ{}", mismatches, compared,
+                     !differs_only_in_special()   ? ""
+                     : not_finite_mismatches == 0 ? ", only in the sign of zero"
+                     : zero_mismatches == 0       ? ", only in NaN and infinities"
+                                            : ", only in the sign of zero, NaN and infinities");
+}
 
 std::vector<std::string> AllReduceCheckReport::exact_as() const {
   std::vector<std::string> names;
@@ -1400,6 +1435,13 @@ Result<AllReduceCheckReport> check_all_reduce(const AllReduce& all_reduce,
 
 // ---------------------------------------------------------------- reports
 
+std::string verdict_text(bool passed, const std::string& claim, int ranks, DType dtype) {
+  const bool has_name = std::ranges::count(claim, '/') != 2;
+  return fmt::format("{}: {}, {}, {}{}", passed ? "passed" : "failed", counted(ranks, "rank"),
+                     name_of(dtype), claim.empty() ? "no claim" : "claim " + claim,
+                     has_name ? "" : " (algorithm/codec/sum)");
+}
+
 nlohmann::ordered_json to_json(const AllReduceCheckReport& report) {
   using Json = nlohmann::ordered_json;
   Json json = {{"schema", "arlab.judge/1"},
@@ -1413,6 +1455,7 @@ nlohmann::ordered_json to_json(const AllReduceCheckReport& report) {
                {"repeated_calls", report.repeated_calls},
                {"compared_elements", report.compared_elements},
                {"passed", report.findings.empty()},
+               {"verdict", verdict_of(report)},
                {"findings", report.findings},
                {"deterministic", report.deterministic},
                {"ranks_identical", report.ranks_identical},
@@ -1462,18 +1505,17 @@ std::string to_text(const AllReduceCheckReport& report) {
     const auto nearest =
         std::min_element(report.candidates.begin(), report.candidates.end(),
                          [](const auto& a, const auto& b) { return a.mismatches < b.mismatches; });
-    text += fmt::format("nearest          {}{}: {} elements differ; {}\n", nearest->name,
+    text += fmt::format("nearest          {}{}: {}, the first: {}\n", nearest->name,
                         nearest->mistake.empty() ? "" : ", but " + nearest->mistake,
-                        nearest->mismatches, nearest->first_mismatch);
+                        nearest->count_text(report.compared_elements), nearest->first_mismatch);
   }
   if (!report.not_told_apart.empty()) {
     constexpr std::size_t kShown = 2;
     const std::size_t count = report.not_told_apart.size();
     const std::size_t shown = std::min(count, kShown);
-    text +=
-        fmt::format("not told apart   these inputs give the same bits, if {}{}\n",
-                    fmt::join(std::span(report.not_told_apart).first(shown), "; if "),
-                    count == shown ? "" : fmt::format("; or in {} other orders", count - shown));
+    text += fmt::format("not told apart   these inputs give the same bits, if {}{}\n",
+                        fmt::join(std::span(report.not_told_apart).first(shown), "; if "),
+                        count == shown ? "" : "; or in " + counted(count - shown, "other way"));
   }
   for (const AllReduceError& error : report.errors) {
     text += fmt::format("error, {}: max {:.6g}, rmse {:.6g}, SQNR {} dB", error.inputs,
@@ -1487,8 +1529,7 @@ std::string to_text(const AllReduceCheckReport& report) {
     text += "\n";
   }
   for (const std::string& finding : report.findings) text += "WRONG: " + finding + "\n";
-  text += report.findings.empty() ? "passed\n" : "failed\n";
-  return text;
+  return text + verdict_of(report) + "\n";
 }
 
 }  // namespace arlab::kernels

@@ -72,11 +72,19 @@ struct AllReduceCandidate {
   std::string name;  ///< for example two_shot/qr-q4/native, or ring_order/fp32
   std::string summary;
   std::uint64_t mismatches = 0;  ///< elements, over all ranks, whose bits differ; NaN is NaN
-  std::uint64_t gaussian_mismatches = 0;  ///< those with Gaussian inputs
-  std::string first_mismatch = {};
-  std::string mistake = {};  ///< its mistake, in words; empty: none
+  std::uint64_t gaussian_mismatches = 0;    ///< those with Gaussian inputs
+  std::uint64_t zero_mismatches = 0;        ///< those that are zeros of another sign
+  std::uint64_t not_finite_mismatches = 0;  ///< those with NaN or infinity
+  std::string first_mismatch = {};          ///< with the tensor that it is in
+  std::string mistake = {};                 ///< its mistake, in words; empty: none
   /// By the lengths of the request: elements that differ.
   std::vector<std::uint64_t> mismatches_of_length = {};
+
+  bool differs_only_in_special() const {  ///< zeros of another sign, NaN, infinities
+    return mismatches != 0 && mismatches == zero_mismatches + not_finite_mismatches;
+  }
+  /// "2 of 100 elements differ, only in the sign of zero".
+  std::string count_text(std::uint64_t compared) const;
 };
 
 /// Lengths that follow each other, of which one candidate has every bit.
@@ -108,7 +116,8 @@ struct AllReduceCheckReport {
   std::vector<AllReduceError> errors = {};
   /// How often the result holds each rank's contribution, by least squares over Gaussian inputs: 1.
   std::vector<double> contributions = {};
-  /// Other sums that would give the bits of exact_as().front() for these inputs: one line each.
+  /// Candidates, then orders of additions, that give the bits of the claim (or of exact_as().front()) for these inputs, or all but
+  /// those of zeros, NaN and infinities: one line each.
   std::vector<std::string> not_told_apart = {};
   /// Faults of the all-reduce, one line each: empty means that all is well.
   std::vector<std::string> findings = {};
@@ -125,6 +134,13 @@ Result<AllReduceCheckReport> check_all_reduce(const AllReduce& all_reduce,
 
 /// Names of candidates for a request, with a line on each.
 std::vector<AllReduceCandidate> list_candidates(const AllReduceCheckRequest& request);
+
+/// The last line of a report: "passed: 4 ranks, fp16, claim two_shot/qr-q4/native (algorithm/codec/sum)".
+std::string verdict_text(bool passed, const std::string& claim, int ranks, DType dtype);
+inline std::string verdict_of(const auto& report) {
+  const auto& request = report.request;
+  return verdict_text(report.findings.empty(), request.claim, request.ranks, request.dtype);
+}
 
 /// The report as one object, schema arlab.judge/1.
 nlohmann::ordered_json to_json(const AllReduceCheckReport& report);

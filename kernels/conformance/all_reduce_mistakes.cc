@@ -10,6 +10,7 @@
 #include "reference/codecs/payload_values.h"
 #include "reference/codecs/registry.h"
 #include "reference/collectives/accumulate.h"
+#include "reference/words.h"
 
 namespace arlab::kernels {
 namespace {
@@ -44,7 +45,7 @@ constexpr std::size_t kOwn = SIZE_MAX;
 
 /// A row: what is different from the way that is claimed.
 struct SumMistake {
-  std::string name;
+  std::string name;  ///< {own} stands for the owner's contribution
   /// Addends for the part of its owner (one_shot: on that rank), in this order; null: the way's.
   std::function<Addends(std::size_t owner, std::size_t ranks)> addends = {};
   bool is_by_owner = false;  ///< addends differ from owner to owner
@@ -86,26 +87,26 @@ std::vector<SumMistake> orders() {
   const auto add = [&](const char* name, bool by_owner, auto addends) {
     rows.push_back({.name = name, .addends = addends, .is_by_owner = by_owner, .is_weak = true});
   };
-  add("the sum begins with the owner's contribution first, then the others in the order of ranks",
-      true, [](std::size_t owner, std::size_t ranks) {
+  add("{own} comes first, then the others in the order of ranks", true,
+      [](std::size_t owner, std::size_t ranks) {
         Addends all = others(owner, ranks);
         all.insert(all.begin(), {.rank = owner});
         return all;
       });
-  add("the owner's contribution comes last, after the others in the order of ranks", true,
+  add("{own} comes last, after the others in the order of ranks", true,
       [](std::size_t owner, std::size_t ranks) {
         Addends all = others(owner, ranks);
         all.push_back({.rank = owner});
         return all;
       });
-  add("contributions are added from the owner's on, around the ring of ranks", true,
+  add("{own} comes first, then the others up the ring of ranks", true,
       [=](std::size_t owner, std::size_t ranks) { return rotated(owner, 1, ranks); });
-  add("contributions are added from the rank behind the owner on, the owner's last", true,
+  add("{own} comes last, after the others up the ring of ranks", true,
       [=](std::size_t owner, std::size_t ranks) { return rotated(owner + 1, 1, ranks); });
-  add("contributions are added from the owner's on, downwards around the ring of ranks", true,
+  add("{own} comes first, then the others down the ring of ranks", true,
       [=](std::size_t owner, std::size_t ranks) { return rotated(owner, ranks - 1, ranks); });
-  add("contributions are added from the rank before the owner on, downwards, the owner's last",
-      true, [=](std::size_t owner, std::size_t ranks) {
+  add("{own} comes last, after the others down the ring of ranks", true,
+      [=](std::size_t owner, std::size_t ranks) {
         return rotated(owner + ranks - 1, ranks - 1, ranks);
       });
   add("contributions are added from the last rank to the first", false,
@@ -148,9 +149,8 @@ std::vector<SumMistake> contributions(std::size_t ranks) {
   const auto add = [&](std::string name, bool by_owner, auto addends) {
     rows.push_back({.name = std::move(name), .addends = addends, .is_by_owner = by_owner});
   };
-  add("the owner's contribution is missing", true,
-      [](std::size_t owner, std::size_t n) { return others(owner, n); });
-  const std::string twice = "the owner's contribution counts twice";
+  add("{own} is missing", true, [](std::size_t owner, std::size_t n) { return others(owner, n); });
+  const std::string twice = "{own} counts twice";
   add(twice, true, [](std::size_t owner, std::size_t n) {
     Addends all = by_rank(n);
     all.insert(all.begin() + static_cast<std::ptrdiff_t>(owner), {.rank = owner});
@@ -166,14 +166,13 @@ std::vector<SumMistake> contributions(std::size_t ranks) {
     all.push_back({.rank = owner});
     return all;
   });
-  add("the owner's contribution alone is the result", true,
+  add("{own} alone is the result", true,
       [](std::size_t owner, std::size_t) { return Addends{{.rank = owner}}; });
-  add("the owner's contribution stands in the place of all others", true,
+  add("{own} stands in the place of all others", true,
       [](std::size_t owner, std::size_t n) { return Addends(n, {.rank = owner}); });
   for (const std::size_t step : {std::size_t{1}, ranks - 1}) {
     if (step == ranks - 1 && ranks == 2) continue;
-    add(fmt::format("the data of the rank {} the owner stand in the place of the owner's",
-                    step == 1 ? "behind" : "before"),
+    add(fmt::format("{{own}} is replaced by that of the {} rank", step == 1 ? "next" : "previous"),
         true, [step](std::size_t owner, std::size_t n) {
           Addends all = by_rank(n);
           all[owner].rank = (owner + step) % n;
@@ -274,10 +273,9 @@ std::vector<SumMistake> results(std::size_t block, std::size_t ranks) {
     shifts.push_back(-static_cast<std::ptrdiff_t>(block));
   }
   for (const std::ptrdiff_t shift : shifts) {
-    rows.push_back(
-        {.name = fmt::format("results are {} element{} {}", std::abs(shift),
-                             std::abs(shift) == 1 ? "" : "s", shift > 0 ? "late" : "early"),
-         .shift = shift});
+    rows.push_back({.name = fmt::format("results are {} {}", counted(std::abs(shift), "element"),
+                                        shift > 0 ? "late" : "early"),
+                    .shift = shift});
   }
   for (const auto& [parts, name] :
        {std::pair(Division::even, "parts begin at n r / ranks"),
@@ -596,7 +594,11 @@ bool can_be_varied(const AllReduceWay& way) {
 AllReduceModel model_of(const AllReduceWay& way, DType dtype, const SumMistake& row,
                         bool only_in_a_part) {
   AllReduceWay with = way;
-  with.mistake = row.name + (only_in_a_part ? ", in a part of the elements" : "");
+  const char* const own = way.parts.algorithm == "one_shot"
+                              ? "each rank adds all contributions itself, and its own"
+                              : "the owner's contribution";
+  with.mistake = fmt::format(fmt::runtime(row.name), fmt::arg("own", own)) +
+                 (only_in_a_part ? ", in a part of the elements" : "");
   AllReduceModel model;
   model.way = std::make_shared<const AllReduceWay>(std::move(with));
   model.candidate.name = way.name();

@@ -400,10 +400,6 @@ void run_way(const AllReduceWay& given, DType dtype, const AllReduceCase& c,
   }
 }
 
-std::string AllReduceCase::where() const {
-  return fmt::format("{} {} elements", elements, kind->name);
-}
-
 float rounded_for(DType dtype, double value) {
   const auto nearest = static_cast<float>(value);
   if (dtype == DType::fp32 || !std::isfinite(nearest) || static_cast<double>(nearest) == value) {
@@ -458,14 +454,14 @@ std::string AllReduceWay::difference_from(const AllReduceWay& other, DType dtype
                           ? "sums are rounded once, and have all bits before"
                           : "code times scale is added in one step");
     }
-    say(a.begins_with_own != b.begins_with_own, a.begins_with_own,
-        "the sum begins with the owner's contribution",
+    const std::string own =
+        parts.algorithm == "one_shot" ? "each rank's own contribution" : "the owner's contribution";
+    say(a.begins_with_own != b.begins_with_own, a.begins_with_own, "the sum begins with " + own,
         "contributions are added in the order of ranks");
     say(a.rounds != b.rounds, a.rounds,
         "sums are rounded to " + type + " before they are encoded again",
         "sums are not rounded before they are encoded again");
-    say(a.own != b.own, a.own == "exact", "the owner's contribution is not encoded",
-        "the owner's contribution is encoded, too");
+    say(a.own != b.own, a.own == "exact", own + " is not encoded", own + " is encoded, too");
     say(a.owner_keeps_sum != b.owner_keeps_sum, a.owner_keeps_sum,
         "the owner kept its stripe: it has the sum, which others decode",
         "the owner has what others decode");
@@ -478,14 +474,14 @@ std::vector<AllReduceModel> models_of(const AllReduceCheckRequest& request) {
   const auto has = [&](const std::string& name) {
     return std::ranges::any_of(models, [&](const auto& m) { return m.candidate.name == name; });
   };
+  std::vector<Sum> sums(2);
+  sums[1].add = Accumulate::fp32;
   const auto add_codec = [&](const CodecPtr& codec) {
     if (!codec->takes(request.dtype)) {
       fail("codec {} does not take {}", codec->name(), name_of(request.dtype));
     }
     for (const std::string& algorithm : algorithms_of(codec, request.ranks)) {
-      for (const Accumulate add : {Accumulate::native, Accumulate::fp32}) {
-        Sum sum;
-        sum.add = add;
+      for (const Sum& sum : sums) {
         AllReduceModel model = model_of(way_of(algorithm, codec, sum), request.dtype);
         if (!has(model.candidate.name)) models.push_back(std::move(model));
       }
@@ -509,8 +505,13 @@ std::vector<AllReduceModel> models_of(const AllReduceCheckRequest& request) {
     fail("unknown claim {} ({}): {}", quote(request.claim), error.what(),
          instead_of(request.claim, {known, "allowed are", "others have another codec or sum"}));
   }
-  if (claimed->codec) add_codec(claimed->codec);
+  if (claimed->codec) {
+    sums.push_back(claimed->parts.sum);  // other algorithms with it may have the same bits
+    add_codec(claimed->codec);
+  }
   if (has(request.claim)) return models;
+  // The same may be there, spelt in another way.
+  std::erase_if(models, [&](const auto& m) { return m.candidate.name == claimed->name(); });
   models.push_back(model_of(*claimed, request.dtype));
   models.back().candidate.name = request.claim;
   return models;

@@ -25,7 +25,7 @@ struct AllReduceCase {
   std::vector<std::byte> outputs = {};    ///< the first run's
   const AllReduceCase* before = nullptr;  ///< the call's before, if there was one
 
-  std::string where() const;
+  std::string where() const { return inputs_text(*kind, elements); }
 };
 
 /// The float that rounds to the dtype as the double does.

@@ -20,6 +20,7 @@
 #include "reference/collectives/tailed.h"
 #include "reference/tensors/counter_random.h"
 #include "reference/tensors/synthetic.h"
+#include "reference/words.h"
 
 namespace arlab::kernels {
 namespace {
@@ -230,7 +231,7 @@ class Conformance {
     ConformanceRow decode_add{.subject = "decode_add", .codec = codec.name(), .dtype = dtype};
     for (const std::size_t length : request_.lengths) {
       for (const InputKind& kind : kInputs) {
-        const std::string where = fmt::format("{} {} elements", length, kind.name);
+        const std::string where = inputs_text(kind, length, "");
         const Tensor input = make_inputs(kind, request_.seed, dtype, 2, length);
         Bytes wire(codec.wire_bytes(dtype, length));
         // Near where positions have more than 32 bits.
@@ -254,8 +255,8 @@ class Conformance {
       for (std::size_t i = 0; i < foreign.size(); ++i) foreign[i] = std::byte(random.word(i));
       const Tensor sum = make_inputs(kInputs[0], request_.seed, dtype, 1, length);
       ARLAB_RETURN_IF_ERROR(check_decoding(codec, dtype, foreign, sum.rank_bytes(0),
-                                           fmt::format("{} elements of random bytes", length),
-                                           decode, decode_add));
+                                           counted(length, "element") + " of random bytes", decode,
+                                           decode_add));
     }
     for (const ConformanceRow* row : {&encode, &decode, &decode_add}) row_done_(*row);
     return {};
@@ -387,9 +388,9 @@ class Conformance {
           ran = group.run(call, inputs.bytes(), got);
         }
         ARLAB_RETURN_IF_ERROR(ran);
-        const std::string where = fmt::format("{} {} elements per rank{}{}", elements,
-                                              kInputs[k].name, call.in_place ? ", in place" : "",
-                                              call.offset_elements != 0 ? ", unaligned" : "");
+        const std::string where = inputs_text(kInputs[k], elements) +
+                                  (call.in_place ? ", in place" : "") +
+                                  (call.offset_elements != 0 ? ", unaligned" : "");
         const auto describe = [&](Mismatch& mismatch) {
           const std::size_t rank = mismatch.index / elements;
           mismatch.rank = static_cast<int>(rank);
@@ -414,6 +415,13 @@ class Conformance {
 };
 
 }  // namespace
+
+std::string inputs_text(const InputKind& kind, std::size_t elements, const char* per) {
+  std::string text = kind.name;
+  text.insert(std::min(text.find(' '), text.size()),
+              fmt::format(" element{}{}", elements == 1 ? "" : "s", per));
+  return fmt::format("{} {}", elements, text);
+}
 
 Status run_conformance(const Platform& platform, const ConformanceRequest& request,
                        const std::function<void(const ConformanceRow&)>& row_done) {
@@ -441,7 +449,7 @@ std::string mismatches_text(const ConformanceRow& row) {
   std::string text;
   for (const Mismatch& m : row.first_mismatches) {
     text += fmt::format("{} of {} {}", row.subject, row.codec, name_of(row.dtype));
-    if (is_of_collective(row)) text += fmt::format(" on {} ranks", m.ranks);
+    if (is_of_collective(row)) text += " on " + counted(m.ranks, "rank");
     text += fmt::format(", {}", m.input);
     if (row.subject == kEncode) {
       text += fmt::format(": wire byte {}: expected 0x{:02x}, got 0x{:02x}\n", m.index, m.expected,

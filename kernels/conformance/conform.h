@@ -28,6 +28,8 @@ inline constexpr InputKind kInputs[] = {
     {"adversarial", "adversarial:non_finite=0,seed={}", InputKind::Rare::ranges},
     {"adversarial with NaN and infinities", "adversarial:non_finite=0.1,seed={}",
      InputKind::Rare::few_not_finite}};
+/// "100 adversarial elements per rank with NaN and infinities".
+std::string inputs_text(const InputKind& kind, std::size_t elements, const char* per = " per rank");
 
 struct ConformanceRequest {
   std::vector<std::string> codecs = {};

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "kernels/conformance/all_reduce_check.h"
 #include "kernels/conformance/element_bits.h"
 #include "reference/codecs/payload_values.h"
 #include "reference/error.h"
@@ -668,6 +669,10 @@ class TailCheck {
     return memory;
   }
 
+  static std::string rows_text(const TailCall& call) {
+    return counted(call.rows, "row") + " of " + counted(call.hidden, "element");
+  }
+
   Status call(TailCase& c, int run) {
     TailCall call = call_of(c);
     std::vector<Bytes> memory;
@@ -677,8 +682,8 @@ class TailCheck {
     for (Bytes& region : memory) call.regions.emplace_back(region);
     const Status status = tail_(call);
     if (!status.ok()) {
-      return Status::error(fmt::format("the tail failed ({} rows of {}): {}", call.rows,
-                                       call.hidden, status.message()));
+      return Status::error(
+          fmt::format("the tail failed ({}): {}", rows_text(call), status.message()));
     }
     ++report_.calls;
     for (std::size_t rank = 0; rank < memory.size(); ++rank) {
@@ -699,7 +704,7 @@ class TailCheck {
                          : at - call.residual_at < tensor         ? "the residual"
                          : at - call.weight_at < call.row_bytes() ? "the weight"
                                                                   : "memory outside of its tensors";
-      find(fmt::format("writes to {}: rank {}, {} rows of {}", what, rank, call.rows, call.hidden));
+      find(fmt::format("writes to {}: rank {}, {}", what, rank, rows_text(call)));
       return;
     }
   }
@@ -716,8 +721,8 @@ class TailCheck {
           find(fmt::format("the {} output is not written: rank {}", name, rank));
         if (rank > 0 && now != kept[0]) {
           report_.ranks_identical = false;
-          find(fmt::format("ranks differ: the {} output of rank {} is not rank 0's, {} rows of {}",
-                           name, rank, call.rows, call.hidden));
+          find(fmt::format("ranks differ: the {} output of rank {} is not rank 0's, {}", name, rank,
+                           rows_text(call)));
         }
         kept.push_back(now);
       } else if (now != kept[rank]) {
@@ -902,6 +907,7 @@ nlohmann::ordered_json to_json(const TailCheckReport& report) {
                {"calls", report.calls},
                {"compared_rows", report.compared_rows},
                {"passed", report.findings.empty()},
+               {"verdict", verdict_of(report)},
                {"findings", report.findings},
                {"deterministic", report.deterministic},
                {"ranks_identical", report.ranks_identical},
@@ -919,23 +925,22 @@ nlohmann::ordered_json to_json(const TailCheckReport& report) {
 
 std::string to_text(const TailCheckReport& report) {
   const TailCheckRequest& request = report.request;
-  std::string text = fmt::format("{} ranks, {}, {}: {} calls, {} rows compared\n", request.ranks,
-                                 name_of(request.dtype), name_of(request.tail), report.calls,
-                                 report.compared_rows);
+  std::string text = fmt::format(
+      "{}, {}, {}: {} calls, {} compared\n", counted(request.ranks, "rank"), name_of(request.dtype),
+      name_of(request.tail), report.calls, counted(report.compared_rows, "row"));
   text += fmt::format("deterministic    {}\n", report.deterministic ? "yes" : "no");
   text += fmt::format("ranks identical  {}\n", report.ranks_identical ? "yes" : "no");
   if (report.exact_as.empty()) text += "exact as         none of the roundings\n";
   for (const TailMatch& match : report.exact_as) {
-    text += fmt::format(
-        "exact as         {}; squares {}\n", match.name,
-        match.threads.empty()
-            ? fmt::format(
-                  "in an order that is not known: at most {} means of a row fit, {:.2g} of it wide",
-                  match.widest, match.widest_relative)
-            : "in the order of " + threads_text(match.threads));
+    text += fmt::format("exact as         {}; squares {}\n", match.name,
+                        match.threads.empty()
+                            ? fmt::format("in an order that is not known, which leaves at most {} "
+                                          "of a row, {:.2g} of it wide",
+                                          counted(match.widest, "mean"), match.widest_relative)
+                            : "in the order of " + threads_text(match.threads));
   }
   for (const std::string& finding : report.findings) text += "WRONG: " + finding + "\n";
-  return text + (report.findings.empty() ? "passed\n" : "failed\n");
+  return text + verdict_of(report) + "\n";
 }
 
 }  // namespace arlab::kernels

@@ -68,7 +68,7 @@ def test_csv_and_table(tmp_path):
     (tmp_path / "b").mkdir()
     rows = parse_csv(judge(tmp_path / "a", f"{FAST} --format csv", add)[1])
     assert {row["candidate"]: row["mismatches"] for row in rows}["exact_sum"] == "0"
-    assert judge(tmp_path / "b", FAST, add)[1].endswith("passed\n")
+    assert judge(tmp_path / "b", FAST, add)[1].endswith("\npassed: 2 ranks, fp16, no claim\n")
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
@@ -127,7 +127,7 @@ def test_a_wrong_one(tmp_path):
 @pytest.mark.parametrize(
     "reply, message",
     [
-        (b"error no such device\n", "the all-reduce failed (1 gaussian elements): no such device"),
+        (b"error no such device\n", "the all-reduce failed (1 gaussian element per rank): no such device"),
         (b"what?\n", "an answer begins with 'what?': allowed are done and error WHY"),
         (b"x" * 5000 + b"\n", "first line is too long"),
         (None, "the other process has closed 'answers'"),
@@ -297,6 +297,7 @@ def test_a_fused_tail_by_files(tmp_path):
     answer_tails(tmp_path, twice=False)
     report = ok_json(f"judge {TAIL} --answers-in . --claim unfused", tmp_path)
     assert report["schema"] == "arlab.judge.tail/1" and report["passed"] and "unfused" in str(report["exact_as"])
+    assert report["verdict"] == "passed: 2 ranks, fp16, claim unfused"
     rows = ok_csv(f"judge {TAIL} --answers-in .", tmp_path)
     assert "unfused" in [row["name"] for row in rows]
     answer_tails(tmp_path, twice=True)

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
@@ -48,7 +49,11 @@ AllReduceCheckRequest request_of(int ranks, DType dtype = DType::fp16) {
 AllReduceCheckReport checked(const AllReduce& all_reduce, const AllReduceCheckRequest& request) {
   auto report = check_all_reduce(all_reduce, request);
   EXPECT_TRUE(report.ok()) << report.status().message();
-  return report.ok() ? report.value() : AllReduceCheckReport{};
+  if (!report.ok()) return {};
+  static const std::regex kOneOfMany("([^f] |\\()1 (\\w+ )?(rank|run|byte|element)s");
+  const std::string text = to_text(report.value());
+  EXPECT_FALSE(std::regex_search(text, kOneOfMany)) << text;
+  return report.value();
 }
 
 bool contains(const std::vector<std::string>& list, const std::string& name) {
@@ -61,6 +66,11 @@ std::string all_findings(const AllReduceCheckReport& report) {
   return all;
 }
 
+void expect_found(const AllReduceCheckReport& report, const std::string& words) {
+  const std::string all = all_findings(report);
+  EXPECT_NE(all.find(words), std::string::npos) << words << "; found: " << all;
+}
+
 /// Runs the reference, then breaks what it did; expects that finding.
 void expect_caught(const char* finding, AllReduceCheckRequest request,
                    const std::function<void(const AllReduceCall&)>& break_it) {
@@ -71,10 +81,9 @@ void expect_caught(const char* finding, AllReduceCheckRequest request,
         return status;
       },
       request);
-  EXPECT_NE(all_findings(report).find(finding), std::string::npos)
-      << finding << "; found: " << all_findings(report);
+  expect_found(report, finding);
   EXPECT_FALSE(to_json(report)["passed"].get<bool>());
-  EXPECT_NE(to_text(report).find("\nfailed\n"), std::string::npos);
+  EXPECT_NE(to_text(report).find("\nfailed: "), std::string::npos);
 }
 
 // ---------------------------------------------------------------- right ones
@@ -106,6 +115,9 @@ TEST(AllReduceCheck, KnowsTheReferencesAlgorithms) {
       EXPECT_TRUE(report.findings.empty()) << row.name << ": " << all_findings(report);
       EXPECT_TRUE(contains(report.exact_as(), row.name)) << to_text(report);
       EXPECT_TRUE(report.deterministic && report.ranks_identical);
+      const std::string parts = row.name[0] == 'n' ? "" : " (algorithm/codec/sum)";
+      EXPECT_EQ(verdict_of(report),
+                std::string("passed: 4 ranks, fp16, claim ") + row.name + parts);
       EXPECT_EQ(report.calls, 3U * 3U * kLengths.size());
     }
   }
@@ -163,16 +175,13 @@ TEST(AllReduceCheck, OutputsThatAreNotWritten) {
         return status;
       },
       request_of(2));
-  EXPECT_NE(all_findings(report).find("the output is not written: rank 1, 1 of 1 elements"),
-            std::string::npos)
-      << all_findings(report);
+  expect_found(report, "the output is not written: rank 1, 1 of 1 elements");
   EXPECT_TRUE(report.deterministic);  // noise that was there is no result
 
   AllReduceCheckRequest request = request_of(2);
   request.in_place = true;
   report = checked([](const AllReduceCall&) { return Status(); }, request);
-  EXPECT_NE(all_findings(report).find("the tensor is left as it was: rank 0"), std::string::npos)
-      << all_findings(report);
+  expect_found(report, "the tensor is left as it was: rank 0");
 }
 
 TEST(AllReduceCheck, OneRankWrong) {
@@ -201,7 +210,7 @@ TEST(AllReduceCheck, WritesBehindTheEnd) {
   expect_caught("writes to its input: rank 0", request_of(2),
                 [](const AllReduceCall& call) { call.regions[0][call.input_at] ^= std::byte{1}; });
   expect_caught(
-      "writes outside of the output: rank 0, 1 bytes before it", request_of(2),
+      "writes outside of the output: rank 0, 1 byte before it", request_of(2),
       [](const AllReduceCall& call) { call.regions[0][call.output_at - 1] ^= std::byte{1}; });
 }
 
@@ -270,9 +279,9 @@ TEST(AllReduceCheck, ContributionsThatAreWrongInThePartsOfTheirOwnersOnly) {
     for (const Layout layout : {Layout{0, false}, Layout{1, false}, Layout{32, false},
                                 Layout{256, false}, Layout{0, true}}) {
       if (ranks == 8 && layout.tile != 0) continue;
-      for (const Mistake mistake : {Mistake{0, 1, "the owner's own contribution is missing"},
-                                    Mistake{2, 1, "the owner's own contribution counts twice"},
-                                    Mistake{0, 2, "counts twice"}}) {
+      for (const Mistake mistake :
+           {Mistake{0, 1, "its own contribution is missing"},
+            Mistake{2, 1, "its own contribution counts twice"}, Mistake{0, 2, "counts twice"}}) {
         AllReduceCheckRequest request = request_of(static_cast<int>(ranks), DType::bf16);
         request.lengths = {2048};
         const auto weight = [&](std::size_t i, std::size_t r, std::size_t reader) {
@@ -281,10 +290,10 @@ TEST(AllReduceCheck, ContributionsThatAreWrongInThePartsOfTheirOwnersOnly) {
                                                        : i / layout.tile % ranks;
           return r == owner ? mistake.own : r == (owner + 1) % ranks ? mistake.next : 1.0F;
         };
-        const AllReduceCheckReport report =
-            checked([&](const AllReduceCall& call) { return weighted(call, weight); }, request);
-        EXPECT_NE(all_findings(report).find(mistake.words), std::string::npos)
-            << ranks << " ranks, tiles of " << layout.tile << ": " << all_findings(report);
+        SCOPED_TRACE(fmt::format("{} ranks, tiles of {}", ranks, layout.tile));
+        expect_found(
+            checked([&](const AllReduceCall& call) { return weighted(call, weight); }, request),
+            mistake.words);
       }
     }
   }
@@ -332,9 +341,7 @@ TEST(AllReduceCheck, AnSqnrBelowThatOfAllListedCodecs) {
         });
       },
       request);
-  EXPECT_NE(all_findings(report).find("is below that of every listed codec on 2 ranks"),
-            std::string::npos)
-      << all_findings(report);
+  expect_found(report, "is below that of every listed codec on 2 ranks");
 }
 
 TEST(AllReduceCheck, SaysWhichOrdersTheInputsDoNotTellApart) {
@@ -355,12 +362,53 @@ TEST(AllReduceCheck, SaysWhichOrdersTheInputsDoNotTellApart) {
   EXPECT_TRUE(report.findings.empty() && report.not_told_apart.empty()) << to_text(report);
 }
 
+/// one_shot begins with a contribution, two_shot with 0: of two ranks only a -0 tells them apart.
+TEST(AllReduceCheck, SaysWhatOnlySignsOfZeroTellApart) {
+  const auto one_shot = [](const AllReduceCall& c) { return reference(c, "one_shot", "fp16"); };
+  const std::string zeros = "20 of 37500 elements differ, only in the sign of zero";
+  AllReduceCheckRequest request = request_of(2);
+  for (const std::string sum : {"native", "order=own"}) {
+    request.claim = "one_shot/fp16/" + sum;
+    const auto same = checked(one_shot, request).not_told_apart;
+    EXPECT_FALSE(contains(same, "it is " + request.claim));
+    EXPECT_TRUE(contains(same, "it is tree_order/native") &&
+                contains(same, "it is two_shot/fp16/" + sum + " (but " + zeros + ")"));
+  }
+  request.claim = "two_shot/fp16/native";
+  expect_found(checked(one_shot, request), "as claimed: " + zeros + "; with 4099 ");
+}
+
+TEST(AllReduceCheck, CountPlaceAndExampleAreOfTheSameTensor) {
+  AllReduceCheckRequest request = request_of(2);
+  request.claim = "two_shot/fp16/native";
+  const auto break_it = [](const AllReduceCall& call) {
+    if (call.elements == 1) call.output(0)[0] ^= std::byte{1};
+    for (std::size_t rank = 0; rank < 2 && call.elements == 2050; ++rank) {
+      call.output(rank)[4092] ^= std::byte{1};
+    }
+  };
+  expect_caught("; with 2050 gaussian elements per rank: 2 of 4100, first at rank 0, index 2046: ",
+                request, break_it);
+  expect_caught(", only in element 2046", request, break_it);
+}
+
+TEST(AllReduceCheck, InOneShotEachRankAddsAllContributionsItself) {
+  AllReduceCheckRequest request = request_of(3, DType::bf16);
+  request.claim = "one_shot/bf16/fp32";
+  const auto of_others = [](auto, auto r, auto reader) { return r == reader ? 0.0F : 1.0F; };
+  const auto report =
+      checked([&](const AllReduceCall& call) { return weighted(call, of_others); }, request);
+  expect_found(report, "each rank adds all contributions itself, and its own is missing");
+  expect_found(report, "in what each rank adds, its own contribution is missing");
+  EXPECT_EQ(all_findings(report).find("owner"), std::string::npos);
+}
+
 TEST(AllReduceCheck, AWrongClaim) {
   AllReduceCheckRequest request = request_of(4);
   request.claim = "ring/fp16/native";
   const AllReduceCheckReport report = checked(
       [](const AllReduceCall& call) { return reference(call, "two_shot", "fp16"); }, request);
-  EXPECT_NE(all_findings(report).find("not ring/fp16/native as claimed"), std::string::npos);
+  expect_found(report, "not ring/fp16/native as claimed");
   EXPECT_TRUE(contains(report.exact_as(), "two_shot/fp16/native"));
 }
 
@@ -372,8 +420,8 @@ TEST(AllReduceCheck, BadRequests) {
     const auto report = check_all_reduce(none, request);
     return report.ok() ? std::string() : report.status().message();
   };
-  EXPECT_EQ(message_of({.ranks = 1}), "1 ranks: allowed are 2 to 64");
-  EXPECT_NE(message_of({.runs = 1}).find("1 runs: allowed are 2 to 100"), std::string::npos);
+  EXPECT_EQ(message_of({.ranks = 1}), "1 rank: allowed are 2 to 64");
+  EXPECT_NE(message_of({.runs = 1}).find("1 run: allowed are 2 to 100"), std::string::npos);
   EXPECT_NE(message_of({.lengths = {0}}).find("a length is 0"), std::string::npos);
   EXPECT_NE(message_of({.codec = "qr-q5"}).find("unknown codec"), std::string::npos);
   EXPECT_EQ(message_of({.codec = "bf16"}), "codec bf16 does not take fp16");
@@ -386,7 +434,7 @@ TEST(AllReduceCheck, AnErrorOfTheAllReduceEndsTheCheck) {
       [](const AllReduceCall&) { return Status::error("no such device"); }, request_of(2));
   ASSERT_FALSE(report.ok());
   EXPECT_EQ(report.status().message(),
-            "the all-reduce failed (1 gaussian elements): no such device");
+            "the all-reduce failed (1 gaussian element per rank): no such device");
 }
 
 TEST(AllReduceCheck, Json) {

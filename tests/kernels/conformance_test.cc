@@ -433,6 +433,7 @@ TEST(Conformance, ShowsWireBytesThatDiffer) {
     EXPECT_EQ(row.mismatches, row.subject == "encode" ? 3U : row.subject == "decode" ? 0U : 4U);
     EXPECT_EQ(row.first_mismatches.size(), row.mismatches);
   }
+  EXPECT_EQ(inputs_text(kInputs[2], 1), "1 adversarial element per rank with NaN and infinities");
   const Mismatch& first = rows[0].first_mismatches[0];
   EXPECT_EQ(first.index, 100U);
   EXPECT_EQ(first.got, first.expected ^ 1);

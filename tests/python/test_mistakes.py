@@ -222,15 +222,16 @@ def test_all_reduces(mistake, claimed):
 
 
 def test_other_peoples_by_name():
-    def flashinfer(tensors):
-        return list(arlab.all_reduce(np.stack(tensors), like="flashinfer-fp8", block=128).outputs)
+    def made(**how):
+        return lambda tensors: list(arlab.all_reduce(np.stack(tensors), **how).outputs)
 
     request = {"world_size": 4, "dtype": "bf16", "lengths": [1024, 8192, 20480]}
-    report = conformance.check(flashinfer, claim="flashinfer-fp8/block=128", **request)
+    report = conformance.check(made(like="flashinfer-fp8", block=128), claim="flashinfer-fp8/block=128", **request)
     assert report.passed and not report.ranks_identical and "flashinfer-fp8/block=128" in report.exact_as, report
     # Without a claim its ranks differ, as of one that is known they may; groups of 128 are none that is known by itself.
-    report = conformance.check(lambda tensors: list(arlab.all_reduce(np.stack(tensors), like="flashinfer-fp8").outputs), **request)
+    report = conformance.check(made(like="flashinfer-fp8"), **request)
     assert report.passed and report.exact_as == ["flashinfer-fp8"], report
+    assert conformance.check(made(like="flashinfer-fp4", block=256), claim="flashinfer-fp4/block=256", **request).passed
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ def test_what_a_call_writes_leaves_out_or_changes_is_said():
             self.calls += 1
             return z + r + F32(self.calls % 3 == 0)
 
-    assert "writes to the residual: rank 0, 8 rows of 576" in checked(writes).findings
+    assert "writes to the residual: rank 0, 8 rows of 576 elements" in checked(writes).findings
     assert not checked(Noise()).deterministic
     right = checked(lambda *given: [y for y, _ in Fused()(*given)], returns="normalized", claim="unfused")
     assert right.passed, str(right)

@@ -57,22 +57,35 @@ class CheckError(Error):
     """The check could not be done: the all-reduce raised an exception, or an argument is wrong."""
 
 
-class Report(Result):
+class _Judged(Result):
+    """A report that says itself what people read."""
+
+    def __init__(self, data: dict[str, Any], text: str):
+        super().__init__(data)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text.rstrip()
+
+
+class Report(_Judged):
     """Behaviour of an all-reduce. `data` holds everything, schema arlab.judge/1.
 
     passed            True when there are no findings
+    verdict           one line: passed or failed, ranks, dtype and the claim
     findings          what an all-reduce must not do, one line each
     deterministic     repeated calls gave the same bits
     ranks_identical   all ranks got the same bits
     exact_as          the candidates that have every bit of every result, for example `one_shot/bf16/native`
-    not_told_apart    other orders of additions that would have given the same bits for these inputs, in words: longer
-                      tensors, more ranks or another dtype may tell them apart
+    not_told_apart    candidates and orders of additions that would have given the same bits for these inputs, or all but zeros of
+                      another sign, NaN and infinities: longer tensors, more ranks or another dtype may tell them apart
     ranges            the same by ranges of lengths, where it depends on them: a dict each, `from`, `to`, `exact_as`
     """
 
-    SHOWN = ("passed", "deterministic", "ranks_identical", "calls", "compared_elements")
+    SHOWN = ("verdict", "deterministic", "ranks_identical", "calls", "compared_elements")
 
     passed: bool
+    verdict: str
     findings: list[str]
     deterministic: bool
     ranks_identical: bool
@@ -87,29 +100,6 @@ class Report(Result):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Report) and self.data == other.data
-
-    def __str__(self) -> str:
-        d = self.data
-        gaussian = d["errors"][0]
-        sqnr = "no error" if gaussian["sqnr_db"] is None else f"{gaussian['sqnr_db']:.2f} dB"
-        lines = [
-            f"{d['ranks']} ranks, {d['dtype']}: {d['calls']} calls, {d['compared_elements']} elements compared",
-            f"deterministic    {'yes' if d['deterministic'] else 'no'}",
-            f"ranks identical  {'yes' if d['ranks_identical'] else 'no'}",
-            f"exact as         {', '.join(d['exact_as']) or 'none of the candidates'}",
-            *_not_told_apart(d["not_told_apart"]),
-            f"SQNR, Gaussian   {sqnr}; max error {gaussian['max_abs_error']:.6g}, rmse {gaussian['rmse']:.6g}",
-        ]
-        lines += [f"WRONG: {finding}" for finding in d["findings"]]
-        return "\n".join([*lines, "passed" if d["passed"] else "failed"])
-
-
-def _not_told_apart(orders: list[str], shown: int = 2) -> list[str]:
-    """The line of a report; none if there are no such orders."""
-    if not orders:
-        return []
-    more = f"; or in {len(orders) - shown} other orders" if len(orders) > shown else ""
-    return [f"not told apart   these inputs give the same bits, if {'; if '.join(orders[:shown])}{more}"]
 
 
 class Tensors(Protocol):
@@ -198,7 +188,7 @@ def _require_fit(
     if not type_fits or not size_fits:
         raise CheckError(
             f"{who} returned {getattr(result, 'dtype', type(result))} of shape"
-            f" {tuple(getattr(result, 'shape', ()))}: expected are {elements} elements of {dtype}"
+            f" {tuple(getattr(result, 'shape', ()))}: expected is {dtype} of shape ({elements},)"
         )
 
 
@@ -241,17 +231,18 @@ def check(
     if mode not in _MODES:
         raise CheckError(f"mode {mode!r}: allowed are {', '.join(_MODES)}")
     session = _Session(all_reduce, dtype, mode, rank, gather, tensors, world_size)
-    data = session.report(
+    data, text = session.report(
         _arlab.check_all_reduce, lengths=list(lengths or []), runs=runs, seed=seed, in_place=mode == "in_place",
         codec=codec or "", claim=claim or "",
     )  # fmt: skip
-    return Report(json.loads(data))
+    return Report(json.loads(data), text)
 
 
-class TailReport(Result):
+class TailReport(_Judged):
     """Behaviour of a fused tail. `data` holds everything, schema arlab.judge.tail/1.
 
     passed            True when there are no findings
+    verdict           one line: passed or failed, ranks, dtype and the claim
     findings          what a tail must not do, one line each: "the residual is added twice"
     deterministic     repeated calls gave the same bits
     ranks_identical   all ranks got the same bits
@@ -261,14 +252,7 @@ class TailReport(Result):
     rows_by_unknown   rows that were decided so, of `compared_rows`
     """
 
-    SHOWN = ("passed", "deterministic", "ranks_identical", "calls", "compared_rows", "rows_by_unknown")
-
-    def __init__(self, data: dict[str, Any], text: str):
-        super().__init__(data)
-        self._text = text
-
-    def __str__(self) -> str:
-        return self._text
+    SHOWN = ("verdict", "deterministic", "ranks_identical", "calls", "compared_rows", "rows_by_unknown")
 
 
 def check_tail(
@@ -362,7 +346,7 @@ class _Session:
             mine = b"\1" + f"rank {self.rank}: {_line(error)}".encode()
         parts = list(self.gather(mine))
         if len(parts) != len(regions):
-            raise CheckError(f"gather gave {len(parts)} parts for {len(regions)} ranks")
+            raise CheckError(f"gather must give a part of each of {len(regions)} ranks, in a list: its length is {len(parts)}")
         for part in map(bytes, parts):
             if part[:1] != b"\0":
                 raise CheckError(part[1:].decode(errors="replace"))
@@ -447,9 +431,9 @@ class CodecReport(Result):
     def __str__(self) -> str:
         wire = sum(case["wire_bytes"] for case in self.cases)
         decoded = sum(case["elements"] for case in self.cases)
-        lines = [f"{self.codec}: {len(self.cases)} cases, {wire} wire bytes and {decoded} decoded elements compared"]
+        lines = [f"{len(self.cases)} cases, {wire} wire bytes and {decoded} decoded elements compared"]
         lines += [f"WRONG: {finding}" for finding in self.findings]
-        return "\n".join([*lines, "passed" if self.passed else "failed"])
+        return "\n".join([*lines, f"{'passed' if self.passed else 'failed'}: codec {self.codec}"])
 
 
 @renamed(dtypes="dtype")

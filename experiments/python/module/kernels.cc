@@ -68,9 +68,11 @@ Status call_function(const nb::callable& function,
   return {};
 }
 
-std::string check(const nb::callable& function, int ranks, const std::string& dtype,
-                  const std::vector<std::size_t>& lengths, int runs, std::uint64_t seed,
-                  bool in_place, const std::string& codec, const std::string& claim) {
+using Texts = std::pair<std::string, std::string>;  ///< a report as JSON, and for people
+
+Texts check(const nb::callable& function, int ranks, const std::string& dtype,
+            const std::vector<std::size_t>& lengths, int runs, std::uint64_t seed, bool in_place,
+            const std::string& codec, const std::string& claim) {
   const AllReduceCheckRequest request{.ranks = ranks,
                                       .dtype = parse_dtype(dtype),
                                       .lengths = lengths,
@@ -81,24 +83,21 @@ std::string check(const nb::callable& function, int ranks, const std::string& dt
                                       .claim = claim};
   // Threads of the reference may run codecs that are written in Python.
   const nb::gil_scoped_release others_may_run;
-  return to_json(value_of(check_all_reduce(
-                     [&](const AllReduceCall& call) {
-                       return call_function(function,
-                                            {{"elements", call.elements},
-                                             {"input_at", call.input_at},
-                                             {"output_at", call.output_at}},
-                                            call.regions);
-                     },
-                     request)))
-      .dump();
+  const auto report = value_of(check_all_reduce(
+      [&](const AllReduceCall& call) {
+        return call_function(function,
+                             {{"elements", call.elements},
+                              {"input_at", call.input_at},
+                              {"output_at", call.output_at}},
+                             call.regions);
+      },
+      request));
+  return {to_json(report).dump(), to_text(report)};
 }
 
-/// The report as JSON, and as text.
-std::pair<std::string, std::string> check_fused(const nb::callable& function, int ranks,
-                                                const std::string& dtype, const std::string& tail,
-                                                const std::vector<std::size_t>& hidden,
-                                                std::size_t rows, int runs, std::uint64_t seed,
-                                                bool has_residual_out, const std::string& claim) {
+Texts check_fused(const nb::callable& function, int ranks, const std::string& dtype,
+                  const std::string& tail, const std::vector<std::size_t>& hidden, std::size_t rows,
+                  int runs, std::uint64_t seed, bool has_residual_out, const std::string& claim) {
   TailCheckRequest request{.ranks = ranks,
                            .dtype = parse_dtype(dtype),
                            .tail = parse_tail(tail),

@@ -502,8 +502,9 @@ std::vector<AllReduceModel> models_of(const AllReduceCheckRequest& request) {
     std::vector<std::string> known;
     known.reserve(models.size());
     for (const AllReduceModel& model : models) known.push_back(model.candidate.name);
-    fail("unknown claim {} ({}): {}", quote(request.claim), error.what(),
-         instead_of(request.claim, {known, "allowed are", "others have another codec or sum"}));
+    fail("unknown claim {}: {} ({})", quote(request.claim),
+         instead_of(request.claim, {known, "allowed are", "others have another codec or sum"}),
+         error.what());
   }
   if (claimed->codec) {
     sums.push_back(claimed->parts.sum);  // other algorithms with it may have the same bits

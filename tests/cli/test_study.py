@@ -133,7 +133,7 @@ def test_summary_is_the_median_and_the_worst(folder):
         f'file = "{ACTIVATIONS}/minilm_tp{{ranks}}.safetensors"\ntensors = "all"',
     )
     (folder / "tiny.toml").write_text(text.replace("[2, 4]", "[2]"))
-    study("tiny.toml --out out", folder)
+    assert "worst_sqnr_db of the whole worst tensor" in study("tiny.toml --out out", folder)
     rows = [row for row in table_of(folder / "out/results.csv") if row["input"] == "ours"]
     assert len({row["tensor"] for row in rows}) == 12
     for line in parse_csv((folder / "out/summary.csv").read_text()):

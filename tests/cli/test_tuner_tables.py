@@ -150,7 +150,7 @@ def test_quickreduces_variables_say_where_it_is_the_fastest(tmp_path):
         ("--table t.csv", [".toml"]),
         ("--table t.toml --table-format nccl", [".csv"]),
         ("--table-format nccl", ["needs --table"]),
-        ("--table t.csv --table-format mccl", ["mccl", "nccl, rccl"]),
+        ("--table t.csv --table-format mccl", ["mccl", "'nccl' or 'rccl'"]),
         ("--table t.csv --table-format nccl --collective all_to_all", ["nccl", "all-to-all"]),
         ("--table t.env --table-format vllm --collective all_gather", ["all-reduces only"]),
     ],

@@ -95,7 +95,8 @@ MALFORMED = [(without(path), f"{place(path)} is missing") for path in keys(TREE)
     ([], "the file is an array, not an object"),
     (None, "the file is null, not an object"),
     ("two_shot", "the file is 'two_shot', not an object"),
-    (changed(("wordl_size",), 4), "unknown key 'wordl_size'; allowed are schema, collective, algorithm, world_size, "
+    (changed(("wordl_size",), 4), "unknown key 'wordl_size': did you mean 'world_size'?"),
+    (changed(("size",), 4), "unknown key 'size': allowed are schema, collective, algorithm, world_size, "
      "elements, alignment, agreement, row, chunks, ops, outputs, group_size, volume, check"),
     *((changed(path, value), f"{place(path)} is {words}") for path, value, words in [
         (("schema",), "arlab.schedule/2", "'arlab.schedule/2'; allowed: arlab.schedule/1"),

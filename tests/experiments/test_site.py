@@ -272,17 +272,17 @@ def known_keys(file, path, folder):
     table = changed
     for step in path:
         table = table[step]
-    known, names = set(), [""]
-    while not known.issuperset(names):  # a line has what stands beside a word in a long list
-        known |= set(names)
+    known, names, count = set(), [""], 1
+    while len(known) < int(count):  # a line has what stands beside a word in a long list
         none = f"{names[-1]}zzzzzzzz"
         table[none] = 1
         (folder / "x.toml").write_text("".join(f"{key} = {toml(one)}\n" for key, one in changed.items()))
         line = arlab("topology", "show", str(folder / "x.toml"), code=2).strip()
-        named = re.search(rf"unknown key '[-\w.\[\]]*{none}': allowed (?:in '\S+' )?are ([^(]*)", line)[1]
-        names = named.removesuffix(", ... ").split(", ")
+        said = re.search(rf"unknown key '[-\w.\[\]]*{none}': allowed (?:in '\S+' )?are ([^(]*)(?:\((\d+) in all\))?$", line)
+        names = said[1].removesuffix(", ... ").split(", ")
+        known, count = known | set(names), said[2] or len(names)
         del table[none]
-    return known - {""}
+    return known
 
 
 @pytest.fixture(scope="module")

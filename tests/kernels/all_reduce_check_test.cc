@@ -425,7 +425,7 @@ TEST(AllReduceCheck, BadRequests) {
   EXPECT_NE(message_of({.lengths = {0}}).find("a length is 0"), std::string::npos);
   EXPECT_NE(message_of({.codec = "qr-q5"}).find("unknown codec"), std::string::npos);
   EXPECT_EQ(message_of({.codec = "bf16"}), "codec bf16 does not take fp16");
-  EXPECT_NE(message_of({.claim = "ring"}).find("unknown claim 'ring': allowed are one_shot/fp16/"),
+  EXPECT_NE(message_of({.claim = "ring"}).find("unknown claim 'ring': did you mean 'ring/fp16/"),
             std::string::npos);
 }
 

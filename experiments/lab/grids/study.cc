@@ -469,8 +469,8 @@ class StudyGrid final : public Grid {
                    {"points", rows.size()},
                    {"results", (folder_ / "results.csv").string(), "every point"},
                    {"summary", (folder_ / "summary.csv").string(),
-                    "the table below, over tensors: median_token_sqnr_db is the median tensor's "
-                    "median token, worst_sqnr_db all of the worst tensor"},
+                    "the table below: median_token_sqnr_db is of the median token of the median "
+                    "tensor, worst_sqnr_db of the whole worst tensor"},
                    {"error_figures", "exact", "computed from bits"},
                    {"latency_figures", study_.simulate ? Json("simulated") : Json(nullptr),
                     study_.simulate ? fmt::format("model {}, topology {}, {} bytes per rank{}",

@@ -215,7 +215,7 @@ struct ModelTimeRequest {
                      fitted ? "fitted" : "assumed, no time of it on this device was found",
                      named.source)},
         {"engine_us", engine_us(shape, sequences),
-         fmt::format("us that it adds to a step of {} sequences", sequences)},
+         "us that it adds to a step of " + counted(sequences, "sequence")},
         {"tpot_us_low", times(1 / factor), "us: 90 % interval"},
         {"tpot_us_high", times(factor), ""}};
     if (phase != "decode" && !serves()) figures.resize(2);

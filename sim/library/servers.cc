@@ -194,6 +194,19 @@ LongestWay longest_way(const Topology& t, const Cluster& c, LibraryAlgorithm alg
   return way;
 }
 
+/// Returns the traffic of the server that sends most in both trees, in shares.
+double share_of_trees(Rank servers) {
+  std::vector<double> sent(servers);
+  for (const std::vector<Rank>& above : {tree_over(servers), other_tree_over(servers)}) {
+    for (Rank server = 0; server < servers; ++server) {
+      if (above[server] == server) continue;
+      sent[server] += 0.5;
+      sent[above[server]] += 0.5;
+    }
+  }
+  return std::ranges::max(sent);
+}
+
 /// Returns the time of the busiest rank inside a server, and of the busiest server, for their bytes.
 double busiest_us(const Topology& t, const Cluster& c, LibraryAlgorithm algorithm,
                   Collective collective, double bytes) {
@@ -208,7 +221,7 @@ double busiest_us(const Topology& t, const Cluster& c, LibraryAlgorithm algorith
       break;
     case LibraryAlgorithm::tree:
     case LibraryAlgorithm::nvls:
-      of_server = std::min<double>(c.servers - 1, 2);
+      of_server = share_of_trees(c.servers);
       of_rank = algorithm == LibraryAlgorithm::tree ? 2.0 * (c.per_server - 1) / c.per_server
                                                     : share_of_port(t, c.per_server);
       break;

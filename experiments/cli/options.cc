@@ -59,21 +59,17 @@ namespace {
 
 void add_format(CLI::App& command, Format& format, Format default_format,
                 const std::vector<Format>& more) {
-  constexpr std::pair<Format, const char*> kKnown[] = {
-      {Format::table, ""},
-      {Format::json, ""},
-      {Format::csv, ""},
+  constexpr std::pair<Format, const char*> kSpecial[] = {
       {Format::nccl, "the columns of nccl-tests"},
       {Format::nccl_json, "the JSON of nccl-tests"},
       {Format::toml, "a complete machine file"}};
   format = default_format;
-  std::vector<Format> allowed;
+  std::vector<Format> allowed = {Format::table, Format::json, Format::csv};
   std::string words;
-  for (const auto& [known, meaning] : kKnown) {
-    const bool usual = known <= Format::csv;
-    if (!usual && std::find(more.begin(), more.end(), known) == more.end()) continue;
+  for (const auto& [known, meaning] : kSpecial) {
+    if (std::find(more.begin(), more.end(), known) == more.end()) continue;
     allowed.push_back(known);
-    if (!usual) words += fmt::format("; {}: {}", name_of(known), meaning);
+    words += fmt::format("; {}: {}", name_of(known), meaning);
   }
   command
       .add_option_function<std::string>(

@@ -78,11 +78,11 @@ void check_command(const CLI::App& app, const std::string& called,
     }
     names.push_back(command->get_name());
   }
-  const std::string known = fmt::format("{}", fmt::join(names, ", "));
   if (first == "--help" || first == "-h" || first == "--version") return;
-  if (words.empty()) fail("name a command: {} (see {} --help)", known, called);
+  if (words.empty()) fail("name a command: {} (see {} --help)", fmt::join(names, ", "), called);
   if (first.starts_with('-')) {
-    fail("{} before the command is not an option; name a command first: {}", quote(first), known);
+    fail("{} before the command is not an option; name a command first: {}", quote(first),
+         fmt::join(names, ", "));
   }
   fail("unknown command {}: {}", quote(first),
        instead_of(first, {.names = names, .all = fmt::format("see {} --help", called)}));

@@ -207,6 +207,4 @@ def cut(line, spans):
     last = len(spans) - 1
     for (_, end), (begin, _) in zip(spans, spans[1:]):
         assert line[end:begin].strip() == "", f"not aligned: {line!r}"
-    return [
-        line[begin : None if i == last else end].strip() for i, (begin, end) in enumerate(spans)
-    ]
+    return [line[begin : None if i == last else end].strip() for i, (begin, end) in enumerate(spans)]

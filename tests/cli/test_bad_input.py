@@ -178,9 +178,7 @@ def test_command_line(files, command, fragments):
     refused(command, files, *fragments)
 
 
-@pytest.mark.parametrize(
-    "ranks", ["0", "-1", "65537", "99999999999999999999", "1e2", "2.5", "four", "4K"]
-)
+@pytest.mark.parametrize("ranks", ["0", "-1", "65537", "99999999999999999999", "1e2", "2.5", "four", "4K"])
 def test_ranks_say_the_option_and_the_range(files, ranks):
     for command in [
         "schedule --algorithm ring --elements 64",
@@ -280,16 +278,12 @@ def test_tensors_that_cannot_be_reduced(files, arguments, fragments):
     refused(f"{REDUCE} --input {arguments} --out out.npy", files, *fragments)
 
 
-@pytest.mark.parametrize(
-    "name", ["missing.bin", "directory", "pipe", "loop.npy", "wire.bin/below", "''"]
-)
+@pytest.mark.parametrize("name", ["missing.bin", "directory", "pipe", "loop.npy", "wire.bin/below", "''"])
 def test_wire_files(files, name):
     refused(f"{DECODE} {name} out.npy", files, name.strip("'"))
 
 
-@pytest.mark.parametrize(
-    "name", ["missing.json", "directory", "pipe", "good.npy", "empty.npy", "good.txt"]
-)
+@pytest.mark.parametrize("name", ["missing.json", "directory", "pipe", "good.npy", "empty.npy", "good.txt"])
 def test_schedule_files(files, name):
     refused(f"schedule --schedule {name}", files, name)
     refused(f"{SIMULATE.replace('--algorithm ring', '')} --schedule {name}", files, name)
@@ -308,18 +302,14 @@ def test_a_sparse_file_of_a_terabyte(tmp_path):
         file.truncate(1 << 40)
     refused("encode --codec fp16 huge.npy out.bin", tmp_path, "memory")
     refused("decode --codec fp16 huge.bin out.npy", tmp_path, "memory")
-    refused(
-        "reduce --algorithm ring --codec fp16 --input huge.npy --out out.npy", tmp_path, "memory"
-    )
+    refused("reduce --algorithm ring --codec fp16 --input huge.npy --out out.npy", tmp_path, "memory")
     refused("schedule --schedule huge.bin", tmp_path, "memory")
 
 
 # ---------------------------------------------------------------- outputs
 
 
-@pytest.mark.parametrize(
-    "command", [f"{ENCODE} good.npy", f"{DECODE} wire.bin", f"{REDUCE} {DATA} --out"]
-)
+@pytest.mark.parametrize("command", [f"{ENCODE} good.npy", f"{DECODE} wire.bin", f"{REDUCE} {DATA} --out"])
 @pytest.mark.parametrize(
     "out, fragments",
     [
@@ -382,9 +372,7 @@ def test_standard_output_that_cannot_be_written(files, command, format_):
     assert "output" in error_line(result.stderr)
 
 
-@pytest.mark.parametrize(
-    "name", ["a\nb", "\x1b[31mred", "a\rb", "\x07", "%s%n", "{}", "ünï", "x" * 200]
-)
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[31mred", "a\rb", "\x07", "%s%n", "{}", "ünï", "x" * 200])
 def test_hostile_names_stay_in_one_line(files, name):
     quoted = "'" + name + "'"
     for command in [

@@ -100,7 +100,5 @@ def test_every_input_can_be_reduced(tmp_path):
             continue
         for spec in [entry["name"], f"{entry['name']}:{entry['parameters_and_defaults']}"]:
             spec = spec.replace(", ", ",")
-            command = (
-                f"reduce --algorithm ring --codec fp16 --ranks 2 --elements 100 --synthetic {spec}"
-            )
+            command = (f"reduce --algorithm ring --codec fp16 --ranks 2 --elements 100 --synthetic {spec}")
             assert ok_json(command, tmp_path)["input"] == spec

@@ -46,9 +46,7 @@ def reduce(options, inputs, folder, dtype="fp16"):
 def test_shape_does_not_matter(tmp_path):
     inputs = gaussian((4, 6144))
     report, outputs = reduce("--algorithm ring --codec qr-q4", inputs, tmp_path)
-    report_3d, outputs_3d = reduce(
-        "--algorithm ring --codec qr-q4", inputs.reshape(4, 48, 128), tmp_path
-    )
+    report_3d, outputs_3d = reduce("--algorithm ring --codec qr-q4", inputs.reshape(4, 48, 128), tmp_path)
     # A last axis makes tokens and channels, which have figures of their own; nothing else changes.
     figures = {f"{of}_sqnr_{part}db" for of in ("token", "channel") for part in ("", "p1_")}
     assert all(report[figure] is None and report_3d[figure] > 10 for figure in figures)
@@ -60,9 +58,7 @@ def test_shape_does_not_matter(tmp_path):
 @pytest.mark.parametrize("forward", ["unchanged", "reencoded"])
 def test_ranks_identical_says_what_the_outputs_are(tmp_path, forward, codec):
     inputs = gaussian((8, 20_000), sigma=0.01)
-    report, outputs = reduce(
-        f"--algorithm ring --codec {codec} --forward {forward}", inputs, tmp_path
-    )
+    report, outputs = reduce(f"--algorithm ring --codec {codec} --forward {forward}", inputs, tmp_path)
     identical = all(bits(output) == bits(outputs[0]) for output in outputs)
     # Decoding fp8 and encoding it again does not give the same bytes.
     assert report["ranks_identical"] is identical is (forward == "unchanged" or codec == "fp16")
@@ -145,9 +141,7 @@ def test_nan_and_infinity_are_seen(tmp_path, dtype, codec):
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_activations(tmp_path, ranks):
     file, tensor = ACTIVATIONS / f"minilm_tp{ranks}.safetensors", "layer3.ffn_down"
-    command = (
-        f"reduce --algorithm two_shot --codec fp16 --input '{file}' --tensor {tensor} --out out.npy"
-    )
+    command = (f"reduce --algorithm two_shot --codec fp16 --input '{file}' --tensor {tensor} --out out.npy")
     report = ok_json(command, tmp_path)
     with safe_open(file, framework="numpy") as opened:
         inputs = opened.get_tensor(tensor)
@@ -163,9 +157,7 @@ def test_activations(tmp_path, ranks):
 def test_safetensors_bring_their_dtype(tmp_path, dtype):
     inputs = gaussian((2, 30, 10), dtype)
     safetensors_numpy.save_file({"only": inputs}, tmp_path / "in.safetensors")
-    report = ok_json(
-        f"reduce --algorithm ring --codec {dtype} --input in.safetensors --out out.npy", tmp_path
-    )
+    report = ok_json(f"reduce --algorithm ring --codec {dtype} --input in.safetensors --out out.npy", tmp_path)
     assert report["dtype"] == dtype
     assert bits(load(tmp_path / "out.npy", dtype)[1]) == bits(inputs[1] + inputs[0])
 
@@ -176,9 +168,7 @@ def test_ranks_of_a_file_may_be_said(tmp_path):
 
 
 def test_formats_agree(tmp_path):
-    command = (
-        "reduce --algorithm two_shot --codec qr-q4 --ranks 2 --synthetic gaussian --elements 4K"
-    )
+    command = ("reduce --algorithm two_shot --codec qr-q4 --ranks 2 --synthetic gaussian --elements 4K")
     report = ok_json(command, tmp_path)
     (row,) = ok_csv(command, tmp_path)
     del report["schema"]

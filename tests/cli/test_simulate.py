@@ -25,9 +25,7 @@ def simulate(options, folder):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_figures_hang_together(tmp_path, algorithm, topology):
     for codec in ["fp16", "qr-q4"]:
-        report = simulate(
-            f"--topology {topology} --algorithm {algorithm} --codec {codec} --bytes 1M", tmp_path
-        )
+        report = simulate(f"--topology {topology} --algorithm {algorithm} --codec {codec} --bytes 1M", tmp_path)
         latency_us = report["latency_us"]
         assert report["bytes"] == 1 << 20 and report["ranks"] == 8
         assert latency_us > 0
@@ -141,9 +139,7 @@ def test_ranks(tmp_path):
     for ranks in [1, 2, 5]:
         report = simulate(f"{command} --ranks {ranks}", tmp_path)
         assert report["ranks"] == ranks
-        assert report["busbw_gb_per_s"] == pytest.approx(
-            report["algbw_gb_per_s"] * 2 * (ranks - 1) / ranks
-        )
+        assert report["busbw_gb_per_s"] == pytest.approx(report["algbw_gb_per_s"] * 2 * (ranks - 1) / ranks)
     for ranks in ["9", "0"]:
         refused(f"simulate {command} --ranks {ranks}", tmp_path, "ranks", ranks)
 
@@ -294,9 +290,7 @@ def test_a_machine_of_ones_own(tmp_path):
     before, value, after = re.split(r"(?<=bandwidth_gb_per_s = { value = )([0-9.]+)", text)
     (tmp_path / "slow.toml").write_text(f"{before}{float(value) / 10}{after}")
     command = "--algorithm ring --codec fp16 --bytes 64M --topology "
-    shipped, mine, slow = (
-        simulate(command + name, tmp_path) for name in ("mi300x-8", "mine.toml", "./slow.toml")
-    )
+    shipped, mine, slow = (simulate(command + name, tmp_path) for name in ("mi300x-8", "mine.toml", "./slow.toml"))
     assert mine["topology"] == "mine" and "topology mine" in mine["provenance"]
     assert mine["latency_us"] == shipped["latency_us"]
     assert slow["wire_us"] == pytest.approx(10 * shipped["wire_us"])

@@ -85,9 +85,7 @@ def test_results_are_those_of_reduce_and_simulate(folder):
     for row in rows:
         options = f"--algorithm {row['algorithm']} --codec {row['codec']}"
         report = ok_json(f"reduce {options} {inputs[row['input'], row['ranks']]}", folder)
-        timed = ok_json(
-            f"simulate {options} --ranks {row['ranks']} --topology full:4 --bytes 1M", folder
-        )
+        timed = ok_json(f"simulate {options} --ranks {row['ranks']} --topology full:4 --bytes 1M", folder)
         expected = {**report, "simulated_latency_us": timed["latency_us"]}
         expected |= {"input": row["input"], "tensor": ""}
         assert re.fullmatch("x[0-9a-f]{8}", row.pop("check"))
@@ -287,23 +285,17 @@ def test_resume_refuses_another_study(folder, before, after):
     assert STUDY.count(before) == 1
     text = STUDY.replace(before, after)
     if "dtype" in after:
-        text = STUDY.replace('title = "tiny"', 'title = "tiny"\ndtype = "bf16"').replace(
-            '"fp16", ', '"bf16", '
-        )
+        text = STUDY.replace('title = "tiny"', 'title = "tiny"\ndtype = "bf16"').replace('"fp16", ', '"bf16", ')
         for ranks in (2, 4):
             np.save(folder / f"data{ranks}.npy", np.zeros((ranks, 10), np.uint16))
     (folder / "tiny.toml").write_text(text)
-    refused(
-        "study tiny.toml --out out --no-plots --resume", folder, "out/results.csv", "another study"
-    )
+    refused("study tiny.toml --out out --no-plots --resume", folder, "out/results.csv", "another study")
 
 
 def test_resume_refuses_other_data(folder):
     study("tiny.toml --out out", folder)
     np.save(folder / "data4.npy", np.load(folder / "data4.npy")[:, ::-1].copy())
-    refused(
-        "study tiny.toml --out out --no-plots --resume", folder, "out/results.csv", "other data"
-    )
+    refused("study tiny.toml --out out --no-plots --resume", folder, "out/results.csv", "other data")
 
 
 def test_resume_refuses_another_topology_under_the_same_name(folder):

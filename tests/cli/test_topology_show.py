@@ -128,9 +128,7 @@ def test_the_picture_is_there_even_if_nobody_reads_the_table(tmp_path):
 
 
 def test_no_python_no_picture(tmp_path):
-    result = run(
-        "topology show l40-8 --out it.png", tmp_path, env={"ARLAB_PYTHON": "/nowhere/python"}
-    )
+    result = run("topology show l40-8 --out it.png", tmp_path, env={"ARLAB_PYTHON": "/nowhere/python"})
     assert result.code == 1 and "plots failed" in result.stderr and "l40-8" in result.stdout
     assert not contents(tmp_path)
 

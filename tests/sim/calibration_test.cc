@@ -154,7 +154,7 @@ TEST_F(Calibration, WrongDescriptionsAreRefusedInOneLine) {
   const Case cases[] = {
       {"\"mine.csv\"", "\"other.csv\"", "cannot be read"},
       {"\"measured\"", "\"rumour\"", "allowed are published, measured"},
-      {"\"latency_us\"", "\"latency\"", "allowed are latency_us, algbw_gb_per_s"},
+      {"\"latency_us\"", "\"latency\"", "is 'latency': did you mean 'latency_us'?"},
       {"\"fp16\"\ntopology", "\"fp17\"\ntopology", "fp17"},
       {"rows_are = \"bytes\"", "rows_are = \"sizes\"", "allowed are bytes, machines, cells"},
       {"rows_are = \"bytes\"", "rows_are = \"machines\"", "'bytes' is missing"},

@@ -98,11 +98,9 @@ struct CheckCodecRequest {
                       {"platform", platform.empty() ? Cell() : Cell(platform),
                        "whose kernels are compared with the reference"},
                       {"violations", violations}};
-    if (violations == 0) {
-      const std::string lost = out_of_gaussian_range(*codec);
-      if (!lost.empty())
-        report.figures.push_back({"out_of_range", lost, "of standard normal values"});
-    }
+    const std::string lost = violations == 0 ? out_of_gaussian_range(*codec) : "";
+    if (!lost.empty())
+      report.figures.push_back({"out_of_range", lost, "of standard normal values"});
     summary.add_mismatches_to(report);
     report.verdict = verdict;
     return report;

@@ -48,7 +48,7 @@ def test_mismatches_are_shown_with_values(tmp_path):
     assert len(shown) == 4 * len(lines), shown
     for line in shown:
         subject = line.split()[0]
-        assert re.fullmatch(rf"{subject} of fp16 fp16[^:]*, \d+ [^:]*elements[^:]*: {lines[subject]}", line), line
+        assert re.fullmatch(rf"{subject} of fp16 fp16[^:]*, \d+ [^:]*elements?[^:]*: {lines[subject]}", line), line
     assert error_line(result.stderr) == f"arlab: kernels and reference differ: {shown[0]}"
 
 

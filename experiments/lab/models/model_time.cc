@@ -108,6 +108,8 @@ struct ModelTimeRequest {
     if (is_served) {
       Result answer = served(shape, step, communication, t, overlaps);
       answer.figures.push_back(extrapolated_figure(extrapolated(step, communication, t, {})));
+      if (const auto all = assumed(step, communication, t, {}); !all.empty())
+        answer.figures.push_back(assumed_figure(all));
       return answer;
     }
     ModelTime time = model_time(shape, step, communication, t, overlaps);
@@ -168,6 +170,17 @@ struct ModelTimeRequest {
     }
     if (step.world() > 1 && communication.codec->info().has_variable_wire) {
       all.emplace_back(kLongestWires);
+    }
+    return all;
+  }
+
+  /// The same, what is assumed of the machine.
+  static std::vector<std::string> assumed(const InferenceStep& step,
+                                          const Communication& communication, const Topology& t,
+                                          const std::vector<TimedOperation>& operations) {
+    std::vector<std::string> all;
+    for (const CollectiveRun& run : runs_of(step, communication, operations)) {
+      add_new(all, assumed_of(t, run));
     }
     return all;
   }
@@ -589,6 +602,7 @@ struct ModelTimeRequest {
                 const ModelTime& time) const {
     const bool prefill = step.phase == Phase::prefill;
     const Json plain = library_us(shape, step, t, overlaps);
+    const bool can_run = communication.library || step.world() < 2 || has_peer_access(t.device);
     const LatencyInterval interval = interval_of_step(step, communication, t, time);
     Result report{
         "arlab.model.time/1",
@@ -622,7 +636,7 @@ struct ModelTimeRequest {
           "us of compute_us, by which products are longer beside kernels of --sms"},
          {"library_us", plain, "us: the same with the vendor's library, uncompressed"},
          {"speedup_over_library",
-          plain.is_null() ? Json(nullptr) : Json(plain.get<double>() / time.total_us)},
+          plain.is_null() || !can_run ? Json(nullptr) : Json(plain.get<double>() / time.total_us)},
          {"provenance", fmt::format("simulated: roofline of [compute], model {}, topology {}",
                                     kSimulatorModel, name_with_caveat(t))}},
         "operations",
@@ -631,14 +645,14 @@ struct ModelTimeRequest {
          {}}};
     const std::vector<Figure> memory = memory_figures(shape, step, t, "");
     report.figures.insert(report.figures.end() - 1, memory.begin(), memory.end());
+    std::vector<std::string> assumed = this->assumed(step, communication, t, time.operations);
     if (step.kernels == Kernels::tails) {
       const double us = us_without_tails(shape, step, communication, t, overlaps);
-      const std::vector<std::string> assumed = assumed_of_tails(t);
       report.figures.push_back(
           {"norm_kernels_us", us, "us: the same with residual and norm in kernels of their own"});
-      report.figures.push_back(
-          {"assumed", assumed, "", fmt::format("{}", fmt::join(assumed, "; "))});
+      add_new(assumed, assumed_of_tails(t));
     }
+    if (!assumed.empty()) report.figures.push_back(assumed_figure(assumed));
     report.details = details_of(shape, step);
     for (const TimedOperation& each : time.operations) {
       const Operation& op = each.operation;

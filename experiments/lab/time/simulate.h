@@ -114,6 +114,7 @@ void add_new(std::vector<std::string>& reasons, const std::vector<std::string>& 
 
 /// In what runs lie beyond what a fit or a measurement has seen.
 Figure extrapolated_figure(const std::vector<std::string>& reasons);
+Figure assumed_figure(const std::vector<std::string>& assumed);
 
 /// The answer to any request: of one collective, a row for each size and for each of what is listed, or a row for each
 /// collective of a workload.

@@ -146,11 +146,38 @@ CollectiveRun run_of(const SimulationResult& result) {
   return run;
 }
 
+bool is_across(const Topology& topology, const CollectiveRun& run) {
+  return topology.kind == TopologyKind::fat_tree &&
+         (run.apart || run.ranks > topology.group_size.value);
+}
+
+const std::optional<Uncertainty>& fit_of(const Topology& topology, const CollectiveRun& run) {
+  const std::optional<Uncertainty>& whole = topology.uncertainty;
+  if (topology.kind != TopologyKind::fat_tree || is_across(topology, run)) return whole;
+  const std::optional<FittedTo> seen =
+      !whole ? std::nullopt : (run.library ? whole->library : whole->kernels);
+  const bool saw_servers = seen && seen->ranks.front() <= topology.group_size.value;
+  return saw_servers ? whole : topology.server_uncertainty;
+}
+
 namespace {
 
 const std::optional<FittedTo>* seen_of(const Topology& topology, const CollectiveRun& run) {
-  if (!topology.uncertainty) return nullptr;
-  return run.library ? &topology.uncertainty->library : &topology.uncertainty->kernels;
+  const std::optional<Uncertainty>& known = fit_of(topology, run);
+  if (!known) return nullptr;
+  return run.library ? &known->library : &known->kernels;
+}
+
+/// The file's number of what bf16 takes, if it has one.
+const Quantity* cost_of_bf16(const Device& device) {
+  if (is_given(device.bf16_tile_cost)) return &device.bf16_tile_cost;
+  return is_given(device.bf16_cost) ? &device.bf16_cost : nullptr;
+}
+
+/// A number that was fitted on one chip is a guess on another.
+bool guesses_bf16_of(const FittedTo& seen, const Device& device, const CollectiveRun& run) {
+  if (run.library || *run.dtype != DType::bf16 || cost_of_bf16(device) == nullptr) return false;
+  return guesses_bf16(device) || device.name != seen.device;
 }
 
 /// Values of 16 bits take as long in either type where they are sent as they are, unless the machine's file
@@ -159,9 +186,10 @@ bool has_seen_dtype(const FittedTo& seen, const Device& device, const Collective
   if (!run.dtype || seen.dtypes.empty() || std::ranges::count(seen.dtypes, *run.dtype) > 0) {
     return true;
   }
+  if (guesses_bf16_of(seen, device, run)) return false;
+  const bool is_known = *run.dtype == DType::bf16 && cost_of_bf16(device) != nullptr;
   const bool as_they_are = run.library || std::ranges::all_of(run.codecs, is_plain);
-  const bool is_guessed = *run.dtype == DType::bf16 && is_given(device.bf16_cost);
-  return as_they_are && !is_guessed && std::ranges::any_of(seen.dtypes, [&](DType other) {
+  return (is_known || as_they_are) && std::ranges::any_of(seen.dtypes, [&](DType other) {
            return size_of(other) == size_of(*run.dtype);
          });
 }
@@ -202,6 +230,13 @@ double doublings(auto from, auto to) {
   return std::abs(std::log2(static_cast<double>(to) / static_cast<double>(from)));
 }
 
+/// Nothing but all-reduces was timed across servers: of other collectives an algorithm that was not measured counts more.
+double times_of_algorithm(const Topology& topology, const CollectiveRun& run) {
+  const bool reduces =
+      run.algorithm == "ring" || run.algorithm == "tree" || run.algorithm == "nvls";
+  return run.library && is_across(topology, run) && !reduces ? 3 : 1;
+}
+
 /// Servers of which no fit is: their network has the constants of others, and perhaps nobody has timed the servers.
 std::vector<Extrapolation> beyond_servers(const Topology& topology, const CollectiveRun& run) {
   constexpr Rank kRanksOfFits = 16;
@@ -215,12 +250,8 @@ std::vector<Extrapolation> beyond_servers(const Topology& topology, const Collec
     all.push_back({Beyond::ranks, doublings(kRanksOfFits, run.ranks),
                    fmt::format("extrapolated from {} to {} ranks", kRanksOfFits, run.ranks)});
   }
-  // Nothing but all-reduces was timed across servers.
-  constexpr double kAnotherCollective = 3;
-  const bool reduces =
-      run.algorithm == "ring" || run.algorithm == "tree" || run.algorithm == "nvls";
-  if (!reduces) {
-    all.push_back({Beyond::algorithm, kAnotherCollective,
+  if (const double times = times_of_algorithm(topology, run); times > 1) {
+    all.push_back({Beyond::algorithm, times,
                    fmt::format("no {} of the library across servers was measured", run.algorithm)});
   }
   return all;
@@ -228,20 +259,22 @@ std::vector<Extrapolation> beyond_servers(const Topology& topology, const Collec
 
 /// A machine of which no fit says what this run takes.
 std::vector<Extrapolation> beyond_all(const Topology& topology, const CollectiveRun& run) {
-  if (run.library && spans_servers(topology, run.ranks)) return beyond_servers(topology, run);
+  if (run.library && is_across(topology, run)) return beyond_servers(topology, run);
   return {{Beyond::unmeasured, 1,
            fmt::format("not fitted to this machine: no time of {} on it was looked at",
                        run.library ? "the library" : "arlab's kernels")}};
 }
 
-void add_chip(const Topology& topology, const FittedTo& seen, std::vector<Extrapolation>& all) {
-  const std::vector<std::string>& fitted = topology.uncertainty->machines;
+void add_chip(const Topology& topology, const FittedTo& seen,
+              const std::optional<Uncertainty>& known, std::vector<Extrapolation>& all) {
+  const std::vector<std::string>& fitted = known->machines;
   if (topology.device.name != seen.device) {
     const bool kin = are_kin(topology.device.name, seen.device);
     all.push_back(
         {kin ? Beyond::kin : Beyond::generation, 1,
          fmt::format("its numbers are {}'s, not {}'s", seen.device, topology.device.name)});
-  } else if (std::ranges::count(fitted, topology.name) == 0) {
+  } else if (known != topology.server_uncertainty &&
+             std::ranges::count(fitted, topology.name) == 0) {
     all.push_back({{},
                    1,
                    fmt::format("not fitted to this machine{}{}", fitted.empty() ? "" : ", but to ",
@@ -253,7 +286,7 @@ void add_dtype(const Topology& topology, const FittedTo& seen, const CollectiveR
                std::vector<Extrapolation>& all) {
   if (has_seen_dtype(seen, topology.device, run)) return;
   constexpr double kGuessed = 4;  // bf16 on MI300X took 2.4 times what was predicted
-  const bool is_guessed = *run.dtype == DType::bf16 && is_given(topology.device.bf16_cost);
+  const bool is_guessed = guesses_bf16_of(seen, topology.device, run);
   // A library's time is that of the bytes.
   const bool widens = is_guessed || !run.library;
   all.push_back({widens ? std::optional(Beyond::dtype) : std::nullopt, is_guessed ? kGuessed : 1,
@@ -278,9 +311,10 @@ std::vector<Extrapolation> extrapolations_of(const Topology& topology, const Col
   }
   const FittedTo* seen = &**found;
   const char* who = run.library ? "run of the library by" : "kernel of";
-  add_chip(topology, *seen, all);
-  const bool is_fitted = std::ranges::count(topology.uncertainty->machines, topology.name) > 0;
-  if (run.library && spans_servers(topology, run.ranks) && !is_fitted) {
+  const std::optional<Uncertainty>& known = fit_of(topology, run);
+  add_chip(topology, *seen, known, all);
+  const bool is_fitted = std::ranges::count(known->machines, topology.name) > 0;
+  if (run.library && is_across(topology, run) && !is_fitted) {
     all.push_back({Beyond::fabric, 1, "its network was not timed"});
   }
   const Rank nearest = std::clamp(run.ranks, seen->ranks.front(), seen->ranks.back());
@@ -289,8 +323,8 @@ std::vector<Extrapolation> extrapolations_of(const Topology& topology, const Col
                    fmt::format("extrapolated from {} to {} ranks", nearest, run.ranks)});
   }
   if (std::ranges::count(seen->algorithms, run.algorithm) == 0) {
-    all.push_back(
-        {Beyond::algorithm, 1, fmt::format("no {} algorithm {} was measured", who, run.algorithm)});
+    all.push_back({Beyond::algorithm, times_of_algorithm(topology, run),
+                   fmt::format("no {} algorithm {} was measured", who, run.algorithm)});
   }
   if (!seen->commit.empty() && seen->commit != kKernelsSince) {
     all.push_back(
@@ -319,12 +353,14 @@ std::vector<Extrapolation> extrapolations_of(const Topology& topology, const Col
 
 namespace {
 
-/// Whether a fit is of the user's own machine: no shipped one has its name.
-bool is_own_fit(const Topology& topology) {
-  if (!topology.uncertainty ||
-      std::ranges::count(topology.uncertainty->machines, topology.name) == 0)
-    return false;
-  return std::ranges::count(listed_topologies(), topology.name) == 0;
+/// Whether a fit is of the user's own machine, or server: no shipped one has its name.
+bool is_own_fit(const Topology& topology, const CollectiveRun& run) {
+  const std::optional<Uncertainty>& known = fit_of(topology, run);
+  const std::vector<std::string> listed = listed_topologies();
+  return known && std::ranges::any_of(known->machines, [&](const std::string& name) {
+           const bool counts = name == topology.name || known == topology.server_uncertainty;
+           return counts && std::ranges::count(listed, name) == 0;
+         });
 }
 
 /// A host's fixed costs count where bytes are few and no file declares them; its PCIe switches count always.
@@ -336,6 +372,11 @@ double times_of_host(const Topology& topology, const CollectiveRun& run) {
 
 }  // namespace
 
+bool guesses_bf16(const Device& device) {
+  const Quantity* cost = cost_of_bf16(device);
+  return cost != nullptr && cost->source == Source::assumed;
+}
+
 bool is_over_pcie(const Device& device) {
   const Chip* chip = chip_of(device.name);
   return chip != nullptr && chip->over_pcie;
@@ -344,7 +385,7 @@ bool is_over_pcie(const Device& device) {
 std::vector<Extrapolation> extrapolations_elsewhere(const Topology& topology,
                                                     const CollectiveRun& run) {
   std::vector<Extrapolation> all = extrapolations_of(topology, run);
-  if (is_own_fit(topology)) return all;
+  if (is_own_fit(topology, run)) return all;
   all.push_back({Beyond::laboratory, 1, ""});
   if (run.library && topology.device.library && is_over_pcie(topology.device)) {
     all.push_back({Beyond::host, times_of_host(topology, run), ""});
@@ -354,14 +395,25 @@ std::vector<Extrapolation> extrapolations_elsewhere(const Topology& topology,
 
 std::vector<std::string> assumed_of(const Topology& topology, const CollectiveRun& run) {
   std::vector<std::string> assumed;
-  if (topology.kind != TopologyKind::fat_tree || run.ranks <= topology.group_size.value)
+  const std::optional<Library>& library = topology.device.library;
+  if (!is_across(topology, run)) {
+    if (!run.library && run.ranks > 1 && !has_peer_access(topology.device)) {
+      assumed.emplace_back(
+          "arlab's kernels cannot run without peer access (library.peer_to_peer = false); they are "
+          "simulated only");
+    }
+    const Quantity floor = library ? library->host_floor_us : unless_given(0);
+    if (run.library && is_given(floor) && floor.source == Source::assumed) {
+      assumed.push_back(fmt::format("the host takes at least {:g} us (library.host_floor_us): {}",
+                                    floor.value, floor.note));
+    }
     return assumed;
+  }
   if (!run.library) {
     assumed.emplace_back(
         "arlab's kernels across servers do not exist on devices; they are simulated only");
   }
-  const std::optional<NetFabric> fabric =
-      topology.device.library ? topology.device.library->network.fabric : std::nullopt;
+  const std::optional<NetFabric> fabric = library ? library->network.fabric : std::nullopt;
   if (!fabric) {
     assumed.emplace_back(
         "the network between servers is RoCE: library.network.fabric does not say");
@@ -407,8 +459,11 @@ bool knows(const Uncertainty& known, bool library) {
 /// The machine with its assumptions as numbers of its own.
 Topology with_assumptions(const Topology& topology, const CollectiveRun& run) {
   Topology whole = topology;
-  if (run.library && spans_servers(topology, run.ranks)) {
-    LibraryNetwork& network = whole.device.library->network;
+  if (!whole.device.library) return whole;
+  LibraryNetwork& network = whole.device.library->network;
+  if (!is_across(topology, run)) {
+    network = {};
+  } else if (run.library) {
     network.hop_floor_us = hop_floor_of(network);
   }
   return whole;
@@ -440,7 +495,10 @@ double declared_variance(const Topology& topology,
 
 double fitted_variance(const Uncertainty& known, const Topology& topology,
                        const std::function<double(const Topology&)>& latency_us) {
-  if (latency_us) return std::pow(sigma_percent_of(topology, latency_us), 2);
+  if (latency_us) {
+    return std::pow(sigma_percent_of(known, elasticities_of(topology, latency_us, known.constants)),
+                    2);
+  }
   return std::pow(known.scatter_percent, 2) + std::pow(kConstantsPercent, 2);
 }
 
@@ -450,8 +508,9 @@ double sigma_percent_of(const Topology& topology, const CollectiveRun& run,
                         std::span<const Extrapolation> beyond,
                         const std::function<double(const Topology&)>& latency_us) {
   double variance = declared_variance(with_assumptions(topology, run), latency_us);
-  if (topology.uncertainty && knows(*topology.uncertainty, run.library)) {
-    variance += fitted_variance(*topology.uncertainty, topology, latency_us);
+  const std::optional<Uncertainty>& known = fit_of(topology, run);
+  if (known && knows(*known, run.library)) {
+    variance += fitted_variance(*known, topology, latency_us);
   }
   return widened(std::sqrt(variance), beyond);
 }

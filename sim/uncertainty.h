@@ -86,11 +86,21 @@ struct CollectiveRun {
   bool library = false;  ///< the vendor's, not a kernel of arlab
   Rank ranks = 0;
   std::uint64_t bytes = 0;
-  std::string algorithm;  ///< the one that ran
-  std::vector<std::string> codecs;
+  std::string algorithm = {};  ///< the one that ran
+  std::vector<std::string> codecs = {};
   std::optional<DType> dtype = {};
+  bool apart = false;  ///< on ranks of several servers, though one has as many
 };
 CollectiveRun run_of(const SimulationResult& result);
+
+/// Whether it is one of several servers.
+bool is_across(const Topology& topology, const CollectiveRun& run);
+
+/// The fit of what it runs on: inside one of several servers the server's, unless the machine's own has seen such.
+const std::optional<Uncertainty>& fit_of(const Topology& topology, const CollectiveRun& run);
+
+/// Whether the file only guesses what kernels take for bf16.
+bool guesses_bf16(const Device& device);
 
 /// Returns the aspects of a run to which the machine's constants were not fitted, as far as its file says; that no fit is of
 /// this machine, where none is; and that a world is too large to tell unequal chunks apart.
@@ -106,7 +116,7 @@ std::vector<Extrapolation> extrapolations_elsewhere(const Topology& topology,
 /// Whether the library's messages go over PCIe alone, by the chip.
 bool is_over_pcie(const Device& device);
 
-/// Assumptions about the machine that its file does not make, in words: the network between servers.
+/// What is assumed of the machine, in words: the network between servers, a host's floor, kernels that cannot run.
 std::vector<std::string> assumed_of(const Topology& topology, const CollectiveRun& run);
 
 /// A standard deviation, widened.

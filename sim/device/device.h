@@ -285,6 +285,11 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
+/// Whether GPUs reach each other's memory, as arlab's kernels have to.
+inline bool has_peer_access(const Device& device) {
+  return !device.library || device.library->peer_to_peer;
+}
+
 /// Whether a file may leave it out.
 inline bool is_optional_quantity(std::string_view key) {
   return key == "device.memory_gb" || key == "device.copy_efficiency" ||

@@ -8,12 +8,11 @@
 
 namespace arlab {
 
-std::vector<std::string> library_algorithms(const Topology& topology) {
+std::vector<std::string> library_algorithms(const Topology& topology, Rank world_size) {
   require_library(topology);
   const Library& library = *topology.device.library;
-  const bool has_servers = topology.kind == TopologyKind::fat_tree;
   std::vector<std::string> names = library.algorithms;
-  if (has_servers) names = {"ring", "tree"};
+  if (spans_servers(topology, world_size)) names = {"ring", "tree"};
   if (library.nvls) names.push_back(nvls_algorithm().name);
   return names;
 }
@@ -21,7 +20,7 @@ std::vector<std::string> library_algorithms(const Topology& topology) {
 const Algorithm& library_algorithm(const ScheduleRequest& request, const Codecs& codecs,
                                    DType dtype, const Topology& topology,
                                    const SimulateOptions& options) {
-  const std::vector<std::string> names = library_algorithms(topology);
+  const std::vector<std::string> names = library_algorithms(topology, request.world_size);
   if (topology.device.library->chooses_by_expectation() ||
       spans_servers(topology, request.world_size)) {
     return library_all_reduce(topology, request.world_size, request.elements * size_of(dtype));
@@ -43,11 +42,11 @@ const Algorithm& library_algorithm(const ScheduleRequest& request, const Codecs&
   return *fastest;
 }
 
-bool library_has(const Topology& topology, std::string_view algorithm) {
+bool library_has(const Topology& topology, Rank world_size, std::string_view algorithm) {
   Algorithm named;  // a schedule's own name need not be known
   named.name = algorithm;
   if (!topology.device.library) return false;
-  if (topology.kind == TopologyKind::fat_tree) return library_runs(named) || algorithm == "tree";
+  if (spans_servers(topology, world_size)) return library_runs(named) || algorithm == "tree";
   const std::vector<std::string>& names = topology.device.library->algorithms;
   if (std::ranges::count(names, "ring") > 0 && library_runs(named)) return true;
   return std::ranges::count(names, algorithm) > 0;

@@ -250,6 +250,12 @@ bool spans_servers(const Topology& topology, Rank world_size) {
   return topology.kind == TopologyKind::fat_tree && world_size > topology.group_size.value;
 }
 
+bool spans_servers(const Topology& topology, std::span<const Rank> ranks) {
+  const Rank size = topology.group_size.value;
+  return topology.kind == TopologyKind::fat_tree &&
+         std::ranges::any_of(ranks, [&](Rank rank) { return rank / size != ranks.front() / size; });
+}
+
 Topology library_part(const Topology& topology, std::span<const Rank> ranks) {
   if (topology.kind != TopologyKind::fat_tree) return topology;
   const Rank size = topology.group_size.value;

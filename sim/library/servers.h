@@ -40,6 +40,8 @@ namespace arlab {
 
 /// Whether the library's collectives on so many ranks are those of servers, or those of one server.
 bool spans_servers(const Topology& topology, Rank world_size);
+/// Whether these are ranks of several servers.
+bool spans_servers(const Topology& topology, std::span<const Rank> ranks);
 
 /// The machine as the library sees it from these ranks: of a fat tree, servers of as many as they are in
 /// each, with their cards; else the topology. Throws InvalidInput where servers have different numbers of

@@ -532,9 +532,10 @@ void require_library(const Topology& t, std::string_view origin) {
   }
 }
 
-void require_uncertainty(const Topology& t, std::string_view origin) {
-  if (!t.uncertainty) return;
-  const Uncertainty& u = *t.uncertainty;
+void require_uncertainty(const std::optional<Uncertainty>& known, std::string_view section,
+                         std::string_view origin) {
+  if (!known) return;
+  const Uncertainty& u = *known;
   const auto is_percent = [](double value) { return value >= 0 && value <= 1000; };
   const auto is_correlation = [](double value) { return value >= -1 && value <= 1; };
   bool fits = u.sigma_percent.size() == u.constants.size() &&
@@ -546,10 +547,10 @@ void require_uncertainty(const Topology& t, std::string_view origin) {
   }
   if (!fits) {
     fail(
-        "{}: section 'uncertainty' does not fit together; allowed are as many numbers in "
+        "{}: section '{}' does not fit together; allowed are as many numbers in "
         "sigma_percent (0 to 1000) as there are constants, and in row i of correlation i numbers "
         "from -1 to 1",
-        origin);
+        origin, section);
   }
 }
 
@@ -581,7 +582,8 @@ void require_valid(const Topology& topology, std::string_view origin) {
   require_counts(topology, origin);
   require_graph(topology, origin);
   require_conditions(topology, origin);
-  require_uncertainty(topology, origin);
+  require_uncertainty(topology.uncertainty, "uncertainty", origin);
+  require_uncertainty(topology.server_uncertainty, "server_uncertainty", origin);
   if (topology.device.stores && topology.device.blocks) {
     fail("{}: sections 'stores' and 'blocks' are two models of a kernel; allowed is one", origin);
   }

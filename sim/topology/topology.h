@@ -231,6 +231,7 @@ struct Topology {
   Jitter jitter;
   Device device;
   std::optional<Uncertainty> uncertainty;
+  std::optional<Uncertainty> server_uncertainty;  ///< fat_tree: of runs inside a server
 
   /// Throws std::out_of_range when the kind has no such type.
   const LinkType& link_type(std::string_view type) const;
@@ -298,8 +299,8 @@ Topology read_topology(const std::filesystem::path& path);
 
 /// The text of a file that reads back to the same topology.
 std::string to_toml(const Topology& topology);
-/// Its section [uncertainty], after an empty line.
-std::string to_toml(const Uncertainty& uncertainty);
+/// Its section, after an empty line.
+std::string to_toml(const Uncertainty& uncertainty, std::string_view section = "uncertainty");
 std::string to_toml(const CodecTimes& codec);
 
 /// Throws InvalidInput unless all counts, quantities and names are in range and fit together.

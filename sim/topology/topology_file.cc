@@ -149,9 +149,9 @@ void merge(toml::table& base, const toml::table& own) {
 }
 
 /// A base's [uncertainty] is no longer of constants that the file replaces or goes without.
-void forget_replaced(toml::table& merged, const toml::table& own) {
-  toml::table* known = merged["uncertainty"].as_table();
-  if (known == nullptr || own.contains("uncertainty")) return;
+void forget_replaced(toml::table& merged, const toml::table& own, std::string_view section) {
+  toml::table* known = merged[section].as_table();
+  if (known == nullptr || own.contains(section)) return;
   toml::array* keys = (*known)["constants"].as_array();
   toml::array* sigma = (*known)["sigma_percent"].as_array();
   toml::array* rows = (*known)["correlation"].as_array();
@@ -168,7 +168,16 @@ void forget_replaced(toml::table& merged, const toml::table& own) {
       if (row.is_array()) erase_at(*row.as_array(), i);
     }
   }
-  if (keys->empty()) merged.erase("uncertainty");
+  if (keys->empty()) merged.erase(section);
+}
+
+/// Another fabric has a floor of its own, and no fit that is of the base's.
+void forget_fabric(toml::table& base, const toml::table& own) {
+  const auto fabric = own["library"]["network"]["fabric"].value<std::string>();
+  const auto network = base["library"]["network"];
+  if (!fabric || !network || *fabric == network["fabric"].value_or("roce")) return;
+  base["library"].as_table()->erase("network");
+  base.erase("uncertainty");
 }
 
 /// Edges of its own make another host of a PCIe machine, whose fixed costs nobody has measured.
@@ -256,6 +265,7 @@ toml::table read_table(std::string_view text, std::string_view origin,
   base.erase("name");
   const std::string file = std::filesystem::path(origin).filename().string();
   base.insert_or_assign("summary", fmt::format("as {}, with changes in {}", name, file));
+  if (own.contains("group_size") || own.contains("inside")) base.erase("server_uncertainty");
   const auto text_of = [](const toml::table& table, const char* key) {
     return table[key].value_or(std::string());
   };
@@ -264,12 +274,18 @@ toml::table read_table(std::string_view text, std::string_view origin,
   };
   if (own.contains("kind") && text_of(own, "kind") != text_of(base, "kind")) {
     for (const char* key : kShapeKeys) base.erase(key);
+    base.erase("server_uncertainty");
     if (text_of(own, "kind") == "graph") base.erase("link");
-    // The uncertainty holds for one server with these links only; a fat tree may be made of such servers.
-    base.erase("uncertainty");
     const bool fat_tree = text_of(own, "kind") == "fat_tree";
     const auto of_server = count_of(own, "group_size").value_or(0);
     const bool same_servers = fat_tree && of_server == count_of(base, "ranks");
+    // The uncertainty holds for one server with these links only; a fat tree may be made of such servers.
+    const std::string links = own["inside"].value_or("switch") + text_of(base, "kind");
+    const bool same_links = links == "switchswitch" || links == "meshfull_mesh";
+    if (toml::node* known = base.get("uncertainty"); known && same_servers && same_links) {
+      base.insert_or_assign("server_uncertainty", std::move(*known));
+    }
+    base.erase("uncertainty");
     if (!same_servers) base.erase("switch");
     if (fat_tree && of_server == 1) {
       // In a server of one GPU nothing passes over links of the base.
@@ -293,8 +309,11 @@ toml::table read_table(std::string_view text, std::string_view origin,
     for (const char* section : {"blocks", "codecs", "small", "sentinels"}) base.erase(section);
   }
   assume_host(base, own);
+  forget_fabric(base, own);
   merge(base, own);
-  forget_replaced(base, own);
+  for (const char* section : {"uncertainty", "server_uncertainty"}) {
+    forget_replaced(base, own, section);
+  }
   return base;
 }
 
@@ -528,12 +547,13 @@ Topology parse_topology(std::string_view text, std::string_view origin,
   if (section) section->reject_other_keys();
   file.for_each("device_overrides",
                 [&topology](Section& each) { read_device_override(each, topology); });
-  if (file.has("uncertainty")) {
-    topology.uncertainty = read_uncertainty(file.section("uncertainty", "a table"), topology.name);
+  for (const auto& [key, known] : {std::pair("uncertainty", &topology.uncertainty),
+                                   std::pair("server_uncertainty", &topology.server_uncertainty)}) {
+    if (file.has(key)) *known = read_uncertainty(file.section(key, "a table"), topology.name);
   }
   file.reject_other_keys();
-  if (topology.uncertainty) {
-    require_quantities(topology, topology.uncertainty->constants, origin);
+  for (const auto* known : {&topology.uncertainty, &topology.server_uncertainty}) {
+    if (*known) require_quantities(topology, (*known)->constants, origin);
   }
 
   require_valid(topology, origin);
@@ -642,12 +662,12 @@ std::string conditions_text(const Topology& t) {
 
 }  // namespace
 
-std::string to_toml(const Uncertainty& u) {
+std::string to_toml(const Uncertainty& u, std::string_view section) {
   const auto names = [](std::vector<std::string> list) {
     for (std::string& each : list) each = text_of(each);
     return fmt::format("[{}]", fmt::join(list, ", "));
   };
-  std::string text = fmt::format("\n[uncertainty]\nscatter_percent = {}\nnote = {}\n",
+  std::string text = fmt::format("\n[{}]\nscatter_percent = {}\nnote = {}\n", section,
                                  u.scatter_percent, text_of(u.note));
   text += fmt::format("machines = {}\nconstants = [\n", names(u.machines));
   for (const std::string& key : u.constants) text += fmt::format("  {},\n", text_of(key));
@@ -659,10 +679,9 @@ std::string to_toml(const Uncertainty& u) {
   text += "]\n";
   const auto add = [&](const char* whose, const std::optional<FittedTo>& to) {
     if (!to) return;
-    text += fmt::format(
-        "\n[uncertainty.{}]\ndevice = {}\nranks = [{}]\nbytes = [{}, {}]\nalgorithms = {}\n", whose,
-        text_of(to->device), fmt::join(to->ranks, ", "), to->least_bytes, to->most_bytes,
-        names(to->algorithms));
+    text += fmt::format("\n[{}.{}]\ndevice = {}\nranks = [{}]\nbytes = [{}, {}]\nalgorithms = {}\n",
+                        section, whose, text_of(to->device), fmt::join(to->ranks, ", "),
+                        to->least_bytes, to->most_bytes, names(to->algorithms));
     if (!to->dtypes.empty()) {
       std::vector<std::string> dtypes;
       for (const DType dtype : to->dtypes) dtypes.emplace_back(name_of(dtype));
@@ -744,6 +763,7 @@ std::string to_toml(const Topology& t) {
   if (!t.device.codecs.empty()) text += "\n[codecs]\n";
   for (const CodecTimes& codec : t.device.codecs) text += to_toml(codec);
   if (t.uncertainty) text += to_toml(*t.uncertainty);
+  if (t.server_uncertainty) text += to_toml(*t.server_uncertainty, "server_uncertainty");
   return text + edges_text(t) + conditions_text(t);
 }
 

@@ -405,14 +405,16 @@ def test_of_several_the_extrapolated_ones_are_named_once(tmp_path, command):
     assert "extrapolated" not in ok(several.replace(",ring", ""), tmp_path)
 
 
-def test_bf16_on_mi300x_has_a_guess_s_interval(tmp_path):
-    """Its cost is a guess: 8 MI300X of fp16 were measured."""
-    for options in ("--algorithm two_shot --codec qr-q8", "--algorithm two_shot --codec bf16", "--library --codec bf16"):
-        report = simulate(f"--topology mi300x-4 {options} --dtype bf16 --bytes 1M", tmp_path)
-        assert report["latency_us_high"] > 4 * report["latency_us_low"], options
-        assert report["extrapolated"] == ["dtype bf16 was not measured: what it costs is a guess (device.bf16_cost)"], options
-    report = simulate("--topology mi300x-4 --algorithm two_shot --codec qr-q8 --dtype fp16 --bytes 1M", tmp_path)
-    assert report["latency_us_high"] < 2 * report["latency_us_low"] and report["extrapolated"] == []
+def test_bf16_is_a_guess_where_no_table_has_it(tmp_path):
+    """Of RCCL bytes decide; QuickReduce's bf16 was fitted on MI300X."""
+    for options, dtype in ((options, dtype) for options in ("--algorithm two_shot --codec qr-q8", "--library --codec") for dtype in ("fp16", "bf16")):
+        options += f" {dtype}" if "library" in options else ""
+        report = simulate(f"--topology mi300x-4 {options} --dtype {dtype} --bytes 1M", tmp_path)
+        assert report["latency_us_high"] < 2 * report["latency_us_low"] and report["extrapolated"] == [], options
+    report = simulate("--topology mi355x-8 --algorithm two_shot --codec qr-q8 --dtype bf16 --bytes 1M", tmp_path)
+    assert "dtype bf16 was not measured: what it costs is a guess (device.bf16_cost)" in report["extrapolated"]
+    best = ok_json("select --topology mi300x-4 --dtype bf16 --bytes 8M --no-budget", tmp_path)
+    assert (best["implementation"], best["measured"]) == ("kernel", "2, 4, 8 ranks") and "two_shot bf16" not in str(best["left_out"])
 
 
 def ratios_of(name, topology, options, columns, tmp_path):
@@ -559,6 +561,44 @@ def test_servers_without_a_fabric_take_roce_and_say_so(tmp_path):
     tree = simulate("--topology fat_tree:16 --algorithm two_shot --codec fp16 --bytes 1M", tmp_path)
     assert "do not exist on devices" in tree["assumed"][0] and "RoCE" in tree["assumed"][1]
     assert "assumed" in ok("simulate --topology fat_tree:16 --algorithm two_shot --codec fp16 --bytes 1M", tmp_path)
+
+
+def test_another_fabric_has_a_floor_of_its_own(tmp_path):
+    tcp = '[library.network]\nfabric = "tcp"\n'
+    for name, text in {"whole": SERVERS + tcp, "pair": f'base = "h200-2x8"\nname = "mine"\n{tcp}'}.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+    whole, pair = (simulate(f"--topology {name}.toml --library --codec fp32 --bytes 1M", tmp_path) for name in ("whole", "pair"))
+    assert pair["latency_us"] == whole["latency_us"] > 150
+    assert (interval(pair), pair["extrapolated"]) == (interval(whole), whole["extrapolated"])
+
+
+@pytest.mark.parametrize("options", ["--library --codec fp32 --dtype fp32 --bytes 8", "--algorithm two_shot --codec qr-q4 --bytes 1M"])
+def test_inside_one_of_several_servers_it_is_that_server(tmp_path, options):
+    pair, server = (simulate(f"{options} --topology {name}", tmp_path) for name in ("p5-2x8 --ranks 8", "h100-8"))
+    for figure in ("latency_us", "latency_us_low", "latency_us_high", "extrapolated", "interval_from"):
+        assert pair[figure] == server[figure], figure
+    apart = simulate("--library --codec fp32 --dtype fp32 --bytes 8 --topology p5-2x8 --placement 0,8", tmp_path)
+    assert "extrapolated from 16 to 2 ranks" in apart["extrapolated"]
+
+
+def test_rccl_inside_one_of_several_servers_is_its_own(tmp_path):
+    mesh = SERVERS.replace("h200-8", "mi300x-8").replace('"fat_tree"', '"fat_tree"\ninside = "mesh"')
+    (tmp_path / "mesh.toml").write_text(mesh)
+    for size in ("8K", "64M"):
+        several, server = (simulate(f"--topology {name} --library --codec fp16 --bytes {size}", tmp_path) for name in ("mesh.toml --ranks 8", "mi300x-8"))
+        assert several["latency_us"] == pytest.approx(server["latency_us"]) and several["algorithm"] == "two_shot"
+        assert interval(several) == pytest.approx(interval(server))
+
+
+def test_kernels_without_peer_access_are_said_to_be_simulated_only(tmp_path):
+    machine = "--topology rtx-5090-no-p2p-4"
+    assert "cannot run without peer access" in simulate(f"{machine} --algorithm two_shot --codec fp16 --bytes 64M", tmp_path)["assumed"][0]
+    assert "assumed" not in simulate(f"{machine} --library --codec fp16 --bytes 64M", tmp_path)
+    best = ok_json(f"select {machine}", tmp_path)
+    assert best["implementation"] == "library" and "left_out" not in best
+    refused(f"select {machine} --unmeasured", tmp_path, "kernels need peer access")
+    times = ok_json(f"model time {machine} --model llama-3-8b --phase decode", tmp_path)
+    assert times["speedup_over_library"] is None and "cannot run" in times["assumed"][0]
 
 
 def test_select_and_model_time_have_intervals(tmp_path):

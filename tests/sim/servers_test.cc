@@ -258,7 +258,7 @@ TEST(Servers, TheLibraryTakesWhatIsFastest) {
     EXPECT_NE(choice_across(no_ll128, Collective::all_reduce, 16, bytes).protocol, ll128);
   }
   EXPECT_TRUE(any);
-  EXPECT_EQ(library_algorithms(t), (std::vector<std::string>{"ring", "tree", "nvls"}));
+  EXPECT_EQ(library_algorithms(t, 16), (std::vector<std::string>{"ring", "tree", "nvls"}));
 }
 
 TEST(Servers, RcclAcrossThemGoesOnFromItsOwnNumbers) {
@@ -299,11 +299,13 @@ latency_us = {{ value = 1, source = "assumed", note = "round" }}
   EXPECT_EQ(*two.device.library, *find_topology("h100-8").device.library);
   EXPECT_TRUE(two.in_switch.reduction);
   EXPECT_FALSE(two.uncertainty);
+  EXPECT_EQ(two.server_uncertainty, find_topology("h100-8").uncertainty);
   EXPECT_EQ(parse_topology(to_toml(two), "again"), two);
   EXPECT_EQ(run(two, "nvls", 1 << 28).library->algorithm, LibraryAlgorithm::nvls);
   // Servers of four are others than those of the base.
   const Topology fours = parse_topology(file("4"), "fours");
-  expect_contains(message_of([&] { library_algorithms(fours); }), "does not say how NCCL or RCCL");
+  expect_contains(message_of([&] { library_algorithms(fours, 16); }),
+                  "does not say how NCCL or RCCL");
 }
 
 /// Ranks of the topology, all groups at once.

@@ -168,12 +168,18 @@ TEST(Uncertainty, DtypesThatNobodyMeasuredAreSaid) {
   EXPECT_EQ(said("bf16", DType::bf16), "");
   EXPECT_EQ(said("bf16", DType::bf16, true), "");
   EXPECT_EQ(said("fp32", DType::fp32, true), "dtype fp32 was not measured. ");
+  t.device.bf16_cost = Quantity{2, Source::measured, "n"};
+  EXPECT_EQ(said("qr-q4", DType::bf16), "");
   t.device.bf16_cost = assumed(2);
   const char* guessed =
       "dtype x 4: dtype bf16 was not measured: what it costs is a guess (device.bf16_cost). ";
   EXPECT_EQ(said("qr-q4", DType::bf16), guessed);
-  EXPECT_EQ(said("bf16", DType::bf16, true), guessed);
+  EXPECT_EQ(said("bf16", DType::bf16, true), "");  // a library's time is that of the bytes
   EXPECT_EQ(said("qr-q4", DType::fp16), "");
+  t.device.bf16_tile_cost = Quantity{9, Source::fitted, "n"};
+  EXPECT_EQ(said("qr-q4", DType::bf16), "");
+  t.device.bf16_tile_cost = assumed(9);
+  EXPECT_EQ(said("qr-q4", DType::bf16), guessed);
   t.uncertainty->kernels->dtypes.push_back(DType::bf16);
   EXPECT_EQ(said("qr-q4", DType::bf16), "");
 }
@@ -274,12 +280,20 @@ TEST(Uncertainty, AssumedNetworksAreSaid) {
   expect_contains(assumed_of(t, run).at(0), "no times of infiniband were found");
   t.device.library->network.fabric.reset();
   expect_contains(assumed_of(t, run).at(0), "the network between servers is RoCE");
+  expect_contains(assumed_of(find_topology("rtx-pro-6000-4"), run).at(0), "at least 22 us");
+  EXPECT_TRUE(assumed_of(find_topology("rtx-pro-6000-8"), run).empty());
   CollectiveRun of_kernels = run;
   of_kernels.library = false;
   expect_contains(assumed_of(find_topology("fat_tree:16"), of_kernels).at(0),
                   "do not exist on devices");
   run.ranks = 8;
   EXPECT_TRUE(assumed_of(t, run).empty());
+  // All-reduces alone were timed across servers, also of pairs with a fit.
+  run.ranks = 16;
+  run.algorithm = "all_to_all";
+  expect_contains(reasons(t, run), "algorithm x 3: no run of the library by algorithm all_to_all");
+  run.algorithm = "ring";
+  expect_contains(reasons(t, run), "algorithm x 1: no run of the library by algorithm ring");
   // Servers of one's own are extrapolated from those of the fit.
   Topology mine = find_topology("p5-2x8");
   mine.uncertainty.reset();

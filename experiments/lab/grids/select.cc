@@ -122,12 +122,11 @@ Timed timed_on(const Topology& t, const std::string& named, DType type, Rank wor
   const auto of_this_device = [&](const std::optional<FittedTo>& seen) {
     return seen && seen->device == t.device.name;
   };
-  const auto& known = t.uncertainty;
+  const auto& known = fit_of(t, {.ranks = world_size});
   const std::optional<FittedTo> kernels = known ? known->kernels : std::nullopt;
   // Times of 16-bit types stand for each other, unless the file only assumes what bf16 costs.
-  const Quantity& bf16 = t.device.bf16_cost;
-  const bool guesses = type == DType::bf16 && is_given(bf16) && bf16.source == Source::assumed;
-  if (size_of(type) == 2 && !guesses && !spans_servers(t, world_size)) {
+  if (size_of(type) == 2 && !spans_servers(t, world_size) &&
+      !(type == DType::bf16 && guesses_bf16(t.device))) {
     if (t.device.blocks) {
       timed.algorithms = t.device.blocks->measured;
       for (const CodecTimes& row : t.device.codecs) timed.codecs.push_back(row.codec);
@@ -150,7 +149,7 @@ Timed timed_on(const Topology& t, const std::string& named, DType type, Rank wor
     return cell.library && cell.topology == t.name;
   });
   if (has_table) {
-    timed.library = library_algorithms(t);
+    timed.library = library_algorithms(t, t.ranks.value);
     timed.library_ranks = {t.ranks.value};
   }
   return timed;
@@ -815,6 +814,17 @@ struct SelectRequest {
       plain.push_back({nullptr, name, codec, false, bits});
     }
     Candidates found;
+    if (!has_peer_access(t.device)) {
+      const char* why = "arlab's kernels need peer access (library.peer_to_peer = false)";
+      if (!algorithms.empty() || !codecs.empty() || unmeasured) {
+        fail(
+            "topology '{}': {}; allowed is the library, without --algorithms, --codecs and "
+            "--unmeasured",
+            t.name, why);
+      }
+      write_progress(fmt::format("left out: {}\n", why));
+      chosen.clear();
+    }
     for (const Algorithm* a : chosen) {
       const auto is_ranked_of = [&](const Candidate& each) {
         return is_ranked(*a, each.codec_name);
@@ -856,15 +866,13 @@ struct SelectRequest {
     return found;
   }
 
-  /// Those of the vendor's library for this collective; its trees are between servers only.
+  /// Those of the vendor's library for this collective.
   std::vector<const Algorithm*> algorithms_of_library(const Topology& t, Rank world_size) const {
     std::vector<const Algorithm*> all;
     if (!t.device.library) return all;
     if (what() == Collective::all_reduce) {
-      for (const std::string& name : library_algorithms(t)) {
-        const Algorithm& a = find_simulated_algorithm(name);
-        const bool is_inside = t.kind == TopologyKind::fat_tree && !spans_servers(t, world_size);
-        if (!is_inside || library_runs(a)) all.push_back(&a);
+      for (const std::string& name : library_algorithms(t, world_size)) {
+        all.push_back(&find_simulated_algorithm(name));
       }
     } else {
       for (const Algorithm& a : all_algorithms()) {

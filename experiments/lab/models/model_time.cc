@@ -140,7 +140,7 @@ struct ModelTimeRequest {
               .ranks = op.ranks,
               .bytes = op.elements * size_of(step.dtype),
               .algorithm = is_open && communication.algorithm.empty()
-                               ? library_algorithms(t).front()
+                               ? library_algorithms(t, step.ranks).front()
                                : std::string(algorithm_of(op, step.dtype, communication, t).name),
               .codecs = {communication.codec->info().name},
               .dtype = step.dtype};
@@ -617,6 +617,7 @@ struct ModelTimeRequest {
                 const ModelTime& time) const {
     const bool prefill = step.phase == Phase::prefill;
     const Json plain = library_us(shape, step, t, overlaps);
+    const bool can_run = communication.library || step.world() < 2 || has_peer_access(t.device);
     const LatencyInterval interval = interval_of_step(step, communication, t, time);
     Result report{
         "arlab.model.time/1",
@@ -651,7 +652,7 @@ struct ModelTimeRequest {
          {"library_us", plain,
           "us: the same with the vendor's library and its own choice of algorithms, uncompressed"},
          {"speedup_over_library",
-          plain.is_null() ? Json(nullptr) : Json(plain.get<double>() / time.total_us)},
+          plain.is_null() || !can_run ? Json(nullptr) : Json(plain.get<double>() / time.total_us)},
          {"provenance", fmt::format("simulated: roofline of [compute], model {}, topology {}",
                                     kSimulatorModel, name_with_caveat(t))}},
         "operations",

@@ -388,7 +388,7 @@ struct Simulation::State {
                                                       const Topology& on) const {
     const Codecs codecs(*codec, *inner);
     CollectiveSpec named = request.collective;
-    if (library_chooses(request)) named.algorithm = library_algorithms(on).front();
+    if (library_chooses(request)) named.algorithm = library_algorithms(on, world_size).front();
     ScheduleRequest asked = named.request(world_size, elements, alignment());
     asked.options.set("group_size", group_size(request, *topology, world_size));
     return {library_chooses(request) ? &library_algorithm(asked, codecs, dtype, on, how)
@@ -421,9 +421,10 @@ struct Simulation::State {
   /// Returns who has chosen the algorithm, or a remark on the choice.
   std::string library_note() const {
     if (!request.library) return kernel();
-    const std::string of = fmt::format("{}", fmt::join(library_algorithms(*topology), ", "));
+    const std::string of =
+        fmt::format("{}", fmt::join(library_algorithms(*topology, times.world_size), ", "));
     if (library_chooses(request)) return fmt::format("its own choice of algorithm, out of {}", of);
-    if (library_has(*topology, times.algorithm)) return "";
+    if (library_has(*topology, times.world_size, times.algorithm)) return "";
     return fmt::format("its numbers are of {}, and say little about {}", of, times.algorithm);
   }
 
@@ -443,7 +444,9 @@ struct Simulation::State {
                       .bytes = times.payload_bytes,
                       .algorithm = times.algorithm,
                       .codecs = {codec->info().name},
-                      .dtype = dtype};
+                      .dtype = dtype,
+                      .apart = !request.placement.empty() &&
+                               spans_servers(*topology, placed_ranks(request, *topology))};
     if (inner != codec) run.codecs.push_back(inner->info().name);
     return run;
   }
@@ -546,8 +549,9 @@ Table Simulation::sensitivity() const {
     return std::abs(a.percent_per_percent) > std::abs(b.percent_per_percent);
   });
   std::map<std::string, double> sigma;
-  for (std::size_t i = 0; t.uncertainty && i < t.uncertainty->constants.size(); ++i) {
-    sigma[t.uncertainty->constants[i]] = t.uncertainty->sigma_percent[i];
+  const std::optional<Uncertainty>& fit = fit_of(t, state_->run_without_options());
+  for (std::size_t i = 0; fit && i < fit->constants.size(); ++i) {
+    sigma[fit->constants[i]] = fit->sigma_percent[i];
   }
   std::map<std::string, Source> sources;
   for (const NamedQuantity& named : quantities_of(t)) sources[named.key] = named.quantity.source;
@@ -595,7 +599,7 @@ Result Simulation::result(bool with_interval) const {
          state_->separate_figure()});
   }
   if (const std::vector<std::string> said = assumed(); state_->tail || !said.empty()) {
-    add({{"assumed", said, "", fmt::format("{}", fmt::join(said, "; "))}});
+    add({assumed_figure(said)});
   }
   if (request.tail_wire_bits) {
     SimulateRequest tail = request;
@@ -606,7 +610,7 @@ Result Simulation::result(bool with_interval) const {
   }
   if (with_interval) {
     const LatencyInterval known = interval();
-    const std::optional<Uncertainty>& fit = topology().uncertainty;
+    const std::optional<Uncertainty>& fit = fit_of(topology(), state_->run_without_options());
     const std::string guess = guess_in_words(topology());
     add({{"latency_us_low", known.low_us,
           fmt::format("us, {:.0f} % interval: low", kIntervalPercent)},
@@ -729,9 +733,13 @@ Figure extrapolated_figure(const std::vector<std::string>& reasons) {
           fmt::format("{}", fmt::join(reasons, "; "))};
 }
 
+Figure assumed_figure(const std::vector<std::string>& assumed) {
+  return {"assumed", assumed, "", fmt::format("{}", fmt::join(assumed, "; "))};
+}
+
 void add_assumed(Result& result, const std::vector<std::string>& assumed) {
   if (assumed.empty()) return;
-  result.figures.push_back({"assumed", assumed, "", fmt::format("{}", fmt::join(assumed, "; "))});
+  result.figures.push_back(assumed_figure(assumed));
   if (!result.shown_figures.empty()) result.shown_figures.emplace_back("assumed");
 }
 
@@ -886,9 +894,9 @@ Result result_of_sizes(const SimulateRequest& request) {
 }
 
 /// The interval of one of several collectives at once, which nobody has timed together.
-LatencyInterval interval_at_once(const Topology& t, const SimulationResult& r) {
+LatencyInterval interval_at_once(const Topology& t, const SimulationResult& r,
+                                 const CollectiveRun& run) {
   constexpr double kAtOnce = 0.3;
-  const CollectiveRun run = run_of(r);
   std::vector<Extrapolation> beyond = extrapolations_elsewhere(t, run);
   beyond.push_back({Beyond::unmeasured, kAtOnce, ""});
   return interval_of(t, run, r.latency_us, beyond);
@@ -929,6 +937,8 @@ Result result_of_workload(const SimulateRequest& request) {
       "name algorithm codec ranks bytes start_us end_us latency_us slowdown alone_us p50_us p99_us "
       "max_us");
   double end_us = 0;
+  std::vector<std::string> extrapolated = {"no collectives at once were measured"};
+  std::vector<std::string> assumed;
   for (std::size_t i = 0; i < times.size(); ++i) {
     const GroupTime& time = times[i];
     const SimulationResult& r = time.result;
@@ -948,7 +958,11 @@ Result result_of_workload(const SimulateRequest& request) {
                              time.slowdown,
                              sent(r.busbw_gb_per_s),
                              sent(r.bottleneck)};
-    const LatencyInterval interval = interval_at_once(t, r);
+    CollectiveRun run = run_of(r);
+    run.apart = spans_servers(t, planned.entries()[i].ranks);
+    const LatencyInterval interval = interval_at_once(t, r, run);
+    if (r.wire_elements > 0) add_new(extrapolated, reasons_of(extrapolations_of(t, run)));
+    if (r.wire_elements > 0) add_new(assumed, assumed_of(t, run));
     row.insert(row.end(), {sent(interval.low_us), sent(interval.high_us)});
     if (request.runs) {
       const std::vector<double>& us = of_runs[i];
@@ -967,15 +981,8 @@ Result result_of_workload(const SimulateRequest& request) {
        fmt::format("simulated: model {}, topology {}", kSimulatorModel, name_with_caveat(t))}};
   std::vector<SimulationResult> results;
   for (const GroupTime& time : times) results.push_back(time.result);
-  std::vector<std::string> extrapolated = {"no collectives at once were measured"};
-  std::vector<std::string> assumed;
-  for (const SimulationResult& r : results) {
-    if (r.wire_elements == 0) continue;
-    add_new(extrapolated, reasons_of(extrapolations_of(t, run_of(r))));
-    add_new(assumed, assumed_of(t, run_of(r)));
-  }
-  add_assumed(result, assumed);
   result.figures.push_back(extrapolated_figure(extrapolated));
+  add_assumed(result, assumed);
   std::ranges::move(approximations_of(results), std::back_inserter(result.figures));
   if (request.runs) {
     result.figures.push_back(

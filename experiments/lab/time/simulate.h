@@ -114,6 +114,7 @@ void add_new(std::vector<std::string>& reasons, const std::vector<std::string>& 
 
 /// In what runs lie beyond what a fit or a measurement has seen.
 Figure extrapolated_figure(const std::vector<std::string>& reasons);
+Figure assumed_figure(const std::vector<std::string>& assumed);
 /// Adds the figure "assumed", where there is something of it.
 void add_assumed(Result& result, const std::vector<std::string>& assumed);
 /// The same of the rows of a table: what is not so for all of its algorithms and codecs names those that it is so for.

@@ -157,7 +157,8 @@ def test_no_machine_ranks_what_nobody_timed_above_what_somebody_did(tmp_path, ma
     if machine in kernels:
         assert {(row["algorithm"], row["codec"]) for row in ours} <= kernels[machine]
     if machine in kernels or machine in library or machine in HOPPER:
-        assert report["ranked"] == "timed" and report["left_out"] > 0
+        reaches = "no-p2p" not in machine  # else none of arlab's kernels is a candidate
+        assert report["ranked"] == "timed" and (report["left_out"] > 0) == reaches
     if report["ranked"] == "timed":
         assert all(row["measured"] is True and re.fullmatch(r"\d+(, \d+)* ranks", row["measured_on"]) for row in ours)
         assert any(row["measured"] for row in rows)

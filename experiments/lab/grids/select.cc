@@ -60,6 +60,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Where no budget is named: mean KL divergence from the uncompressed model, nats per token.
 constexpr double kUsualMaxKl = 0.05;
 
+constexpr const char* kNoKernels =
+    "arlab's kernels need peer access (library.peer_to_peer = false)";
+
 struct Candidate {
   const Algorithm* algorithm = nullptr;
   std::string codec_name;
@@ -593,7 +596,9 @@ struct SelectRequest {
       result.figures.push_back({"latency_us_high", interval.high_us, "us, high"});
       result.shown_figures.insert(result.shown_figures.end(),
                                   {"latency_us_low", "latency_us_high"});
-      add_assumed(result, assumed_of(t, run));
+      std::vector<std::string> assumed = assumed_of(t, run);
+      if (!has_peer_access(t.device)) assumed.push_back(fmt::format("{}: left out", kNoKernels));
+      add_assumed(result, assumed);
     }
     result.appendix = {{"pareto", to_json(front.rows)}};
     result.sections = {std::move(front)};
@@ -815,14 +820,12 @@ struct SelectRequest {
     }
     Candidates found;
     if (!has_peer_access(t.device)) {
-      const char* why = "arlab's kernels need peer access (library.peer_to_peer = false)";
       if (!algorithms.empty() || !codecs.empty() || unmeasured) {
         fail(
             "topology '{}': {}; allowed is the library, without --algorithms, --codecs and "
             "--unmeasured",
-            t.name, why);
+            t.name, kNoKernels);
       }
-      write_progress(fmt::format("left out: {}\n", why));
       chosen.clear();
     }
     for (const Algorithm* a : chosen) {

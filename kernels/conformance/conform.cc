@@ -101,8 +101,9 @@ class TailOperandsCheck {
     if (tail.adds_residual)
       residual_ = bytes_of(make_inputs(of_tail, seed + 7, dtype, 1, elements));
     const InputKind& of_weight = kInputs[seed % 2];
-    if (tail.normalizes)
-      weight_ = bytes_of(make_inputs(of_weight, seed + 9, dtype, 1, tail.hidden));
+    if (!tail.normalizes) return;
+    weight_ = bytes_of(make_inputs(of_weight, seed + 9, dtype, 1, tail.hidden));
+    if (seed % 2 == 1) store_value(dtype, -0.0F, weight_, 0);
   }
   /// Runs the executor for the results of all ranks; after the all-reduce, rows are encoded as one message. At owners, a residual ends with
   /// its owner, and wires nowhere.

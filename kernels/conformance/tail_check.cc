@@ -232,8 +232,9 @@ class Generator {
   }
 
   float weight(std::size_t column) const {
-    return load_value(request_.dtype, made_.weights, kGivenRow * made_.hidden + column) +
-           (request_.tail.has_offset ? 1.0F : 0.0F);
+    const float stored =
+        load_value(request_.dtype, made_.weights, kGivenRow * made_.hidden + column);
+    return request_.tail.has_offset ? stored + 1.0F : stored;  // + 0 would change -0
   }
   void swap_elements(std::size_t a, std::size_t b) {
     const std::size_t unit = size_of(request_.dtype);

@@ -157,7 +157,8 @@ class RowTail {
 std::vector<float> weights_of(const Tail& tail, DType dtype, std::span<const std::byte> weight) {
   std::vector<float> values(weight.size() / size_of(dtype));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = load_value(dtype, weight, i) + (tail.has_offset ? 1.0F : 0.0F);
+    values[i] = load_value(dtype, weight, i);
+    if (tail.has_offset) values[i] += 1.0F;  // + 0 would change -0
   }
   return values;
 }
@@ -374,8 +375,9 @@ ExactTail exact_tail(const Tail& tail, DType dtype, std::span<const double> sums
     for (const double each : values) squares += each * each;
     const double root = std::sqrt(squares / tail.hidden + double{tail.eps});
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const double factor = weight.empty() ? 1.0 : double{load_value(dtype, weight, i)};
-      values[i] *= (factor + (tail.has_offset ? 1 : 0)) / root;
+      double factor = weight.empty() ? 1.0 : double{load_value(dtype, weight, i)};
+      if (tail.has_offset) factor += 1;
+      values[i] *= factor / root;
     }
   }
   return exact;

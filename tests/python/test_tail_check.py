@@ -48,7 +48,7 @@ class Fused:
         return z + residual
 
     def weight(self, weight):
-        return weight.astype(F32) + F32(self.offset)
+        return weight.astype(F32) + F32(1) if self.offset else weight.astype(F32)
 
     def mean(self, z):
         return (squares(z, 1024) / F32(z.shape[-1]))[..., None]

@@ -93,7 +93,7 @@ def oracle(sums, residual, weight, kind, rounding, eps, offset, threads):
         if weight is None:
             out = scaled(z)
         else:
-            w = weight.astype(F32) + F32(offset)
+            w = weight.astype(F32) + F32(1) if offset else weight.astype(F32)  # -0 + 0 is 0
             out = scaled(z * w) if order == "first" else scaled(z) * w if order == "once" else rounded(scaled(z)) * w
     return made, out.astype(kind)
 
@@ -112,7 +112,9 @@ def tensors(kind, shape, seed=3):
     x = (random.standard_normal(shape) * np.exp2(random.integers(-3, 4, shape))).astype(kind)
     x[0, :5] = np.array([0, -0.0, np.inf, np.finfo(np.float16).max, 1e-7]).astype(kind)
     x[-1, 3] = np.nan
-    return x, (random.standard_normal(shape) * 4).astype(kind), random.uniform(0.25, 2, shape[-1]).astype(kind)
+    residual, weight = (random.standard_normal(shape) * 4).astype(kind), random.uniform(0.25, 2, shape[-1]).astype(kind)
+    weight[6] = -0.0
+    return x, residual, weight
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -196,4 +196,4 @@ def test_all_tails_say_what_is_left_out(tmp_path):
     report = ok_json("conform --platform host --ranks 2 --elements 1 --tail all --codec bf16 --algorithm one_shot", tmp_path)
     assert report["mismatches"] == 0 and report["left_out"].startswith("rounding=aiter-before-2586; rounding=flashinfer-fp4")
     compared = " ".join(row["codec"] for row in report["checks"])
-    assert "rounding=aiter-two-stage" in compared and "add=squares" in compared and "out=int8-g32" in compared
+    assert "rounding=aiter-two-stage" in compared and "add=squares" in compared and "out=int8-g128" in compared

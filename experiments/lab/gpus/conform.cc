@@ -360,8 +360,9 @@ struct ConformRequest {
         {"mismatches", summary.mismatches(), "elements or wire bytes whose bits differ"}};
     if (sums.parse() != Sum{}) report.figures.push_back({"sum", name_of(sums.parse())});
     if (tail == "all") {
-      report.figures.push_back({"left_out", left_out(all, summary),
-                                "kernels round sums to the payload's dtype (sum=native)"});
+      report.figures.push_back(
+          {"left_out", left_out(all, summary),
+           "kernels round sums (sum=native); outputs take no dtype of the codecs"});
     }
     if (!recorded.empty()) {
       report.figures.push_back(

@@ -620,6 +620,11 @@ class Diagnosis {
 
 TailRounding claimed(const TailCheckRequest& request) {
   const std::string& claim = request.claim;
+  for (const char* key : {"hidden", "residual", "norm", "eps", "offset", "out"}) {
+    if (("," + claim).find(fmt::format(",{}=", key)) == std::string::npos) continue;
+    fail("claim {}: {} is no rounding: allowed are a name, sum=, add=, root=, weight= and threads=",
+         quote(claim), key);
+  }
   const bool is_name = claim.substr(0, claim.find(',')).find('=') == std::string::npos;
   return parse_tail((is_name ? "residual=add,norm=rms,rounding=" : "residual=add,norm=rms,") +
                     claim)
@@ -915,6 +920,8 @@ void require_request(const TailCheckRequest& r) {
   require("runs", static_cast<std::uint64_t>(r.runs), 2, 100);
   require("rows", r.rows, 1, 256);
   require("hidden: how many", r.hidden.size(), 1, 64);
+  if (r.tail.hidden != 0 && r.hidden != std::vector<std::size_t>{r.tail.hidden})
+    fail("hidden: {}: the tail has hidden={}", fmt::join(r.hidden, ", "), r.tail.hidden);
   for (const std::size_t hidden : r.hidden) {
     require("hidden", hidden, 2, 1U << 20);
     require_memory(20 * static_cast<std::uint64_t>(r.ranks) * r.rows * hidden * size_of(r.dtype),

@@ -45,7 +45,7 @@ using FusedTail = std::function<Status(const TailCall&)>;
 struct TailCheckRequest {
   int ranks = 2;  ///< 1 to 64; of one rank the inputs are the sums
   DType dtype = DType::fp16;
-  Tail tail = {};  ///< the requested one: residual, norm, eps, offset
+  Tail tail = {};  ///< the requested one: residual, norm, eps, offset; hidden, if any, is the only
   std::vector<std::size_t> hidden = {576, 4096};
   std::size_t rows = 8;
   int runs = 3;

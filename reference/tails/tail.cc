@@ -169,6 +169,10 @@ void require_sizes(const Tail& tail, DType dtype, std::size_t elements, std::siz
     fail("tail: {} elements are not whole rows of {}", elements, tail.hidden);
   }
   const std::size_t of_residual = tail.adds_residual ? elements * size_of(dtype) : 0;
+  if (residual == 0 && of_residual != 0)
+    fail("tail: residual=add adds a residual, and none is given");
+  if (residual != 0 && of_residual == 0)
+    fail("tail: a residual is given: allowed is it with residual=add");
   if (residual != of_residual) {
     fail("tail: the residual has {} bytes: {} elements of {} have {}", residual, elements,
          name_of(dtype), of_residual);

@@ -166,8 +166,9 @@ ARLAB_DEVICE Pack8<Element> normalized(const TailSteps& steps, const TailCall& t
   Float8 weight;
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i)
-    weight.value[i] =
-        tail.weight == nullptr ? 1.0f : stored.value[i] + (steps.has_offset ? 1.0f : 0.0f);
+    weight.value[i] = tail.weight == nullptr ? 1.0f
+                      : steps.has_offset     ? stored.value[i] + 1.0f
+                                             : stored.value[i];  // + 0 would change -0
   Float8 y;
 #pragma unroll
   for (std::size_t i = 0; i < kPerThread; ++i) {

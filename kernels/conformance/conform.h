@@ -87,7 +87,7 @@ nlohmann::ordered_json mismatches_json(const ConformanceRow& row);
 /// Compares on inputs that differ on every rank: Gaussian values, and adversarial ones (zeros of
 /// both signs, ties, subnormals, huge values, infinities, NaNs); in place and not, from aligned and
 /// unaligned addresses; decoding also of random bytes. Calls `row_done` after every row. The error
-/// says what could not be run at all.
+/// says what could not be run at all, or that nothing was compared.
 Status run_conformance(const Platform& platform, const ConformanceRequest& request,
                        const std::function<void(const ConformanceRow&)>& row_done);
 
@@ -101,7 +101,7 @@ Status run_layer_conformance(const Platform& platform, std::size_t longest, std:
 /// not whole lanes of one wave, one scale for the message, given scales, long transforms.
 std::vector<std::string> unusual_codecs();
 
-/// Tails by named rounding that kernels make, of rows of several lengths.
+/// Tails by named rounding that kernels make, of rows of several lengths: their sums are of the payload's dtype.
 std::vector<Tail> tails_of_roundings();
 /// Tails that end in codecs, each of rows that its blocks keep.
 std::vector<Tail> tails_of_outputs(const std::vector<std::string>& codecs);

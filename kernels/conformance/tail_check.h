@@ -45,7 +45,7 @@ using FusedTail = std::function<Status(const TailCall&)>;
 struct TailCheckRequest {
   int ranks = 2;  ///< 1 to 64; of one rank the inputs are the sums
   DType dtype = DType::fp16;
-  Tail tail = {};  ///< the requested one: residual, norm, eps, offset
+  Tail tail = {};  ///< the requested one: residual, norm, eps, offset; hidden, if any, is the only
   std::vector<std::size_t> hidden = {576, 4096};
   std::size_t rows = 8;
   int runs = 3;
@@ -70,7 +70,7 @@ struct TailCheckReport {
   std::uint64_t compared_rows = 0;  ///< rows of one run and one rank
   bool deterministic = true;
   bool ranks_identical = true;
-  /// Matches of a known order if there is one, else all that one unknown mean explains.
+  /// Matches of a known order, then those that one unknown mean of each row explains; these not where the claim has a known order.
   std::vector<TailMatch> exact_as = {};
   /// Faults of the tail, one line each.
   std::vector<std::string> findings = {};

@@ -14,7 +14,7 @@ void require_tail(const CollectiveRequest& request, Collective collective) {
     fail("tail {}: {} elements are not whole rows of {}", name_of(tail), request.elements,
          tail.hidden);
   }
-  if (tail.rounding.keeps_sum && request.dtype != DType::fp32) {
+  if (tail.rounding.keeps_sum) {
     fail("tail {}: kernels round sums to {}: allowed is sum=native", name_of(tail),
          name_of(request.dtype));
   }

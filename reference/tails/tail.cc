@@ -157,7 +157,8 @@ class RowTail {
 std::vector<float> weights_of(const Tail& tail, DType dtype, std::span<const std::byte> weight) {
   std::vector<float> values(weight.size() / size_of(dtype));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = load_value(dtype, weight, i) + (tail.has_offset ? 1.0F : 0.0F);
+    values[i] = load_value(dtype, weight, i);
+    if (tail.has_offset) values[i] += 1.0F;  // + 0 would change -0
   }
   return values;
 }
@@ -168,6 +169,10 @@ void require_sizes(const Tail& tail, DType dtype, std::size_t elements, std::siz
     fail("tail: {} elements are not whole rows of {}", elements, tail.hidden);
   }
   const std::size_t of_residual = tail.adds_residual ? elements * size_of(dtype) : 0;
+  if (residual == 0 && of_residual != 0)
+    fail("tail: residual=add adds a residual, and none is given");
+  if (residual != 0 && of_residual == 0)
+    fail("tail: a residual is given: allowed is it with residual=add");
   if (residual != of_residual) {
     fail("tail: the residual has {} bytes: {} elements of {} have {}", residual, elements,
          name_of(dtype), of_residual);
@@ -374,8 +379,9 @@ ExactTail exact_tail(const Tail& tail, DType dtype, std::span<const double> sums
     for (const double each : values) squares += each * each;
     const double root = std::sqrt(squares / tail.hidden + double{tail.eps});
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const double factor = weight.empty() ? 1.0 : double{load_value(dtype, weight, i)};
-      values[i] *= (factor + (tail.has_offset ? 1 : 0)) / root;
+      double factor = weight.empty() ? 1.0 : double{load_value(dtype, weight, i)};
+      if (tail.has_offset) factor += 1;
+      values[i] *= factor / root;
     }
   }
   return exact;

@@ -175,3 +175,25 @@ def test_tails_have_the_bits_of_the_reference(tmp_path):
     refused(few + " --tail-place owner", tmp_path, "--tail")
     refused(few + " --tail norm=rms", tmp_path, "hidden is missing: the elements of a row")
     refused(few + " --tail hidden=8,norm=rms --algorithm ring_of_none", tmp_path, "ring_of_none")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (",rounding=aiter-before-2586 --codec bf16", "kernels round sums to bf16: allowed is sum=native"),
+        (",rounding=aiter-before-2586 --codec fp32", "kernels round sums to fp32: allowed is sum=native"),
+        (",rounding=flashinfer-fp4", "kernels round sums to fp16: allowed is sum=native"),
+        (",out=wire-bf16 --codec bf16", "nothing to compare: no dtype of codec bf16 is one that the inner codec or the tail's output takes"),
+        (" --codec qr-q4 --inner-codec fp32 --algorithm two_shot", "nothing to compare: no dtype of codec qr-q4"),
+        (" --codec qr-q4 --inner-codec fp32", "name the --algorithm that has inner messages"),
+    ],
+)
+def test_a_comparison_of_nothing_is_an_error(tmp_path, more, said):
+    refused(f"conform --platform host --ranks 2 --elements 1000 --tail hidden=576,residual=add,norm=rms{more}", tmp_path, said)
+
+
+def test_all_tails_say_what_is_left_out(tmp_path):
+    report = ok_json("conform --platform host --ranks 2 --elements 1 --tail all --codec bf16 --algorithm one_shot", tmp_path)
+    assert report["mismatches"] == 0 and report["left_out"].startswith("rounding=aiter-before-2586; rounding=flashinfer-fp4")
+    compared = " ".join(row["codec"] for row in report["checks"])
+    assert "rounding=aiter-two-stage" in compared and "add=squares" in compared and "out=int8-g128" in compared

@@ -37,6 +37,16 @@ def test_a_saved_schedule_says_what_is_inner(tmp_path):
     assert report["mismatches"] == 0 and report["compared_elements"] > 0
 
 
+def test_the_dtype_is_one_that_all_codecs_take(tmp_path):
+    codecs = "--algorithm two_shot --codec qr-q4 --inner-codec ag:bf16"
+    tail = "--tail hidden=576,residual=add,norm=rms,out=int8-g64 --tail-place owner --tail-residual travels"
+    written = ok_json(f"schedule {codecs} --ranks 2 --elements 36K {tail}", tmp_path)
+    assert 0 < written["volume"]["wire_bytes"] < written["volume"]["wire_bytes_of_plain"]
+    assert ok_json(f"reduce {codecs} {DATA} --ranks 2", tmp_path)["dtype"] == "bf16"
+    assert ok_json(f"simulate --topology full:4 --bytes 16K {codecs}", tmp_path)["dtype"] == "bf16"
+    refused(f"reduce {codecs} {DATA} --ranks 2 --tail hidden=64,residual=add", tmp_path, "--tail residual=add: --residual is missing")
+
+
 def test_simulated_wire_is_that_of_reduce(tmp_path):
     options = f"{INSIDE} --codec qr-q4 --inner-codec fp16"
     simulated = ok_json(f"simulate --topology full:4 --bytes 16K {options}", tmp_path)

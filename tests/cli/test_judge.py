@@ -292,7 +292,8 @@ def answer_tails(folder, twice):
 
 
 def test_a_fused_tail_by_files(tmp_path):
-    wrote = ok_json(f"judge {TAIL} --write-calls .", tmp_path)
+    of_tail = TAIL.replace("--tail ", "--tail hidden=96,").replace("--hidden 96", "")
+    wrote = ok_json(f"judge {of_tail} --write-calls .", tmp_path)
     assert wrote["calls"] == 2
     answer_tails(tmp_path, twice=False)
     report = ok_json(f"judge {TAIL} --answers-in . --claim unfused", tmp_path)

@@ -48,7 +48,7 @@ class Fused:
         return z + residual
 
     def weight(self, weight):
-        return weight.astype(F32) + F32(self.offset)
+        return weight.astype(F32) + F32(1) if self.offset else weight.astype(F32)
 
     def mean(self, z):
         return (squares(z, 1024) / F32(z.shape[-1]))[..., None]
@@ -102,6 +102,17 @@ def test_an_order_of_squares_that_is_not_known_is_one_unknown_of_a_row():
     assert names["vllm"]["threads"] == [] and 1 <= names["vllm"]["widest"] < 2880
     assert 0 <= names["vllm"]["widest_relative"] < 2880 * 2**-24 * 2
     assert "in an order that is not known" in str(report)
+
+
+def test_a_claim_passes_though_another_rounding_fits_by_chance():
+    """In two rows of this seed, another root fits with an order that is known."""
+    fused, few = made(Pairwise, rounding=NAMES["vllm"]), {"rows": 2, "seed": 3}
+    for claim, passes in ((None, True), ("vllm", True), ("vllm,root=rsqrt", True), ("vllm,threads=64", False), ("aiter", False)):
+        report = checked(fused, claim=claim, **few)
+        names = {match["name"]: match["threads"] for match in report.exact_as}
+        assert report.passed == passes and report.exact_as[0]["name"] == "vllm,root=rsqrt" and names["vllm,root=rsqrt"], str(report)
+        assert ("vllm" in names) == (claim != "vllm,root=rsqrt") and not names.get("vllm")
+    assert report.findings == ["it is not aiter, as claimed, but vllm,root=rsqrt"]
 
 
 def test_an_order_is_told_by_its_threads():
@@ -172,6 +183,32 @@ def test_mistakes_are_named(mistake, dtype):
     with np.errstate(all="ignore"):
         report = checked(made(Fused, **changed), tail, dtype=dtype)
     assert not report.passed and said.replace("fp16", dtype) in report.findings, str(report)
+
+
+@pytest.mark.parametrize("rows, eps", [(1, 1e-6), (2, 1e-5), (8, 1e-6), (8, 1e-5)])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_where_eps_is_added_is_told_by_few_rows_and_with_defaults(dtype, rows, eps):
+    tail = arlab.Tail(residual="add", norm="rms", eps=eps)
+
+    def of(root):
+        return check_tail(made(Fused, root=root), world_size=2, dtype=dtype, tail=tail, rows=rows, runs=2)
+
+    assert of(Fused.root).passed
+    assert of(lambda self, z, eps: np.sqrt(self.mean(z)) + eps).findings == ["eps is added outside of the root"]
+    assert of(lambda self, z, eps: np.sqrt(self.mean(z))).findings == ["eps is not added"]
+    assert not of(lambda self, z, eps: np.sqrt(self.mean(z) + F32(2) * eps)).passed
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_a_bit_of_one_row_says_nothing_of_the_others(dtype):
+    def flipped(*given):
+        made = Fused()(*given)
+        for y, _ in made:
+            y.view(np.uint16)[5, 7] ^= 1
+        return made
+
+    nearest = "no combination of roundings has every bit, with any mean of squares; the nearest, unfused, has 14 of 16 rows"
+    assert checked(flipped, dtype=dtype, hidden=[576, 4096]).findings == [nearest]
 
 
 class InMemory(arlab.conformance.NumpyTensors):
@@ -257,6 +294,9 @@ REFUSED = {
     "rows: 0: allowed are 1 to 256": {"rows": 0},
     "hidden: 1: allowed are 2 to 1048576": {"hidden": [1]},
     "allowed are unfused, torch-llama, vllm": {"claim": "mine"},
+    "claim 'vllm,eps=1': eps is no rounding: allowed are a name, sum=": {"claim": "vllm,eps=1"},
+    "claim 'hidden=5,out=nvfp4': hidden is no rounding": {"claim": "hidden=5,out=nvfp4"},
+    "hidden: 576: the tail has hidden=99": {"tail": "hidden=99,norm=rms"},
     "returns 'two': allowed are both, normalized": {"returns": "two"},
     "ValueError: invalid literal": {"fused": lambda *given: int("not today")},
     "the tail must return \\(normalized, residual\\) of a rank": {"fused": lambda inputs, *rest: inputs},

@@ -93,7 +93,7 @@ def oracle(sums, residual, weight, kind, rounding, eps, offset, threads):
         if weight is None:
             out = scaled(z)
         else:
-            w = weight.astype(F32) + F32(offset)
+            w = weight.astype(F32) + F32(1) if offset else weight.astype(F32)  # -0 + 0 is 0
             out = scaled(z * w) if order == "first" else scaled(z) * w if order == "once" else rounded(scaled(z)) * w
     return made, out.astype(kind)
 
@@ -112,7 +112,9 @@ def tensors(kind, shape, seed=3):
     x = (random.standard_normal(shape) * np.exp2(random.integers(-3, 4, shape))).astype(kind)
     x[0, :5] = np.array([0, -0.0, np.inf, np.finfo(np.float16).max, 1e-7]).astype(kind)
     x[-1, 3] = np.nan
-    return x, (random.standard_normal(shape) * 4).astype(kind), random.uniform(0.25, 2, shape[-1]).astype(kind)
+    residual, weight = (random.standard_normal(shape) * 4).astype(kind), random.uniform(0.25, 2, shape[-1]).astype(kind)
+    weight[6] = -0.0
+    return x, residual, weight
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -201,6 +203,13 @@ def test_offset_weights_and_tails_without_a_residual():
         assert made.residual is None and same(made.normalized, wanted)
 
 
+def test_a_row_may_be_a_part_of_an_axis():
+    x, residual, weight = tensors(np.float16, (4, 576))
+    made = arlab.Tail(hidden=288, residual="add", norm="rms")(x, residual=residual, weight=weight[:288]).normalized
+    wanted = oracle(x.reshape(8, 288).astype(F32), residual.reshape(8, 288), weight[:288], np.float16, NAMES["unfused"], 1e-6, 0, 1024)
+    assert same(made, wanted[1].reshape(4, 576))
+
+
 @pytest.mark.parametrize("codec", ["int8-g64", "mxfp8-e4m3", "nvfp4", "int8-grow"])
 def test_the_output_is_what_the_codec_makes_of_what_comes_out(codec):
     x, residual, weight = tensors(np.float16, (6, 2880), seed=9)
@@ -267,7 +276,9 @@ def test_shapes_and_dtypes_that_do_not_fit_are_one_line():
         "the weight is fp32": lambda: arlab.Tail(norm="rms")(x, weight=np.ones(96, F32)),
         "rows of 96 elements end within a block": lambda: arlab.Tail(norm="rms", out="int8-g64")(x),
         "sum=fp32 needs sums of float32": lambda: arlab.Tail(norm="rms", sum="fp32")(x),
-        "the residual has 0 bytes": lambda: arlab.Tail(residual="add")(x),
+        "residual=add adds a residual, and none is given": lambda: arlab.Tail(residual="add")(x),
+        "a residual is given: allowed is it with residual=add": lambda: arlab.Tail(norm="rms")(x, residual=x),
+        r"the weight is fp16 of shape \(96,\): needed is fp16 of shape \(48,\)": lambda: arlab.Tail(hidden=48, norm="rms")(x, weight=x[0]),
     }.items():
         with pytest.raises(arlab.ArgumentError, match=said):
             call()

@@ -106,7 +106,13 @@ Schedule marked_schedule(const std::string& algorithm, const ScheduleRequest& re
   return make_schedule(algorithm, request);
 }
 
-DType default_dtype(const Codec& codec) {
+DType default_dtype(const Codec& codec, std::initializer_list<const Codec*> others) {
+  const auto takes = [](DType dtype) {
+    return [dtype](const Codec* each) { return each == nullptr || each->takes(dtype); };
+  };
+  for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
+    if (codec.takes(dtype) && std::ranges::all_of(others, takes(dtype))) return dtype;
+  }
   return codec.takes(DType::fp16) ? DType::fp16 : codec.info().dtypes.front();
 }
 

@@ -53,7 +53,7 @@ Schedule marked_schedule(const std::string& algorithm, const ScheduleRequest& re
 /// algorithm, schedule, and the options of all algorithms.
 std::vector<BoundField> fields(CollectiveSpec& spec);
 
-/// fp16 if the codec takes it, else the first dtype that it takes.
-DType default_dtype(const Codec& codec);
+/// The first of fp16, bf16 and fp32 that the codec and the others take, where there are any; if there is none, one that the codec takes.
+DType default_dtype(const Codec& codec, std::initializer_list<const Codec*> others = {});
 
 }  // namespace arlab::lab

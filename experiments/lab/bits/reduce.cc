@@ -33,7 +33,11 @@ struct ReduceRequest {
   Result answer() const {
     if (!like.is_set()) {
       if (codec.empty()) fail("--codec is needed (see arlab list codecs), or --like");
-      const DType otherwise = default_dtype(*find_codec(with_row_length(codec, kAnyRow)));
+      const auto of_any_row = [](const std::string& name) -> CodecPtr {
+        return name.empty() ? nullptr : find_codec(with_row_length(name, kAnyRow));
+      };
+      const DType otherwise =
+          default_dtype(*of_any_row(codec), {of_any_row(schedule.inner_codec()).get()});
       return answer_of(source.load(otherwise, named_collective()), false);
     }
     ReduceRequest known = *this;

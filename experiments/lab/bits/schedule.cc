@@ -153,7 +153,7 @@ struct ScheduleRequestOf {
   std::vector<Figure> bytes_of(const Schedule& alone, const Schedule& tailed, const CodecPtr& outer,
                                const CodecPtr& output) const {
     const CodecPtr inner = options.inner(outer);
-    const DType dtype = default_dtype(*outer);
+    const DType dtype = default_dtype(*outer, {inner.get(), output.get()});
     const Codecs codecs(*outer, *inner, output ? *output : *outer);
     const CodecPtr plain = find_codec(name_of(dtype));
     return {

@@ -144,9 +144,9 @@ std::vector<Figure> TailOptions::apply(const Tail& t, const Schedule& schedule,
                                        const ExactResult& exact,
                                        const ExecuteOptions& options) const {
   const std::size_t elements = inputs.elements_per_rank();
-  if (t.adds_residual != !residual.empty()) {
+  if (t.adds_residual && residual.empty()) fail("--tail residual=add: --residual is missing");
+  if (!t.adds_residual && !residual.empty())
     fail("--residual: allowed only with residual=add in --tail");
-  }
   if (!norm_weight.empty() && !t.normalizes)
     fail("--norm-weight: allowed only with norm=rms in --tail");
   const DType dtype = inputs.dtype;

@@ -2,6 +2,8 @@
 
 #include "experiments/lab/gpus/conform.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -163,15 +165,15 @@ struct ConformRequest {
 
   /// All that is asked for: the codec, or all that are listed, and unusual ones on short tensors.
   std::vector<kernels::ConformanceRequest> requests(const kernels::Platform& on) const {
-    if (!tail.empty()) return requests_of_tails(on);
-    std::vector<std::string> listed = listed_codecs();
-    std::erase_if(listed, [&](const std::string& name) { return !on.has_codec(name); });
-    if (!codec.empty()) listed = {find_codec(codec)->name()};
     const std::string inner = schedule.inner_codec();
     if (!inner.empty() && schedule.algorithm.empty() && schedule.schedule_file.empty()) {
       fail("--inner-codec {}: name the --algorithm that has inner messages, or a --schedule",
            inner);
     }
+    if (!tail.empty()) return requests_of_tails(on);
+    std::vector<std::string> listed = listed_codecs();
+    std::erase_if(listed, [&](const std::string& name) { return !on.has_codec(name); });
+    if (!codec.empty()) listed = {find_codec(codec)->name()};
     if (!inner.empty()) require_common_dtype(listed, *find_codec(inner));
     std::vector<kernels::ConformanceRequest> all = {request(listed, SIZE_MAX)};
     if (!schedule.schedule_file.empty()) return all;
@@ -208,6 +210,24 @@ struct ConformRequest {
     if (tail_place == "owner") plain.pop_back();  // no kernels measure fp32 rows there
     return {make(with_bits, kernels::tails_of_roundings()),
             make(plain, kernels::tails_of_outputs(outputs))};
+  }
+
+  /// What --tail all leaves out: named roundings that kernels do not have, and outputs of which nothing was compared.
+  static std::string left_out(const std::vector<kernels::ConformanceRequest>& all,
+                              const ConformanceSummary& summary) {
+    std::vector<std::string> names;
+    for (const NamedRounding& each : named_roundings()) {
+      if (each.rounding.keeps_sum) names.push_back("rounding=" + each.name);
+    }
+    for (const kernels::ConformanceRequest& request : all) {
+      for (const Tail& each : request.tails) {
+        const auto is_of_it = [&](const ConformanceSummary::Check& check) {
+          return check.total.codec.ends_with(", tail " + name_of(each));
+        };
+        if (std::ranges::none_of(summary.checks(), is_of_it)) names.push_back(name_of(each));
+      }
+    }
+    return fmt::format("{}", fmt::join(names, "; "));
   }
 
   static void require_common_dtype(const std::vector<std::string>& codecs, const Codec& inner) {
@@ -315,8 +335,9 @@ struct ConformRequest {
     }
     const kernels::Platform& on = platform_of(platform, kernel_folder);
     ConformanceSummary summary;
+    std::vector<kernels::ConformanceRequest> all;
     if (!linear) {
-      const std::vector<kernels::ConformanceRequest> all = requests(on);
+      all = requests(on);
       for (const kernels::ConformanceRequest& request : all) require_memory_of(on, request);
       try {
         for (const kernels::ConformanceRequest& request : all) summary.run(on, request);
@@ -338,6 +359,11 @@ struct ConformRequest {
         {"compared_elements", summary.compared(), "over all rows"},
         {"mismatches", summary.mismatches(), "elements or wire bytes whose bits differ"}};
     if (sums.parse() != Sum{}) report.figures.push_back({"sum", name_of(sums.parse())});
+    if (tail == "all") {
+      report.figures.push_back(
+          {"left_out", left_out(all, summary),
+           "kernels round sums (sum=native); outputs take no dtype of the codecs"});
+    }
     if (!recorded.empty()) {
       report.figures.push_back(
           {"sentinels_recorded_in", recorded, "calls on this machine take them from now on"});
@@ -368,8 +394,8 @@ std::vector<BoundField> fields(ConformRequest& r) {
              "host: 5003, GPUs: 1M + 1"),
        field("tail", &r.tail,
              "Check only all-reduces with this tail, as of reduce --tail: "
-             "hidden=8192,residual=add,norm=rms; or all: every named rounding, and every codec as "
-             "output",
+             "hidden=8192,residual=add,norm=rms; or all: every named rounding with sum=native, and "
+             "every codec with kernels as output",
              "none")
            .excludes("schedule linear"),
        tail_place_field(r.tail_place), protocol_field(r.protocol),

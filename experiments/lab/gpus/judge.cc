@@ -271,6 +271,7 @@ struct JudgeRequest {
                                       .has_residual_out = !only_normalized,
                                       .seed = seed.value_or(1),
                                       .claim = claim};
+    if (request.tail.hidden != 0) request.hidden = {request.tail.hidden};
     if (!hidden.empty()) request.hidden.clear();
     for (const std::string& each : hidden) {
       request.hidden.push_back(parse_count(each, "--hidden"));

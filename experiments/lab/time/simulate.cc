@@ -224,7 +224,8 @@ struct Simulation::State {
     if (!request.trace.empty()) require_output_name("--trace", request.trace, {".json"});
     request.codec = split_codecs(request.codec, request.collective.options);
     codec = find_codec(request.codec);
-    dtype = request.dtype.empty() ? default_dtype(*codec) : parse_dtype(request.dtype);
+    dtype = request.dtype.empty() ? default_dtype(*codec, {request.collective.inner(codec).get()})
+                                  : parse_dtype(request.dtype);
     take_tail();
     inner = request.collective.inner(codec);
     if (request.wire_bits) {

@@ -91,7 +91,8 @@ class Tail:
         if not memory.shape:
             raise ArgumentError("the sums have no axis: needed is [..., hidden]")
         addresses, kept = [], []
-        for what, given, shape in (("residual", residual, memory.shape), ("weight", weight, memory.shape[-1:])):
+        row = (self.hidden or memory.shape[-1],)
+        for what, given, shape in (("residual", residual, memory.shape), ("weight", weight, row)):
             if given is None:
                 addresses.append(0)
                 continue

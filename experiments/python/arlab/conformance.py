@@ -282,7 +282,7 @@ def check_tail(
             takes and returns this rank's.
         world_size: 1 to 64; of one rank the inputs are the sums.
         tail: what it is to do: residual, norm="rms", eps, offset.
-        hidden: elements of rows, of all tensors tried; default: 576 and 4096.
+        hidden: elements of rows, of all tensors tried; default: the tail's, else 576 and 4096.
         rows: of every tensor: tokens, 1 to 256.
         runs: how often every case runs, 2 to 100.
         returns: "normalized": what it returns is that alone.

@@ -133,8 +133,8 @@ nb::dict run_tail_on(const std::string& text, const std::string& dtype,
   TailResult result = without_python([&] {
     const std::vector<float> values =
         to_floats({of_sums, shape, std::vector<std::byte>(given.begin(), given.end())});
-    return run_tail(tail, type, values, bytes_of(residual, elements),
-                    bytes_of(weight, shape.back()), threads);
+    return run_tail(tail, type, values, bytes_of(residual, elements), bytes_of(weight, tail.hidden),
+                    threads);
   });
   nb::dict made;
   made["residual"] = array_of(std::move(result.residual));

@@ -106,6 +106,7 @@ Texts check_fused(const nb::callable& function, int ranks, const std::string& dt
                            .has_residual_out = has_residual_out,
                            .seed = seed,
                            .claim = claim};
+  if (request.tail.hidden != 0) request.hidden = {request.tail.hidden};
   if (!hidden.empty()) request.hidden = hidden;
   const nb::gil_scoped_release others_may_run;
   const auto report = value_of(check_tail(

@@ -112,7 +112,8 @@ bool conforms(const Subject& subject, const AlgorithmOptions& options, std::uint
   request.tail_at_owners = subject.at_owners;
   const std::size_t hidden = subject.tail ? subject.tail->hidden : 1;
   const Tensor residual = make_synthetic("gaussian:seed=77", dtype, 1, elements);
-  const Tensor weight = make_synthetic("gaussian:seed=78", dtype, 1, hidden);
+  Tensor weight = make_synthetic("gaussian:seed=78", dtype, 1, hidden);
+  store_value(dtype, -0.0F, weight.bytes(), 0);
   std::vector<std::vector<std::byte>> residuals(inputs.size() * ranks,
                                                 std::vector<std::byte>(residual.bytes().size()));
   std::vector wires(residuals.size(),

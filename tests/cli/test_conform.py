@@ -183,7 +183,10 @@ def test_tails_have_the_bits_of_the_reference(tmp_path):
         (",rounding=aiter-before-2586 --codec bf16", "kernels round sums to bf16: allowed is sum=native"),
         (",rounding=aiter-before-2586 --codec fp32", "kernels round sums to fp32: allowed is sum=native"),
         (",rounding=flashinfer-fp4", "kernels round sums to fp16: allowed is sum=native"),
-        (",out=wire-bf16 --codec bf16", "nothing to compare: no dtype of codec bf16 is one that the inner codec or the tail's output takes"),
+        (
+            ",out=wire-bf16 --codec bf16",
+            "nothing to compare: no dtype of codec bf16 is one that the inner codec or the tail's output takes",
+        ),
         (" --codec qr-q4 --inner-codec fp32 --algorithm two_shot", "nothing to compare: no dtype of codec qr-q4"),
         (" --codec qr-q4 --inner-codec fp32", "name the --algorithm that has inner messages"),
     ],

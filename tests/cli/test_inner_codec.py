@@ -44,7 +44,8 @@ def test_the_dtype_is_one_that_all_codecs_take(tmp_path):
     assert 0 < written["volume"]["wire_bytes"] < written["volume"]["wire_bytes_of_plain"]
     assert ok_json(f"reduce {codecs} {DATA} --ranks 2", tmp_path)["dtype"] == "bf16"
     assert ok_json(f"simulate --topology full:4 --bytes 16K {codecs}", tmp_path)["dtype"] == "bf16"
-    refused(f"reduce {codecs} {DATA} --ranks 2 --tail hidden=64,residual=add", tmp_path, "--tail residual=add: --residual is missing")
+    missing = "--tail residual=add: --residual is missing"
+    refused(f"reduce {codecs} {DATA} --ranks 2 --tail hidden=64,residual=add", tmp_path, missing)
 
 
 def test_simulated_wire_is_that_of_reduce(tmp_path):

@@ -407,7 +407,8 @@ def test_of_several_the_extrapolated_ones_are_named_once(tmp_path, command):
 
 def test_bf16_is_a_guess_where_no_table_has_it(tmp_path):
     """Of RCCL bytes decide; QuickReduce's bf16 was fitted on MI300X."""
-    for options, dtype in ((options, dtype) for options in ("--algorithm two_shot --codec qr-q8", "--library --codec") for dtype in ("fp16", "bf16")):
+    kinds = ("--algorithm two_shot --codec qr-q8", "--library --codec")
+    for options, dtype in ((options, dtype) for options in kinds for dtype in ("fp16", "bf16")):
         options += f" {dtype}" if "library" in options else ""
         report = simulate(f"--topology mi300x-4 {options} --dtype {dtype} --bytes 1M", tmp_path)
         assert report["latency_us_high"] < 2 * report["latency_us_low"] and report["extrapolated"] == [], options
@@ -567,12 +568,16 @@ def test_another_fabric_has_a_floor_of_its_own(tmp_path):
     tcp = '[library.network]\nfabric = "tcp"\n'
     for name, text in {"whole": SERVERS + tcp, "pair": f'base = "h200-2x8"\nname = "mine"\n{tcp}'}.items():
         (tmp_path / f"{name}.toml").write_text(text)
-    whole, pair = (simulate(f"--topology {name}.toml --library --codec fp32 --bytes 1M", tmp_path) for name in ("whole", "pair"))
+    whole, pair = (
+        simulate(f"--topology {name}.toml --library --codec fp32 --bytes 1M", tmp_path) for name in ("whole", "pair")
+    )
     assert pair["latency_us"] == whole["latency_us"] > 150
     assert (interval(pair), pair["extrapolated"]) == (interval(whole), whole["extrapolated"])
 
 
-@pytest.mark.parametrize("options", ["--library --codec fp32 --dtype fp32 --bytes 8", "--algorithm two_shot --codec qr-q4 --bytes 1M"])
+@pytest.mark.parametrize(
+    "options", ["--library --codec fp32 --dtype fp32 --bytes 8", "--algorithm two_shot --codec qr-q4 --bytes 1M"]
+)
 def test_inside_one_of_several_servers_it_is_that_server(tmp_path, options):
     pair, server = (simulate(f"{options} --topology {name}", tmp_path) for name in ("p5-2x8 --ranks 8", "h100-8"))
     for figure in ("latency_us", "latency_us_low", "latency_us_high", "extrapolated", "interval_from"):
@@ -585,14 +590,18 @@ def test_rccl_inside_one_of_several_servers_is_its_own(tmp_path):
     mesh = SERVERS.replace("h200-8", "mi300x-8").replace('"fat_tree"', '"fat_tree"\ninside = "mesh"')
     (tmp_path / "mesh.toml").write_text(mesh)
     for size in ("8K", "64M"):
-        several, server = (simulate(f"--topology {name} --library --codec fp16 --bytes {size}", tmp_path) for name in ("mesh.toml --ranks 8", "mi300x-8"))
+        machines = ("mesh.toml --ranks 8", "mi300x-8")
+        several, server = (
+            simulate(f"--topology {name} --library --codec fp16 --bytes {size}", tmp_path) for name in machines
+        )
         assert several["latency_us"] == pytest.approx(server["latency_us"]) and several["algorithm"] == "two_shot"
         assert interval(several) == pytest.approx(interval(server))
 
 
 def test_kernels_without_peer_access_are_said_to_be_simulated_only(tmp_path):
     machine = "--topology rtx-5090-no-p2p-4"
-    assert "cannot run without peer access" in simulate(f"{machine} --algorithm two_shot --codec fp16 --bytes 64M", tmp_path)["assumed"][0]
+    report = simulate(f"{machine} --algorithm two_shot --codec fp16 --bytes 64M", tmp_path)
+    assert "cannot run without peer access" in report["assumed"][0]
     assert "assumed" not in simulate(f"{machine} --library --codec fp16 --bytes 64M", tmp_path)
     best = ok_json(f"select {machine}", tmp_path)
     assert best["implementation"] == "library" and "need peer access" in best["assumed"][-1]

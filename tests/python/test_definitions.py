@@ -692,10 +692,16 @@ def test_what_was_meant_comes_first():
         (lambda: arlab.all_reduce(x, codec="mine"), "; your own: @arlab.codec, or arlab.codec_from_header() for C++"),
         (lambda: arlab.all_reduce(x, algorithm="twoshot"), "unknown algorithm 'twoshot': did you mean 'two_shot'?"),
         (lambda: arlab.Ring(forwrd="x"), "unknown option 'forwrd': did you mean 'forward'?"),
-        (lambda: arlab.select(topology="h200-8", min_sqnr=20), "unknown option 'min_sqnr': did you mean 'min_sqnr_db'? `help(arlab.select)` has all"),
+        (
+            lambda: arlab.select(topology="h200-8", min_sqnr=20),
+            "unknown option 'min_sqnr': did you mean 'min_sqnr_db'? `help(arlab.select)` has all",
+        ),
         (lambda: arlab.Ring(own="exakt"), "did you mean 'exact'?"),
         (lambda: arlab.simulate(topology="h200_9", algorithm="ring", codec="fp16", bytes="1M"), "unknown topology 'h200_9': did you mean 'h200-"),
-        (lambda: arlab.models.time("llama3-8b", topology="h200-8"), "unknown model 'llama3-8b': did you mean 'llama-3-8b'? `arlab model time --help` has all"),
+        (
+            lambda: arlab.models.time("llama3-8b", topology="h200-8"),
+            "unknown model 'llama3-8b': did you mean 'llama-3-8b'? `arlab model time --help` has all",
+        ),
     ):
         with pytest.raises(arlab.ArgumentError) as raised:
             call()

@@ -206,7 +206,8 @@ def test_offset_weights_and_tails_without_a_residual():
 def test_a_row_may_be_a_part_of_an_axis():
     x, residual, weight = tensors(np.float16, (4, 576))
     made = arlab.Tail(hidden=288, residual="add", norm="rms")(x, residual=residual, weight=weight[:288]).normalized
-    wanted = oracle(x.reshape(8, 288).astype(F32), residual.reshape(8, 288), weight[:288], np.float16, NAMES["unfused"], 1e-6, 0, 1024)
+    rows = x.reshape(8, 288).astype(F32)
+    wanted = oracle(rows, residual.reshape(8, 288), weight[:288], np.float16, NAMES["unfused"], 1e-6, 0, 1024)
     assert same(made, wanted[1].reshape(4, 576))
 
 

@@ -116,7 +116,7 @@ std::vector<Extrapolation> extrapolations_elsewhere(const Topology& topology,
 /// Whether the library's messages go over PCIe alone, by the chip.
 bool is_over_pcie(const Device& device);
 
-/// What is assumed of the machine, in words: the network between servers, a host's floor, kernels that cannot run.
+/// Returns in words what is assumed of the machine: the network between servers, a host's floor, kernels that cannot run.
 std::vector<std::string> assumed_of(const Topology& topology, const CollectiveRun& run);
 
 /// A standard deviation, widened.

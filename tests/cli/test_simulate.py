@@ -406,7 +406,7 @@ def test_of_several_the_extrapolated_ones_are_named_once(tmp_path, command):
 
 
 def test_bf16_is_a_guess_where_no_table_has_it(tmp_path):
-    """Of RCCL bytes decide; QuickReduce's bf16 was fitted on MI300X."""
+    """Bytes decide about RCCL; QuickReduce's bf16 was fitted on MI300X."""
     kinds = ("--algorithm two_shot --codec qr-q8", "--library --codec")
     for options, dtype in ((options, dtype) for options in kinds for dtype in ("fp16", "bf16")):
         options += f" {dtype}" if "library" in options else ""

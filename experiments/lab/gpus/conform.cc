@@ -212,7 +212,7 @@ struct ConformRequest {
             make(plain, kernels::tails_of_outputs(outputs))};
   }
 
-  /// What --tail all leaves out: named roundings that kernels do not have, and outputs of which nothing was compared.
+  /// Says what --tail all leaves out: named roundings that kernels do not have, and outputs of which nothing was compared.
   static std::string left_out(const std::vector<kernels::ConformanceRequest>& all,
                               const ConformanceSummary& summary) {
     std::vector<std::string> names;

@@ -748,7 +748,8 @@ Figure extrapolated_figure(const Table& table) {
   std::map<std::string, std::vector<std::string>> runs;  // by reasons
   for (const std::vector<Cell>& row : table.rows) {
     const auto text = [&](const char* column) {
-      return cell_text(row[std::ranges::find(table.columns, column) - table.columns.begin()]);
+      const auto found = std::ranges::find(table.columns, column);
+      return cell_text(row[static_cast<std::size_t>(found - table.columns.begin())]);
     };
     add_new(runs[text("extrapolated")], {text("algorithm") + " " + text("codec")});
   }

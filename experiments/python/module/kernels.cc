@@ -68,11 +68,11 @@ Status call_function(const nb::callable& function,
   return {};
 }
 
-using Texts = std::pair<std::string, std::string>;  ///< a report as JSON, and for people
+using ReportTexts = std::pair<std::string, std::string>;  ///< a report as JSON, and for people
 
-Texts check(const nb::callable& function, int ranks, const std::string& dtype,
-            const std::vector<std::size_t>& lengths, int runs, std::uint64_t seed, bool in_place,
-            const std::string& codec, const std::string& claim) {
+ReportTexts check(const nb::callable& function, int ranks, const std::string& dtype,
+                  const std::vector<std::size_t>& lengths, int runs, std::uint64_t seed,
+                  bool in_place, const std::string& codec, const std::string& claim) {
   const AllReduceCheckRequest request{.ranks = ranks,
                                       .dtype = parse_dtype(dtype),
                                       .lengths = lengths,
@@ -95,9 +95,10 @@ Texts check(const nb::callable& function, int ranks, const std::string& dtype,
   return {to_json(report).dump(), to_text(report)};
 }
 
-Texts check_fused(const nb::callable& function, int ranks, const std::string& dtype,
-                  const std::string& tail, const std::vector<std::size_t>& hidden, std::size_t rows,
-                  int runs, std::uint64_t seed, bool has_residual_out, const std::string& claim) {
+ReportTexts check_fused(const nb::callable& function, int ranks, const std::string& dtype,
+                        const std::string& tail, const std::vector<std::size_t>& hidden,
+                        std::size_t rows, int runs, std::uint64_t seed, bool has_residual_out,
+                        const std::string& claim) {
   TailCheckRequest request{.ranks = ranks,
                            .dtype = parse_dtype(dtype),
                            .tail = parse_tail(tail),

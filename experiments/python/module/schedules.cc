@@ -160,7 +160,7 @@ void define_builder(nb::module_& module) {
             return self.request.options.group_size().value_or(
                 default_group_size(self.request.world_size));
           },
-          "BoundRequest for, or that of the fewest groups of equal size, at least two.")
+          "Asked for, or that of the fewest groups of equal size, at least two.")
       .def(
           "split",
           [](const Builder& self, std::uint64_t parts, std::optional<std::uint64_t> begin,

@@ -65,12 +65,12 @@ struct ExpertsRequest {
       const double factor = std::log(exchange_factor(kernels, world));
       return std::exp(std::sqrt(factor * factor + variance + (is_measured ? 0 : kOtherCodec)));
     };
-    const bool is_plain = codec.empty() || codec == "bf16" || codec == "fp16";
-    const bool sums_are_plain =
-        combine_codec.empty() || combine_codec == "bf16" || combine_codec == "fp16";
+    const auto is_plain = [](const std::string& name) {
+      return name.empty() || name == "bf16" || name == "fp16";
+    };
     const double dispatch_factor =
-        factor_of(codec, is_plain || codec.starts_with("nvfp4"), "dispatch");
-    const double combine_factor = factor_of(combine_codec, sums_are_plain, "combine");
+        factor_of(codec, is_plain(codec) || codec.starts_with("nvfp4"), "dispatch");
+    const double combine_factor = factor_of(combine_codec, is_plain(combine_codec), "combine");
     return {"arlab.model.experts/1",
             {{"topology", t.name},
              {"ranks", world},
@@ -91,7 +91,7 @@ struct ExpertsRequest {
               fmt::format("simulated: blocks per peer of {}, topology {}", kernels.name, t.name)}}};
   }
 
-  /// Squares of logarithms: an encoder's time is not in the kernels', as a guess a third of it.
+  /// A square of a logarithm, a guess: the kernels' times have no encoder in them.
   static constexpr double kOtherCodec = 0.16;
 
   /// Returns how much wider times lie that differ from the measured ones by more than ranks, and adds in what; guesses.

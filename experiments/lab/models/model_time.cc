@@ -158,27 +158,18 @@ struct ModelTimeRequest {
     return runs;
   }
 
-  /// Aspects in which collectives lie beyond measured ones; sizes of those that are named.
-  static std::vector<std::string> extrapolated(const InferenceStep& step,
-                                               const Communication& communication,
-                                               const Topology& t,
-                                               const std::vector<TimedOperation>& operations) {
-    std::vector<std::string> all;
-    for (const CollectiveRun& run : runs_of(step, communication, t, operations)) {
-      add_new(all, reasons_of(extrapolations_of(t, run)));
-    }
-    if (step.world() > 1 && communication.codec->info().has_variable_wire) {
-      all.emplace_back(kLongestWires);
-    }
-    return all;
-  }
-
-  /// Adds what is extrapolated, and what of networks, tails and engines is assumed.
+  /// Adds the aspects in which collectives lie beyond measured ones, sizes of those that are named, and what of networks, tails and
+  /// engines is assumed.
   void add_doubts(Result& report, const InferenceStep& step, const Communication& communication,
                   const Topology& t, const std::vector<TimedOperation>& operations) const {
     std::vector<std::string> assumed;
+    std::vector<std::string> extrapolated;
     for (const CollectiveRun& run : runs_of(step, communication, t, operations)) {
       add_new(assumed, assumed_of(t, run));
+      add_new(extrapolated, reasons_of(extrapolations_of(t, run)));
+    }
+    if (step.world() > 1 && communication.codec->info().has_variable_wire) {
+      extrapolated.emplace_back(kLongestWires);
     }
     if (step.kernels == Kernels::tails) add_new(assumed, assumed_of_tails(t));
     if (const EngineOverhead& named = engine_named();
@@ -188,7 +179,7 @@ struct ModelTimeRequest {
                       named.device.empty() ? "others" : named.device));
     }
     add_assumed(report, assumed);
-    report.figures.push_back(extrapolated_figure(extrapolated(step, communication, t, operations)));
+    report.figures.push_back(extrapolated_figure(extrapolated));
   }
 
   // ---------------------------------------------------------------- engines

@@ -40,9 +40,10 @@ struct FusedTailMemory {
   float of_tree[kMostTileTrees];
 };
 
-/// All threads of a block use it together. The elements of a thread are one of SPEC's threads: rows and tiles begin at a
-/// multiple of 8.
-template <class Element>
+/// All threads of a block use it together, for one tile. The elements of a thread are one of SPEC's threads: rows and tiles
+/// begin at a multiple of 8. kOneWaits: where a tile is of one row, one wave waits for its words, as fewer loads of all
+/// blocks then meet in the cache.
+template <class Element, bool kOneWaits>
 class FusedTail {
  public:
   ARLAB_DEVICE FusedTail(const Team& team, const WithTail& tail, FusedTailMemory& memory,
@@ -129,8 +130,17 @@ class FusedTail {
     return squares;
   }
 
-  /// The lanes of a tree have one row. A wave of 64 lanes has two at most, and goes through both.
   ARLAB_DEVICE float squares_of_trees(const Tile& tile) const {
+    if (!kOneWaits || tail_.hidden % kTile != 0) return squares_of_wave(tile);
+    if (thread_index() < kMostLanes) {
+      const float squares = squares_of_wave(tile);
+      if (thread_index() == 0) memory_.of_tree[0] = squares;
+    }
+    __syncthreads();
+    return memory_.of_tree[0];
+  }
+  /// The lanes of a tree have one row. A wave of 64 lanes has two at most, and goes through both.
+  ARLAB_DEVICE float squares_of_wave(const Tile& tile) const {
     const std::size_t begin =
         tile.begin + thread_index() / kMostLanes * kMostLanes * std::size_t{kPerThread};
     if (begin >= tail_.elements) return 1.0f;
@@ -174,7 +184,7 @@ class FusedTail {
 };
 
 /// Work of a block on the sums of its tile. All threads call it together.
-template <class Element, class Tail>
+template <class Element, class Tail, bool kOneWaits = false>
 class TileSums {
  public:
   template <class Memory>
@@ -188,15 +198,15 @@ class TileSums {
  private:
   const Call& call_;
 };
-template <class Element>
-class TileSums<Element, WithTail> {
+template <class Element, bool kOneWaits>
+class TileSums<Element, WithTail, kOneWaits> {
  public:
   template <class Memory>
   ARLAB_DEVICE TileSums(const Call& call, const WithTail& tail, Memory& memory)
       : tail_(call.team, tail, memory.tail, memory.failed) {}
 
   ARLAB_DEVICE void begin() { tail_.begin(); }
-  /// Behind pdl_wait(): what the tile needs is on its way while ranks exchange.
+  /// Behind pdl_wait(), best once the tile is sent: what it needs is on its way while ranks exchange.
   ARLAB_DEVICE void load(const Tile& tile) {
     residual_ = tail_.load_residual(tile);
     weights_ = tail_.load_weights(tile);
@@ -208,7 +218,7 @@ class TileSums<Element, WithTail> {
   }
 
  private:
-  FusedTail<Element> tail_;
+  FusedTail<Element, kOneWaits> tail_;
   Pack8<Element> residual_;
   Pack8<Element> weights_;
 };

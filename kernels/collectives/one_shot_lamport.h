@@ -25,11 +25,11 @@ ARLAB_DEVICE void one_shot_of_wires(const Call& call, const Codec& codec, const 
   const Pack8<Element> x = tile.load<Element>(call.input);
   exchange.begin();
   sums.begin();
-  sums.load(tile);
   const auto encoded = encode_tile(codec, call, 0, tile.begin, x, Batch::at());
   codec.store(encoded, exchange.wire(rank), Batch::at());
   exchange.send(0, kAllRanks, memory[0].wire[rank]);
   exchange.signal();
+  sums.load(tile);  // while words are on their way, and behind what they are made of
   if (!exchange.receive(0, kAllRanks)) return;
   pdl_trigger();
   Pack8<Element> sum[1];
@@ -56,7 +56,7 @@ ARLAB_DEVICE void one_shot_direct(const Call& call, const Tail& tail) {
   touch_parameter(call);
   LamportExchange<kLamportWords<Codec>, DirectMemory> exchange(
       call.team, tile_bytes_of<Codec>(call) / 16, memory[0]);
-  TileSums<Element, Tail> sums(call, tail, memory[0]);
+  TileSums<Element, Tail, true> sums(call, tail, memory[0]);
   Tile tile;
   if (!tile_at(call, call.chunk[0], 0, 0, tile)) return;
   pdl_wait();
@@ -64,9 +64,11 @@ ARLAB_DEVICE void one_shot_direct(const Call& call, const Tail& tail) {
   exchange.begin();
   sums.begin();
   constexpr bool kHasRegisters = kMostRanks == 2;
-  if constexpr (kHasRegisters) sums.load(tile);
   Uint4 words[kMostRanks];
-  const bool arrived = exchange.exchange(__builtin_bit_cast(Uint4, x), words);
+  const auto sent = [&]() ARLAB_INLINED_LAMBDA {
+    if constexpr (kHasRegisters) sums.load(tile);
+  };
+  const bool arrived = exchange.exchange(__builtin_bit_cast(Uint4, x), words, sent);
   if (!arrived && !Tail::kIsThere) return;  // some threads; with a tail, the others wait for all
   if constexpr (!kHasRegisters) sums.load(tile);
   pdl_trigger();

@@ -104,9 +104,9 @@ class LamportExchange {
   }
 
   /// For a wire that is the tensor itself, with kThreads words: sends this thread's to all other ranks, and takes theirs
-  /// into words[rank], without shared memory. Else as send(), signal() and receive().
-  template <int kMostRanks>
-  ARLAB_DEVICE bool exchange(const Uint4& own, Uint4 (&words)[kMostRanks]) const {
+  /// into words[rank], without shared memory. Else as send(), signal() and receive(). Between them `sent` is called.
+  template <int kMostRanks, class Sent>
+  ARLAB_DEVICE bool exchange(const Uint4& own, Uint4 (&words)[kMostRanks], Sent sent) const {
     constexpr int kOthers = kMostRanks - 1;
     const unsigned thread = thread_index();
     const std::uint32_t at =
@@ -116,6 +116,7 @@ class LamportExchange {
       if (any_empty(own)) store_release(valid_at(team_, rank, call_, 0, team_.rank, thread), 1);
     });
     signal();
+    sent();
     __syncthreads();
     Uint4 got[kOthers];
     bool looks_for_flag = meets();

@@ -333,8 +333,9 @@ def programs(options):
         for of, command in makers if turn % 2 else makers[::-1]:
             for point, took in of(command).items():
                 times.setdefault(point, []).append(took)
-    rows = [turn_row(*point, values) for point, values in sorted(times.items())]
-    write(options, rows, ["programs in turns; bf16, CUDA graphs", *options.about], TURN_COLUMNS)
+        # After every turn, so that a run that is stopped leaves what it has.
+        rows = [turn_row(*point, values) for point, values in sorted(times.items())]
+        write(options, rows, ["programs in turns; bf16, CUDA graphs", *options.about], TURN_COLUMNS)
 
 
 def write(options, rows, notes, columns):

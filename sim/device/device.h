@@ -222,7 +222,7 @@ struct Library {
 /// section has what was measured on the H200.
 struct Tails {
   /// more in the all-reduce's kernel, of few rows: a row's squares are added up before it goes on
-  Quantity fused_us = unless_given(2.3);
+  Quantity fused_us = unless_given(1.5);
   Quantity kernel_us = unless_given(2.8);  ///< the same in a kernel of its own, in a CUDA graph
   /// share of device.hbm_gb_per_s that both get, at most 1
   Quantity efficiency = unless_given(0.75);

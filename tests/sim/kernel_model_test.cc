@@ -159,7 +159,7 @@ TEST(KernelModel, RowsOfATailTakeWhatMemoryAndOperationsTake) {
   EXPECT_DOUBLE_EQ(fused_tail_us(device, DType::fp16, plain), 2 + 20) << "8e6 / 400e9";
 }
 
-/// h200_add_norm_2026-11-29.csv and h200_small_messages.csv, for which the constants are.
+/// h200_add_norm_2026-11-29.csv and h200_small_messages_2026-11-30.csv, for which the constants are; of qr-q4 fused tails take less.
 TEST(KernelModel, TailsOfTheH200AreNearTheMeasuredOnes) {
   const Device device = find_topology("h200-8").device;
   const auto rows = [](std::uint64_t tokens) {
@@ -171,10 +171,10 @@ TEST(KernelModel, TailsOfTheH200AreNearTheMeasuredOnes) {
         separate_tail_us(device, DType::bf16, rows(static_cast<std::uint64_t>(tokens)));
     EXPECT_NEAR(simulated / us, 1, 0.12) << tokens;
   }
-  for (const auto& [tokens, us] : {std::pair(1, 2.62), {16, 2.98}, {64, 2.65}, {1024, 13.19}}) {
+  for (const auto& [tokens, us] : {std::pair(1, 2.10), {16, 2.45}, {64, 2.53}, {128, 2.79}}) {
     const double simulated =
         fused_tail_us(device, DType::bf16, rows(static_cast<std::uint64_t>(tokens)));
-    EXPECT_NEAR(simulated / us, 1, 0.26) << tokens;
+    EXPECT_NEAR(simulated / us, 1, 0.34) << tokens;
   }
   EXPECT_FALSE(is_given(find_topology("mi300x-8").device.tails.fused_us));
 }

@@ -280,6 +280,7 @@ def test_codecs_that_cannot_be_checked():
         ({"encode": lambda x: x}, CheckError, "encode gave float16"),
         ({"decode": lambda w, d, n: np.zeros(n + 1, d)}, CheckError, "decode returned float16 of shape"),
         ({"decode": lambda w, d, n: np.zeros(n, np.float64)}, CheckError, "decode returned float64"),
+        ({"encode": lambda x: np.zeros((len(x), 8), np.uint8), "decode": None, "block": 7777}, CheckError, "nothing was compared"),
     ]:
         with pytest.raises(error, match=words):
             conformance.check_codec(**{**good, **change})

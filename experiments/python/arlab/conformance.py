@@ -588,7 +588,8 @@ def _compare_codec(functions: _Functions, folder: Path, dtypes: list[str] | None
         raise CheckError(f"none of the vectors is of {', '.join(dtypes or [])}")
     if not any(row["wire_bytes"] + row["elements"] for row in report.cases):
         lengths = ", ".join(map(str, sorted({elements for _, _, elements, _ in cases})))
-        raise CheckError(f"nothing was compared: no vector is whole blocks of {functions.block} elements (they have {lengths}), and decode is None")
+        why = f"no vector is whole blocks of {functions.block} elements (they have {lengths}), and decode is None"
+        raise CheckError(f"nothing was compared: {why}")
     return report
 
 

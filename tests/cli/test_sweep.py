@@ -27,7 +27,8 @@ def test_every_point_is_that_of_simulate(tmp_path):
         for figure in figures.split():
             assert row[figure] == alone[figure], (row, figure)
         assert row["latency_us_low"] < row["latency_us"] < row["latency_us_high"]
-        assert row["extrapolated"] == "; ".join(alone["extrapolated"])
+        for reasons in ("extrapolated", "assumed"):
+            assert row[reasons] == "; ".join(alone.get(reasons, []))
     assert {(row["codec"], row["inner_codec"]) for row in rows if row["algorithm"] == "hierarchical"} == {
         ("fp16", "int8-g32"), ("qr-q4", "int8-g32"),
     }  # fmt: skip

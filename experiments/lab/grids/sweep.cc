@@ -34,7 +34,7 @@ const std::vector<std::string> kSweepKey =
     words_in("topology ranks group_size algorithm codec inner_codec dtype bytes implementation");
 const std::vector<std::string> kSweepFigures = words_in(
     "latency_us algbw_gb_per_s busbw_gb_per_s wire_bits_per_element bottleneck latency_us_low "
-    "latency_us_high extrapolated");
+    "latency_us_high extrapolated assumed");
 
 struct SweepRequest {
   std::vector<std::string> topologies;

@@ -460,7 +460,9 @@ struct Simulation::State {
     }
     if (request.multicast) all.push_back({{}, 1, "no run with --multicast was measured"});
     if (request.skew) all.push_back({{}, 1, "no run with --skew was measured"});
-    if (tail) all.push_back({Beyond::unmeasured, 0.6, "no constants were fitted to runs with --tail"});
+    if (tail) {
+      all.push_back({Beyond::unmeasured, 0.6, "no constants were fitted to runs with --tail"});
+    }
     if (is_at_most()) all.push_back({{}, 1, kLongestWires});
     return all;
   }
@@ -791,10 +793,6 @@ const std::vector<std::string> kRunColumns = words_in(
     "bottleneck");
 const std::vector<std::string> kLastRunColumns = words_in("wire_bits_per_element extrapolated");
 
-std::string joined(const std::vector<std::string>& reasons) {
-  return fmt::format("{}", fmt::join(reasons, "; "));
-}
-
 }  // namespace
 
 std::vector<Cell> cells_of(const Simulation& simulation, const std::vector<std::string>& columns) {
@@ -802,9 +800,10 @@ std::vector<Cell> cells_of(const Simulation& simulation, const std::vector<std::
   std::vector<Cell> row;
   for (const std::string& column : columns) {
     const auto figure = std::ranges::find(whole.figures, column, &Figure::name);
-    row.push_back(column == "extrapolated"        ? Cell(joined(simulation.extrapolated()))
-                  : figure != whole.figures.end() ? figure->value
-                                                  : Cell());
+    const bool is_list = column == "extrapolated" || column == "assumed";
+    row.push_back(figure == whole.figures.end() ? is_list ? Cell("") : Cell()
+                  : is_list ? Cell(figure->words)
+                                                : figure->value);
   }
   return row;
 }

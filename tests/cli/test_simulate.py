@@ -475,8 +475,7 @@ def test_one_late_rank_of_a_mesh_takes_little_memory(tmp_path):
 
     def peak_mb(more):
         command = f"simulate --topology late.toml --algorithm two_shot --codec fp16 --bytes 1M {more}".split()
-        done = subprocess.run([sys.executable, "-c", measured, PROGRAM, *command], cwd=tmp_path, stdout=subprocess.PIPE, check=True)
-        return int(done.stdout) / 1024
+        return int(subprocess.check_output([sys.executable, "-c", measured, PROGRAM, *command], cwd=tmp_path)) / 1024
 
     assert peak_mb("") < 50
     assert peak_mb("--ranks 512 --trace late.chakra.json") > 100

@@ -18,8 +18,11 @@ class [[nodiscard]] Status {
   }
 
   bool ok() const { return !message_.has_value(); }
-  /// The error's message; only of an error.
-  const std::string& message() const { return *message_; }
+  /// The error's message; empty where all is fine.
+  const std::string& message() const {
+    static const std::string none;
+    return message_ ? *message_ : none;
+  }
 
  private:
   std::optional<std::string> message_;

@@ -801,9 +801,11 @@ std::vector<Cell> cells_of(const Simulation& simulation, const std::vector<std::
   for (const std::string& column : columns) {
     const auto figure = std::ranges::find(whole.figures, column, &Figure::name);
     const bool is_list = column == "extrapolated" || column == "assumed";
-    row.push_back(figure == whole.figures.end() ? is_list ? Cell("") : Cell()
-                  : is_list ? Cell(figure->words)
-                                                : figure->value);
+    if (figure == whole.figures.end()) {
+      row.push_back(is_list ? Cell("") : Cell());
+    } else {
+      row.push_back(is_list ? Cell(figure->words) : figure->value);
+    }
   }
   return row;
 }

@@ -8,6 +8,7 @@
 
 #include "reference/codecs/registry.h"
 #include "reference/collectives/algorithm.h"
+#include "reference/device_facts/two_passes.h"
 #include "sim/simulator.h"
 #include "tests/refusal.h"
 #include "tests/sim/machine.h"
@@ -177,6 +178,20 @@ TEST(KernelModel, TailsOfTheH200AreNearTheMeasuredOnes) {
     EXPECT_NEAR(simulated / us, 1, 0.34) << tokens;
   }
   EXPECT_FALSE(is_given(find_topology("mi300x-8").device.tails.fused_us));
+}
+
+/// Without them a program would take the constants of tuned kernels, which are half of its time.
+TEST(KernelModel, CodecsThatAreMeasuredFirstHaveConstantsOfPrograms) {
+  const Device device = find_topology("h200-8").device;
+  int measured = 0;
+  for (const CodecTimes& times : device.codecs) {
+    if (times.codec.ends_with(kInPrograms) || times.codec.ends_with(kOperation)) continue;
+    if (!measures_first(find_codec(times.codec)->info().cost)) continue;
+    ++measured;
+    const std::string in_programs = times.codec + std::string(kInPrograms);
+    EXPECT_EQ(std::ranges::count(device.codecs, in_programs, &CodecTimes::codec), 1) << in_programs;
+  }
+  EXPECT_EQ(measured, 3);
 }
 
 TEST(KernelModel, ATailIsAddedToThePlan) {

@@ -1,8 +1,9 @@
 """arlab study: sweeps, and sweeps that were interrupted."""
 
-import json
+import contextlib
 import csv
 import fcntl
+import json
 import math
 import os
 import random
@@ -332,7 +333,7 @@ def long(folder):
 def test_a_run_that_is_ended_leaves_nothing_but_results_and_can_be_resumed(folder, long, number):
     expected, meanwhile = long
     results = folder / "out/results.csv"
-    for lines in [0, 1, 6] if number == signal.SIGKILL else [2]:  # at once; after the first sample; after the second
+    for lines in [0, 1, 6] if number == signal.SIGKILL else [2]:  # of its file: at once, with the columns, with some rows
         results.unlink(missing_ok=True)
         assert meanwhile(lines, lambda running: running.send_signal(number)) in (-number, 0)
         left = {path.name for path in (folder / "out").iterdir()} - {"results.csv", "summary.csv"}
@@ -603,8 +604,24 @@ def test_unreadable_and_strange_files_are_one_line(folder):
 def test_a_file_whose_rows_are_gone_meanwhile_is_written_again(folder, long):
     """The file that is left is whole, whoever moved it."""
     expected, meanwhile = long
-    assert meanwhile(2, lambda _: (folder / "out/results.csv").unlink(missing_ok=True)) == 0
-    assert rows_of(folder / "out/results.csv")[1] == expected
+    results = folder / "out/results.csv"
+    rows_there = []
+
+    def remove(running):
+        """While the run stands still, so that it has not written its last file meanwhile."""
+        running.send_signal(signal.SIGSTOP)
+        with contextlib.suppress(ChildProcessError):  # it has ended
+            os.waitid(os.P_PID, running.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        rows_there.append(len(rows_of(results)[1]))
+        results.unlink()
+        running.send_signal(signal.SIGCONT)
+
+    for _ in range(100):  # on a busy machine a run may have ended before it is stopped
+        assert meanwhile(2, remove) == 0
+        if rows_there[-1] < len(expected):
+            break
+    assert rows_there[-1] < len(expected)
+    assert rows_of(results)[1] == expected
 
 
 # ---------------------------------------------------------------- refused before anything is written

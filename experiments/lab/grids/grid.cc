@@ -1,6 +1,7 @@
 #include "experiments/lab/grids/grid.h"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <map>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "reference/definitions.h"
 #include "reference/error.h"
 #include "reference/json.h"
+#include "reference/parallel.h"
 #include "sim/topology/topology.h"
 
 namespace arlab::lab {
@@ -215,14 +217,19 @@ std::string Grid::name(std::size_t point) const {
   return text;
 }
 
+/// Rows are kept in pieces that take about a second: not more is lost when the process is ended.
 void Grid::compute() {
+  using std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kShort(500);
   const IgnoredPipes ignored;
   if (file_) open();  // others take seconds, and say nothing
-  constexpr std::size_t kAtOnce = 64;
   const Answer answer = answer_of(kind_);
   const std::vector<std::size_t> all = missing();
-  for (std::size_t i = 0; i < all.size(); i += kAtOnce) {
-    const auto points = std::span(all).subspan(i, std::min(kAtOnce, all.size() - i));
+  std::size_t at_once = hardware_threads();
+  for (std::span<const std::size_t> left = all; !left.empty();) {
+    const auto points = left.first(std::min(at_once, left.size()));
+    left = left.subspan(points.size());
+    const auto start = steady_clock::now();
     std::vector<Cell> asked;
     for (const std::size_t point : points) asked.push_back(points_[point].asked);
     const std::vector<Outcome> outcomes = answer(asked, 0);
@@ -230,6 +237,11 @@ void Grid::compute() {
       if (file_ && !outcome.error.empty()) throw InvalidInput(outcome.error);
     }
     append(points, outcomes);
+    if (steady_clock::now() - start < kShort) {
+      at_once *= 2;
+    } else if (steady_clock::now() - start > 2 * kShort && at_once > hardware_threads()) {
+      at_once /= 2;
+    }
   }
 }
 

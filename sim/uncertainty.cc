@@ -445,18 +445,6 @@ double widened(double sigma_percent, std::span<const Extrapolation> extrapolatio
 
 // ---------------------------------------------------------------- of any latency
 
-namespace {
-
-/// Whether the fit says anything of what runs.
-bool knows(const Uncertainty& known, bool library) {
-  return std::ranges::any_of(known.constants, [&](const std::string& key) {
-    const bool is_librarys = key.starts_with("library.");
-    if (library) return is_librarys;
-    return !is_librarys && !key.starts_with("link.") && !key.starts_with("switch.");
-  });
-}
-
-/// The machine with its assumptions as numbers of its own.
 Topology with_assumptions(const Topology& topology, const CollectiveRun& run) {
   Topology whole = topology;
   if (!whole.device.library) return whole;
@@ -467,6 +455,17 @@ Topology with_assumptions(const Topology& topology, const CollectiveRun& run) {
     network.hop_floor_us = hop_floor_of(network);
   }
   return whole;
+}
+
+namespace {
+
+/// Whether the fit says anything of what runs.
+bool knows(const Uncertainty& known, bool library) {
+  return std::ranges::any_of(known.constants, [&](const std::string& key) {
+    const bool is_librarys = key.starts_with("library.");
+    if (library) return is_librarys;
+    return !is_librarys && !key.starts_with("link.") && !key.starts_with("switch.");
+  });
 }
 
 /// Percent of the latency by all declared intervals; of each as much as the latency depends on its number.

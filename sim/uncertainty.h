@@ -93,6 +93,9 @@ struct CollectiveRun {
 };
 CollectiveRun run_of(const SimulationResult& result);
 
+/// The machine with what a run assumes of it as numbers of its own, and without the network that it does not use.
+Topology with_assumptions(const Topology& topology, const CollectiveRun& run);
+
 /// Whether it is one of several servers.
 bool is_across(const Topology& topology, const CollectiveRun& run);
 

@@ -904,7 +904,9 @@ std::uint64_t TailCheckReport::rows_by_unknown() const {
   return exact_as.empty() || !exact_as[0].threads.empty() ? 0 : compared_rows;
 }
 
-void require_request(const TailCheckRequest& r) {
+TailCheckRequest checked(TailCheckRequest r) {
+  if (r.hidden.empty() && r.tail.hidden != 0) r.hidden = {r.tail.hidden};
+  if (r.hidden.empty()) r.hidden = {576, 4096};
   if (!r.tail.normalizes) fail("tail {}: a check needs norm=rms", quote(name_of(r.tail)));
   if (!r.tail.output.empty() || r.tail.rounding != TailRounding{}) {
     fail(
@@ -928,11 +930,11 @@ void require_request(const TailCheckRequest& r) {
                    fmt::format("check of a tail of {} elements", hidden));
   }
   if (!r.claim.empty()) claimed(r);
+  return r;
 }
 
 Result<TailCheckReport> check_tail(const FusedTail& tail, const TailCheckRequest& request) {
-  require_request(request);
-  return TailCheck(tail, request).run();
+  return TailCheck(tail, checked(request)).run();
 }
 
 nlohmann::ordered_json to_json(const TailCheckReport& report) {

@@ -46,7 +46,7 @@ struct TailCheckRequest {
   int ranks = 2;  ///< 1 to 64; of one rank the inputs are the sums
   DType dtype = DType::fp16;
   Tail tail = {};  ///< the requested one: residual, norm, eps, offset; hidden, if any, is the only
-  std::vector<std::size_t> hidden = {576, 4096};
+  std::vector<std::size_t> hidden = {};  ///< sizes; empty: the tail's, else 576 and 4096
   std::size_t rows = 8;
   int runs = 3;
   bool has_residual_out = true;  ///< whether the sum with the residual is an output, too
@@ -79,8 +79,8 @@ struct TailCheckReport {
   std::uint64_t rows_by_unknown() const;
 };
 
-/// Throws InvalidInput for what cannot be asked.
-void require_request(const TailCheckRequest& request);
+/// The request with its hidden sizes. Throws InvalidInput for what cannot be asked.
+TailCheckRequest checked(TailCheckRequest request);
 
 /// The error says why the check could not be done. What the tail does wrong is in the report. Throws InvalidInput for what cannot be asked.
 Result<TailCheckReport> check_tail(const FusedTail& tail, const TailCheckRequest& request);

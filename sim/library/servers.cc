@@ -157,6 +157,17 @@ double cards_gb_per_s(const Topology& t) {
   return cards * t.link_type("nic").bandwidth_gb_per_s.value;
 }
 
+}  // namespace
+
+double latency_us_on(const Topology& t, const LongestWay& way) {
+  const char* inside = t.has_link_type("link") ? "link" : "pcie";
+  double us = way.links_between * t.link_type("nic").latency_us.value;
+  if (t.has_link_type(inside)) us += way.links_inside * t.link_type(inside).latency_us.value;
+  return us;
+}
+
+namespace {
+
 LongestWay longest_way(const Topology& t, const Cluster& c, LibraryAlgorithm algorithm,
                        Collective collective) {
   LongestWay way{.ranks_per_server = c.per_server};
@@ -183,14 +194,14 @@ LongestWay longest_way(const Topology& t, const Cluster& c, LibraryAlgorithm alg
     case LibraryAlgorithm::program:
       break;
   }
-  const char* inside_type = t.has_link_type("link") ? "link" : "pcie";
-  // The last hop is in what the network itself takes.
-  const std::uint32_t last = way.hops_between > 0 ? 1 : 0;
-  if (t.has_link_type(inside_type)) {
-    way.latency_us += (way.hops_inside - (last == 0 && way.hops_inside > 0 ? 1 : 0)) *
-                      t.link_type(inside_type).latency_us.value;
+  way.links_inside = way.hops_inside;
+  way.links_between = way.hops_between;
+  for (std::uint32_t* last : {&way.links_between, &way.links_inside}) {
+    if (*last == 0) continue;
+    --*last;
+    break;
   }
-  way.latency_us += (way.hops_between - last) * t.link_type("nic").latency_us.value;
+  way.latency_us = latency_us_on(t, way);
   return way;
 }
 

@@ -57,6 +57,9 @@ LibraryChoice choice_across(const Topology& topology, Collective collective, Ran
                             std::uint64_t bytes,
                             std::optional<LibraryAlgorithm> algorithm = std::nullopt);
 
+/// The latencies of the links of a longest way, one after the other.
+double latency_us_on(const Topology& topology, const LongestWay& way);
+
 /// The plan of it. All ranks are listed. Throws InvalidInput where ranks do not fill servers.
 Plan plan_across(const Topology& topology, const LibraryChoice& choice, Collective collective,
                  const ScheduleRequest& request, const Codec& codec, DType dtype);

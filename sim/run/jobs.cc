@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/library/servers.h"
+
 namespace arlab {
 namespace {
 
@@ -25,7 +27,7 @@ std::unique_ptr<const Plan> as_run(const Plan& plan, const KernelModel& kernel) 
 
 }  // namespace
 
-Jobs::Jobs(const Topology& topology) : devices_{&topology.device} {
+Jobs::Jobs(const Topology& topology) : topology_(topology), devices_{&topology.device} {
   if (topology.device_overrides.empty()) return;
   class_of_.assign(topology.ranks.value, 0);
   for (const DeviceOverride& each : topology.device_overrides) {
@@ -41,8 +43,13 @@ const Job& Jobs::add(const Plan& plan, std::vector<Rank> ranks, double start_us)
           .kernels = {},
           .ranks = std::move(ranks),
           .start_us = start_us};
+  if (plan.longest_way) {  // it may have been made for other links
+    Plan own = plan;
+    own.longest_way->latency_us = latency_us_on(topology_, *plan.longest_way);
+    job.own_plan = std::make_unique<const Plan>(std::move(own));
+  }
   for (const Device* device : devices_) {
-    job.kernels.push_back(make_kernel_model(*device, plan));
+    job.kernels.push_back(make_kernel_model(*device, job.own_plan ? *job.own_plan : plan));
     const KernelModel& kernel = *job.kernels.back();
     if (kernel.steps_side_by_side() == job.kernel().steps_side_by_side() &&
         kernel.waits_in_each_step() == job.kernel().waits_in_each_step()) {
@@ -54,7 +61,7 @@ const Job& Jobs::add(const Plan& plan, std::vector<Rank> ranks, double start_us)
         "alike on all ranks",
         plan.algorithm);
   }
-  job.own_plan = as_run(plan, job.kernel());
+  if (!job.own_plan) job.own_plan = as_run(plan, job.kernel());
   if (job.own_plan) job.plan = job.own_plan.get();
   job.steps = std::max(1U, job.kernel().steps_side_by_side());
   job.first_channel = static_cast<Rank>(job_of_channel_.size());

@@ -53,6 +53,7 @@ class Jobs {
   double link_efficiency() const;
 
  private:
+  const Topology& topology_;
   std::vector<const Device*> devices_;   ///< each once
   std::vector<std::uint32_t> class_of_;  ///< by rank; empty while all have the first
   std::vector<Job> jobs_;

@@ -22,15 +22,32 @@ def select(options, folder):
     return ok_json(f"select {options}", folder)
 
 
+def simulated(topology, row, payload, folder, more=""):
+    more += " --library" if row["implementation"] == "library" else ""
+    more += "".join(f" --{name.replace('_', '-')} {row[name]}" for name in ("group_size", "micro_chunks") if row.get(name))
+    return ok_json(f"simulate --topology {topology} --algorithm {row['algorithm']} --codec {row['codec']} --bytes {payload}{more}", folder)
+
+
 def simulated_us(topology, row, payload, folder):
-    more = " --library" if row["implementation"] == "library" else ""
-    more += f" --group-size {row['group_size']}" if row.get("group_size") else ""
-    more += f" --micro-chunks {row['micro_chunks']}" if row.get("micro_chunks") else ""
-    return ok_json(
-        f"simulate --topology {topology} --algorithm {row['algorithm']} --codec {row['codec']}"
-        f" --bytes {payload}{more}",
-        folder,
-    )["latency_us"]
+    return simulated(topology, row, payload, folder)["latency_us"]
+
+
+@pytest.mark.parametrize(
+    "machine, more",
+    [("h200-8", "--max-wire-bits 9"), ("mi300x-8", "--bytes 64K"), ("l40-8", "--max-wire-bits 5"), ("rtx-4090-no-p2p-4", ""), ("h200-2x8", "--bytes 16M"),
+     ("mine.toml", "--bytes 1M"), ("mine.toml", "--bytes 1000 --collective all_to_all --ranks 3"),
+     ("mine.toml", "--bytes 10M --collective all_to_all --ranks 3 --codecs rans-qr-q4")],
+)  # fmt: skip
+def test_the_choice_is_as_sure_as_simulate_says(tmp_path, machine, more):
+    link = 'bandwidth_gb_per_s = { value = 300, interval = [200, 400], source = "assumed", note = "n" }'
+    (tmp_path / "mine.toml").write_text(f'base = "h100-8"\nname = "mine"\n[link]\n{link}\n')
+    report = select(f"--topology {machine} {more}", tmp_path)
+    whole = report["bytes"] + -report["bytes"] % (2 * report["ranks"] if "all_to_all" in more else 2)
+    more = f" --ranks {report['ranks']}" + f" --wire-bits {report['wire_bits_per_element']}" * report["codec"].startswith("rans-")
+    said = simulated(machine, report, whole, tmp_path, more)
+    names = ("latency_us", "latency_us_low", "latency_us_high", "extrapolated")
+    assert {name: report[name] for name in names} == {name: said[name] for name in names}
+    assert set(said.get("assumed", [])) <= set(report.get("assumed", []))
 
 
 @pytest.mark.parametrize(

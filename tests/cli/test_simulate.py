@@ -626,10 +626,12 @@ def test_select_and_model_time_have_intervals(tmp_path):
         "--topology mi300x-8 --algorithm two_shot --codec qr-q8 --bytes 256M",
         "--topology h100-8 --algorithm nvls --library --codec fp16 --bytes 64M",
         "--topology l40-8 --algorithm hierarchical_pipelined --codec int5-g128 --bytes 8M",
+        "--topology mine.toml --library --codec fp16 --bytes 8K",  # the floor of its network is assumed
     ],
 )
 def test_sensitivities_of_times_and_rates_add_up(tmp_path, options):
     """When all times grow by 1 % and all rates fall by as much, so does the latency."""
+    (tmp_path / "mine.toml").write_text(SERVERS)
     report = simulate(f"{options} --sensitivity", tmp_path)
     plain = simulate(options, tmp_path)
     assert {k: v for k, v in report.items() if k != "sensitivity"} == {k: v for k, v in plain.items() if k != "links"}

@@ -333,7 +333,7 @@ def long(folder):
 def test_a_run_that_is_ended_leaves_nothing_but_results_and_can_be_resumed(folder, long, number):
     expected, meanwhile = long
     results = folder / "out/results.csv"
-    for lines in [0, 1, 6] if number == signal.SIGKILL else [2]:  # of its file: at once, with the columns, with some rows
+    for lines in [0, 1, 6] if number == signal.SIGKILL else [2]:  # at once, with the columns, with some rows
         results.unlink(missing_ok=True)
         assert meanwhile(lines, lambda running: running.send_signal(number)) in (-number, 0)
         left = {path.name for path in (folder / "out").iterdir()} - {"results.csv", "summary.csv"}

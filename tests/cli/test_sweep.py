@@ -48,6 +48,9 @@ def test_what_cannot_be_is_left_out_and_said(tmp_path):
     done = run("sweep --topology full:6 --algorithm hierarchical,ring --codec qr-q4 --bytes 1M --group-size 4 --format csv", tmp_path)
     assert done.code == 0 and "left out: " in done.stderr and "4" in done.stderr
     assert [row["algorithm"] for row in csv.DictReader(done.stdout.splitlines())] == ["ring"]
+    done = run("sweep --topology full:6 --algorithm hierarchical,ring --codec qr-q4,qr-q8 --bytes 1M,2M --group-size 4 --format csv", tmp_path)
+    (line,) = done.stderr.splitlines()  # once, whatever the number of points
+    assert line.startswith("left out: ") and line.endswith(" (4 points)")
     refused("sweep --topology full:6 --algorithm hierarchical --codec qr-q4 --bytes 1M --group-size 4", tmp_path, "no point of the sweep")
 
 

@@ -1,6 +1,8 @@
 """The studies about times of models: where a codec stops to pay, and pages that say what their CSV files say."""
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +12,8 @@ from arlab.figures.tables import InputError
 from scripts import loaded
 
 STUDIES = Path(__file__).resolve().parents[2] / "experiments/studies"
+sys.path.append(str(STUDIES.parent / "site"))
+from page_tables import csv_text, rows_in, rows_of  # noqa: E402
 
 
 def frame(times):
@@ -84,3 +88,37 @@ def test_what_if_answers_each_question_with_a_command_and_a_picture():
         lines = (make.HERE / f"{name}.csv").read_text().splitlines()
         words = next(words for words, each, _ in make.questions() if each == name)
         assert lines[0] == f"# command: build/bin/arlab {' '.join(words)}" and (make.HERE / f"{name}.png").is_file()
+
+
+# ---------------------------------------------------------------- tables are what the program of today says
+
+
+def as_in_a_file(rows):
+    return rows_in(csv_text(rows))
+
+
+def test_what_if_has_the_times_of_today():
+    subprocess.run([sys.executable, STUDIES / "what_if/make.py", "--check"], check=True)
+
+
+def test_which_codec_has_the_times_of_today():
+    make = loaded(STUDIES / "which_codec" / "make.py")
+    known = rows_of(make.HERE / "choice.csv")
+    assert as_in_a_file(make.simulated(make.MODEL)) == [{name: row[name] for name in make.TIMES} for row in known]
+
+
+@pytest.mark.parametrize("machine", ["h200-8", "a100-flashcomm-8"])
+def test_model_times_are_those_of_today(machine, tmp_path):
+    """Every 37th row: of all models, phases, codecs and links some."""
+    make = loaded(STUDIES / "model_time" / "make.py")
+    for row in rows_of(make.HERE / f"times_{machine}.csv")[::37]:
+        file = make.machine_with(tmp_path, machine, row["link_gb_per_s"])
+        us, share, algorithm = min(make.time_of(file, row["model"], row["phase"], row["codec"], each) for each in make.ALGORITHMS)
+        (made,) = as_in_a_file([{**row, "algorithm": algorithm, "time_us": us, "communication_share": f"{share:.4f}"}])
+        assert made == row
+
+
+def test_model_times_beside_others_are_those_of_today(tmp_path):
+    make = loaded(STUDIES / "model_time" / "make.py")
+    make.validate(tmp_path)
+    assert (tmp_path / "validation.csv").read_text() == (make.HERE / "validation.csv").read_text()

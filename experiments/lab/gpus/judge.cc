@@ -271,8 +271,6 @@ struct JudgeRequest {
                                       .has_residual_out = !only_normalized,
                                       .seed = seed.value_or(1),
                                       .claim = claim};
-    if (request.tail.hidden != 0) request.hidden = {request.tail.hidden};
-    if (!hidden.empty()) request.hidden.clear();
     for (const std::string& each : hidden) {
       request.hidden.push_back(parse_count(each, "--hidden"));
     }
@@ -320,8 +318,7 @@ struct JudgeRequest {
   }
 
   Result answer_of_tail(Format format) const {
-    const kernels::TailCheckRequest asked = tail_request();
-    kernels::require_request(asked);
+    const kernels::TailCheckRequest asked = kernels::checked(tail_request());
     require_one_way();
     if (!write_calls.empty()) return written(kernels::check_tail, asked);
     return result_of(kernels::check_tail(answers_of<TailCall>(), asked), format);

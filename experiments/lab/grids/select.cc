@@ -286,6 +286,13 @@ class Clock {
         has_bounds_(has_bounds && measured == nullptr),
         measured_(measured) {}
 
+  /// Elements of a rank: whole slots, where it has them.
+  static std::uint64_t elements_of(const Candidate& c, Rank ranks, DType dtype,
+                                   std::uint64_t bytes) {
+    const std::uint64_t grain = has_slots(c.algorithm->collective) ? ranks : 1;
+    return std::max<std::uint64_t>(1, (bytes / size_of(dtype) + grain - 1) / grain) * grain;
+  }
+
   bool knows(const Candidate& c, std::uint64_t bytes) const {
     const auto sizes = known_.find(&c);
     return sizes != known_.end() && sizes->second.contains(bytes);
@@ -324,11 +331,8 @@ class Clock {
  private:
   double simulated_us(const Candidate& c, std::uint64_t bytes) const {
     if (measured_ != nullptr) return measured_->latency_us(c, bytes);
-    const std::uint64_t grain = has_slots(c.algorithm->collective) ? ranks_ : 1;
-    const std::uint64_t elements =
-        std::max<std::uint64_t>(1, (bytes / size_of(dtype_) + grain - 1) / grain) * grain;
     const ScheduleRequest request{.world_size = ranks_,
-                                  .elements = elements,
+                                  .elements = elements_of(c, ranks_, dtype_, bytes),
                                   .alignment = c.codec->info().alignment,
                                   .options = c.options};
     return arlab::simulate(
@@ -579,24 +583,16 @@ struct SelectRequest {
     }
     mark_guesses(front.rows);
     if (times.empty()) {
-      const Candidate& best = *selector.best_at(payload);
-      CollectiveRun run{.library = best.library,
-                        .ranks = world_size,
-                        .bytes = payload,
-                        .algorithm = best.algorithm->name,
-                        .codecs = {best.codec_name},
-                        .dtype = type};
-      const std::vector<Extrapolation> beyond = extrapolations_elsewhere(t, run);
-      const std::vector<std::string> reasons = reasons_of(beyond);
+      const Simulation best = simulation_of(*selector.best_at(payload), type, world_size, payload);
+      const std::vector<std::string> reasons = best.extrapolated();
       if (!reasons.empty()) result.shown_figures.emplace_back("extrapolated");
       result.figures.push_back(extrapolated_figure(reasons));
-      const LatencyInterval interval = interval_of(t, run, clock.latency_us(best, payload), beyond);
       result.figures.push_back(
-          {"latency_us_low", interval.low_us, "us, 90 % interval of latency_us: low"});
-      result.figures.push_back({"latency_us_high", interval.high_us, "us, high"});
+          {"latency_us_low", best.interval().low_us, "us, 90 % interval of latency_us: low"});
+      result.figures.push_back({"latency_us_high", best.interval().high_us, "us, high"});
       result.shown_figures.insert(result.shown_figures.end(),
                                   {"latency_us_low", "latency_us_high"});
-      std::vector<std::string> assumed = assumed_of(t, run);
+      std::vector<std::string> assumed = best.assumed();
       if (!has_peer_access(t.device)) assumed.push_back(fmt::format("{}: left out", kNoKernels));
       add_assumed(result, assumed);
     }
@@ -622,6 +618,22 @@ struct SelectRequest {
       result.picture = {"select", plot, data, "the selection is as printed"};
     }
     return result;
+  }
+
+  /// A candidate, as arlab simulate takes it.
+  Simulation simulation_of(const Candidate& c, DType type, Rank world_size,
+                           std::uint64_t payload) const {
+    SimulateRequest request;
+    request.topology = topology;
+    request.collective = {.algorithm = c.algorithm->name, .options = c.options};
+    request.codec = c.codec->name();
+    request.dtype = name_of(type);
+    request.ranks = world_size;
+    request.library = c.library;
+    request.sizes.bytes = {
+        std::to_string(Clock::elements_of(c, world_size, type, payload) * size_of(type))};
+    if (c.as_sent) request.wire_bits = c.wire_bits;
+    return Simulation(request);
   }
 
   /// Names that stand out in the picture. Throws InvalidInput for one that no candidate has.

@@ -2,6 +2,7 @@
 // draws of them.
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "experiments/lab/bits/tensor_source.h"
@@ -19,6 +20,7 @@
 #include "reference/json.h"
 #include "reference/parallel.h"
 #include "reference/tensors/file.h"
+#include "reference/words.h"
 #include "sim/flows.h"
 #include "sim/library/library.h"
 #include "sim/library/library_plan.h"
@@ -121,10 +123,12 @@ class SweepGrid final : public Grid {
     // A group size, say, need not divide all world sizes: the others are compared without it.
     std::erase_if(table.rows, [](const auto& row) { return row.empty(); });
     if (table.rows.empty()) fail("no point of the sweep can be simulated: {}", refused().front());
-    std::string last;
+    std::map<std::string, std::size_t> points_of;
     for (const std::string& why : refused()) {
-      if (!why.empty() && why != last) write_progress(fmt::format("left out: {}\n", why));
-      if (!why.empty()) last = why;
+      if (!why.empty()) ++points_of[why];
+    }
+    for (const auto& [why, points] : points_of) {
+      write_progress(fmt::format("left out: {} ({})\n", why, counted(points, "point")));
     }
 
     Result report{"arlab.sweep/1"};

@@ -545,7 +545,7 @@ std::vector<std::string> Simulation::assumed() const {
 }
 
 Table Simulation::sensitivity() const {
-  const Topology& t = topology();
+  const Topology t = with_assumptions(topology(), state_->run_without_options());
   std::vector<Elasticity> elasticities =
       elasticities_of(t, [this](const Topology& changed) { return state_->latency_on(changed); });
   std::ranges::stable_sort(elasticities, [](const Elasticity& a, const Elasticity& b) {

@@ -102,13 +102,12 @@ ReportTexts check_fused(const nb::callable& function, int ranks, const std::stri
   TailCheckRequest request{.ranks = ranks,
                            .dtype = parse_dtype(dtype),
                            .tail = parse_tail(tail),
+                           .hidden = hidden,
                            .rows = rows,
                            .runs = runs,
                            .has_residual_out = has_residual_out,
                            .seed = seed,
                            .claim = claim};
-  if (request.tail.hidden != 0) request.hidden = {request.tail.hidden};
-  if (!hidden.empty()) request.hidden = hidden;
   const nb::gil_scoped_release others_may_run;
   const auto report = value_of(check_tail(
       [&](const TailCall& call) {

@@ -410,6 +410,7 @@ class Planner {
       Stage& stage = plan_.stages[id];
       const std::uint64_t elements = s_.chunks[op.chunk].size();
       if (op.kind == OpKind::send) continue;
+      stage.chunk = std::max(stage.chunk, elements);
       for (const ValueId operand : s_.operands(op)) {
         const bool is_own = is_op(operand) && operand >= begin_;  // in registers
         if (!is_own) stage.loaded += elements;
@@ -547,6 +548,7 @@ class Planner {
 
   static void write_output(Stage& stage, std::uint64_t elements, bool encoded,
                            std::uint64_t of_inner) {
+    stage.chunk = std::max(stage.chunk, elements);
     if (encoded) stage.decoded += elements;
     stage.inner.decoded += of_inner;
     stage.written += elements;
@@ -728,11 +730,13 @@ void add(Stage& sum, const Stage& more) {
   sum.gathered += more.gathered;
   sum.received += more.received;
   sum.loaded += more.loaded;
+  sum.chunk = std::max(sum.chunk, more.chunk);
   add(sum.inner, more.inner);
 }
 
-/// `stage` decodes into the output what came in the phase before.
-void decode_in(Stage& stage, std::uint64_t elements, std::uint64_t inner) {
+/// `stage` decodes into the output what another has sent, or has received, in the phase before.
+void decode_in(Stage& stage, const Stage& from, std::uint64_t elements, std::uint64_t inner) {
+  if (elements > 0) stage.chunk = std::max(stage.chunk, from.chunk);
   for (std::uint64_t* each : {&stage.decoded, &stage.written, &stage.received, &stage.loaded}) {
     *each += elements;
   }
@@ -815,7 +819,7 @@ Plan in_lock_step(Plan plan) {
   for (const std::vector<StageId>& own : of_rank) {
     for (std::size_t i = 0; i + 1 < own.size(); ++i) {
       Stage& stage = stages[own[i]];
-      decode_in(stages[own[i + 1]], stage.gathered, stage.inner.gathered);
+      decode_in(stages[own[i + 1]], stage, stage.gathered, stage.inner.gathered);
       stage.decoded -= stage.gathered;
       stage.written -= stage.gathered;
       stage.inner.decoded -= stage.inner.gathered;
@@ -841,7 +845,8 @@ Plan in_lock_step(Plan plan) {
                                                  [&](StageId stage) { return stages[stage].step; });
       if (next == own.end()) return;
       for_messages.emplace_back(id, *next);
-      decode_in(stages[*next], message.output_elements, message.inner_output_elements);
+      decode_in(stages[*next], stages[message.stage], message.output_elements,
+                message.inner_output_elements);
       is_decoded_later = true;
     };
     if (message.reach == Reach::multicast && !plan.lists_one_rank()) {

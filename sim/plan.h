@@ -56,6 +56,7 @@ struct Stage {
   std::uint64_t received = 0;
   /// Elements read, without `gathered`: the rank's own input, and results of other stages.
   std::uint64_t loaded = 0;
+  std::uint64_t chunk = 0;  ///< elements of the largest chunk that it works on
 
   /// The part of all these that the inner codec works on, where it is another one.
   CodecWork inner = {};

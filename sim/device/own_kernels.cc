@@ -12,7 +12,7 @@ namespace arlab {
 OwnKernelModel::OwnKernelModel(const Device& device, const Plan& plan, bool is_program)
     : KernelModel(device, plan),
       chunk_(std::max(1.0, static_cast<double>(plan.largest_chunk))),
-      tiles_(std::ceil(chunk_ / device.blocks->tile_elements.value)),
+      tiles_(tiles_of(chunk_)),
       outer_(operations_of(plan.codec, plan.cost, is_program)),
       inner_(operations_of(plan.inner_codec, plan.inner_cost, is_program)),
       outer_tile_(in_a_tile(outer_)),
@@ -70,6 +70,14 @@ double OwnKernelModel::tile_operations(const Stage& stage) const {
   return counted(outer_tile_, stage.outer()) + counted(inner_tile_, stage.inner);
 }
 
+double OwnKernelModel::chunk_of(const Stage& stage) const {
+  return stage.chunk > 0 ? static_cast<double>(stage.chunk) : chunk_;
+}
+
+double OwnKernelModel::tiles_of(double elements) const {
+  return std::ceil(elements / device_.blocks->tile_elements.value);
+}
+
 double OwnKernelModel::fixed_measure_us(bool) const { return device_.blocks->meet_us.value; }
 
 namespace {
@@ -80,6 +88,7 @@ Stage gathering_of(const Stage& stage) {
   return {.decoded = stage.gathered,
           .written = stage.gathered,
           .gathered = stage.gathered,
+          .chunk = stage.chunk,
           .inner = {.decoded = inner, .gathered = inner}};
 }
 
@@ -106,7 +115,7 @@ double FlagsKernel::first_tile_us(const Stage& stage) const {
   const double loaded = static_cast<double>(stage.loaded + stage.gathered);
   return (device_.blocks->load_us.value * loaded +
           device_.codec_tile_us_per_op.value * tile_operations(stage)) /
-         chunk_;
+         chunk_of(stage);
 }
 
 double FlagsKernel::other_tiles_us(const Stage& stage) const {
@@ -116,7 +125,7 @@ double FlagsKernel::other_tiles_us(const Stage& stage) const {
     return cost.encode_ops_per_element + cost.decode_ops_per_element > 0;
   };
   if (!computes(plan_.cost) && !computes(plan_.inner_cost)) return arithmetic;
-  return std::max(arithmetic, (tiles_ / blocks_ - 1) * first_tile_us(stage));
+  return std::max(arithmetic, (tiles_of(chunk_of(stage)) / blocks_ - 1) * first_tile_us(stage));
 }
 
 StageCost FlagsKernel::cost_without_measuring(const Stage& stage) const {
@@ -180,7 +189,7 @@ SmallKernel::SmallKernel(const Device& device, const Plan& plan) : OwnKernelMode
 
 double SmallKernel::tile_us(const Stage& stage) const {
   const double besides_us = device_.small->work_cost.value * work_us(stage);
-  return device_.small->tile_us_per_op.value * tile_operations(stage) / chunk_ + besides_us;
+  return device_.small->tile_us_per_op.value * tile_operations(stage) / chunk_of(stage) + besides_us;
 }
 
 StageCost SmallKernel::cost_without_measuring(const Stage& stage) const {

@@ -41,6 +41,9 @@ class OwnKernelModel : public KernelModel {
   /// Returns the operations in the latency of a tile.
   double tile_operations(const Stage& stage) const;
 
+  double chunk_of(const Stage& stage) const;  ///< elements of its largest
+  double tiles_of(double elements) const;
+
   double chunk_;  ///< elements of the largest
   double tiles_;  ///< in the stage
 

@@ -95,20 +95,23 @@ def test_group_sizes_and_micro_chunks_are_searched(tmp_path):
             assert simulated_us(machine, each, at, tmp_path) == pytest.approx(each["latency_us_from"], rel=0.01)
 
 
-def test_crossovers_are_exact(tmp_path):
-    """At a crossover the new pair is the faster one, 1 KiB below the old one still is."""
-    ranges = select(f"--topology l40-8 --min-sqnr 10 {FEW}", tmp_path)["ranges"]
-    assert len(ranges) > 1
+@pytest.mark.parametrize("machine, whole", [("l40-8", 1024), ("h200-8", 8 * 2048 * 2)])
+def test_crossovers_are_exact(tmp_path, machine, whole):
+    """At a crossover the new pair is the faster one, 1 KiB below the old one still is; from whole tiles on, one of each rank below."""
+    report = select(f"--topology {machine} --min-sqnr 10 {FEW}", tmp_path)
+    ranges = report["ranges"]
+    assert len(ranges) > 1 and report["whole_tiles_bytes"] == whole
     for old, new in zip(ranges, ranges[1:]):
         at = new["from_bytes"]
-        assert at % 1024 == 0
-        new_us = simulated_us("l40-8", new, at, tmp_path)
+        grain = whole if at > whole else 1024
+        assert at % grain == 0
+        new_us = simulated_us(machine, new, at, tmp_path)
         assert new_us == pytest.approx(new["latency_us_from"])
-        assert new_us <= simulated_us("l40-8", old, at, tmp_path)
-        if at > 1024:
-            below = at - 1024
-            old_us = simulated_us("l40-8", old, below, tmp_path)
-            assert old_us <= simulated_us("l40-8", new, below, tmp_path)
+        assert new_us <= simulated_us(machine, old, at, tmp_path)
+        if at > grain:
+            below = at - grain
+            old_us = simulated_us(machine, old, below, tmp_path)
+            assert old_us <= simulated_us(machine, new, below, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -119,11 +122,24 @@ def test_crossovers_are_exact(tmp_path):
         "--topology h200-8 --bytes 1M --synthetic gaussian --codecs int4-g32,qr-q4,int5-g32 --algorithms one_shot,two_shot",
         "--topology fat_tree:32 --bytes 64M --synthetic gaussian --codecs fp16,qr-q4 --algorithms tree,ring,hierarchical",
         "--topology torus:4x4 --bytes 256M --synthetic gaussian --codecs fp16,int4-g32,qr-fp8",
+        "--topology h200-8 --bytes 1000000 --min-sqnr 20",  # int5-g128 takes longer for 1 KiB than for 64
+        "--topology h200-2 --bytes 512K --dtype bf16 --min-sqnr 20",
     ],
 )
 def test_what_is_not_simulated_would_have_changed_nothing(tmp_path, options):
-    """Candidates that cannot win, by their bytes or by smaller sizes, are left out; with all of them it is the same."""
-    assert select(options, tmp_path) == select(f"{options} --exhaustive", tmp_path)
+    """Candidates that cannot win, by their bytes or by smaller sizes, are left out; with all of them it is the same, and ranges are of all sizes."""
+    report = select(options, tmp_path)
+    assert report == select(f"{options} --exhaustive", tmp_path)
+    assert report["ranges"] == select(re.sub("--bytes [0-9KM]+", "--bytes 3M", options), tmp_path)["ranges"]
+
+
+def test_times_are_of_the_machine_and_say_where_they_end(tmp_path):
+    rows = ["h200-2,2,two_shot,qr-q4,bf16,65536,10", "rtx-4090-2,2,two_shot,qr-q4,bf16,65536,99", "rtx-4090-2,2,two_shot,qr-q6,bf16,65536,5"]
+    (tmp_path / "t.csv").write_text("".join(f"cuda,{row},arlab\n" for row in rows).join(["platform,machine,ranks,algorithm,codec,dtype,bytes,time_us,library\n", ""]))
+    report = select("--topology h200-2 --dtype bf16 --times t.csv --bytes 64K", tmp_path)
+    assert (report["codec"], report["latency_us"], report["extrapolated"]) == ("qr-q4", 10, [])
+    assert "above 65536" in str(select("--topology h200-2 --dtype bf16 --times t.csv --bytes 1G", tmp_path)["extrapolated"])
+    refused("select --topology mi300x-2 --dtype bf16 --no-budget --times t.csv", tmp_path, "no times of bf16", "MI300X")
 
 
 def test_what_nobody_timed_is_ranked_when_asked_for(tmp_path):
@@ -186,7 +202,7 @@ def test_no_machine_ranks_what_nobody_timed_above_what_somebody_did(tmp_path, ma
 
 @pytest.mark.parametrize(
     ("machine", "options"),
-    [("p5-2x8", "--dtype bf16 --min-sqnr 15"), ("b200-2", "--min-sqnr 30"), ("mi300x-2", ""), ("h200-2", "--max-wire-bits 7"), ("l40s-2", "--max-kl 0.02")],
+    [("p5-2x8", "--dtype bf16 --min-sqnr 15"), ("b200-2", "--min-sqnr 30"), ("MI300X", ""), ("h200-2", "--max-wire-bits 7"), ("l40s-2", "--max-kl 0.02")],
 )
 def test_what_is_left_out_is_said(tmp_path, machine, options):
     """The line has the time that the best of them has when all are ranked."""

@@ -235,15 +235,44 @@ void measure_sqnr(Candidate& c, const Samples& samples, const std::vector<ExactR
 /// constant, above the largest proportional.
 class MeasuredTimes {
  public:
-  MeasuredTimes(const std::string& file, Rank ranks, DType dtype) {
+  /// Takes those of this machine by its name, else those of one with as many of its devices.
+  MeasuredTimes(const std::string& file, const Topology& machine, Rank ranks, DType dtype) {
     const fs::path path = file;
-    for (const Measurement& cell : read_bench_files(std::span(&path, 1)).measurements.cells) {
-      if (cell.dtype != dtype || find_topology(cell.topology).ranks.value != ranks) continue;
+    const std::vector<Measurement> cells =
+        read_bench_files(std::span(&path, 1)).measurements.cells;
+    std::set<std::string> alike;
+    for (const Measurement& cell : cells) {
+      const Topology timed = find_topology(cell.topology);
+      if (cell.dtype == dtype && timed.ranks.value == ranks &&
+          timed.device.name == machine.device.name) {
+        alike.insert(cell.topology);
+      }
+    }
+    if (alike.contains(machine.name)) alike = {machine.name};
+    if (alike.size() > 1) {
+      fail("--times {}: it has times of {}, and --topology is {}: name one of these", file,
+           fmt::join(alike, ", "), machine.name);
+    }
+    for (const Measurement& cell : cells) {
+      if (cell.dtype != dtype || !alike.contains(cell.topology)) continue;
       times_[key(cell.library, cell.algorithm, cell.codec)][cell.bytes] = cell.value;
     }
     if (times_.empty()) {
-      fail("--times {}: it has no times of {} on {} ranks", file, name_of(dtype), ranks);
+      fail("--times {}: it has no times of {} on {} ranks of {}", file, name_of(dtype), ranks,
+           machine.device.name);
     }
+  }
+
+  /// What of a time at this size was not measured, in words.
+  std::vector<std::string> extrapolated(const Candidate& c, std::uint64_t bytes) const {
+    const auto& by_size = times_.at(key(c.library, c.algorithm->name, c.codec_name));
+    if (bytes > by_size.rbegin()->first) {
+      return {fmt::format("above {} bytes, the most that was timed: in proportion to bytes",
+                          by_size.rbegin()->first)};
+    }
+    if (bytes >= by_size.begin()->first) return {};
+    return {fmt::format("below {} bytes, the least that was timed: as long as that",
+                        by_size.begin()->first)};
   }
 
   bool has(const Candidate& c) const {
@@ -284,7 +313,14 @@ class Clock {
         ranks_(ranks),
         dtype_(dtype),
         has_bounds_(has_bounds && measured == nullptr),
-        measured_(measured) {}
+        measured_(measured),
+        whole_bytes_(topology.device.blocks && measured == nullptr
+                         ? static_cast<std::uint64_t>(topology.device.blocks->tile_elements.value) *
+                               ranks * size_of(dtype)
+                         : kGrain) {}
+
+  /// Multiples of it are whole tiles of every rank. Other sizes may have other kernels, slower ones.
+  std::uint64_t whole_bytes() const { return whole_bytes_; }
 
   /// Elements of a rank: whole slots, where it has them.
   static std::uint64_t elements_of(const Candidate& c, Rank ranks, DType dtype,
@@ -315,17 +351,17 @@ class Clock {
     for (std::size_t i = 0; i < unknown.size(); ++i) known_[unknown[i]][bytes] = us[i];
   }
 
-  /// It is not faster than so: the latency of the largest size below that is known, less a margin.
+  /// It is not faster than so: the latency of the largest size below that is known, less a margin; both of whole tiles.
   /// Where a larger size divides more evenly it is up to 6 % faster; where it gets another kernel, 12 %.
   double least_us(const Candidate& c, std::uint64_t bytes) const {
+    if (knows(c, bytes)) return known_.at(&c).at(bytes);
     const auto sizes = known_.find(&c);
-    if (sizes == known_.end()) return 0;
-    const auto above = sizes->second.upper_bound(bytes);
-    if (above == sizes->second.begin()) return 0;
-    const auto& [size, us] = *std::prev(above);
-    if (size == bytes) return us;
-    if (!has_bounds_) return 0;
-    return (topology_.device.blocks ? 0.85 : 0.92) * us;
+    if (!has_bounds_ || sizes == known_.end() || bytes % whole_bytes_ != 0) return 0;
+    for (auto above = sizes->second.upper_bound(bytes); above != sizes->second.begin();) {
+      const auto& [size, us] = *--above;
+      if (size % whole_bytes_ == 0) return (topology_.device.blocks ? 0.85 : 0.92) * us;
+    }
+    return 0;
   }
 
  private:
@@ -345,6 +381,7 @@ class Clock {
   DType dtype_;
   bool has_bounds_;
   const MeasuredTimes* measured_;
+  std::uint64_t whole_bytes_;
   std::map<const Candidate*, std::map<std::uint64_t, double>> known_;  ///< by size
 };
 
@@ -396,13 +433,22 @@ class Selector {
   }
 
   /// All sizes, without gaps. Between two sizes of a grid (two per octave) with different winners
-  /// the crossover is searched for by halving; a winner in between is found on the way.
+  /// the crossover is searched for by halving; a winner in between is found on the way. From whole tiles on all are such.
   std::vector<Range> ranges() {
+    const std::uint64_t whole = clock_.whole_bytes();
+    std::set<std::uint64_t> grid;
+    const auto add = [&grid](std::uint64_t least, std::uint64_t end) {
+      for (std::uint64_t size = least; size < end; size *= 2) {
+        grid.insert(size);
+        if (size / 4 * 3 % least == 0) grid.insert(size / 4 * 3);
+      }
+    };
+    add(kGrain, whole);
+    add(whole, kLargestBytes + 1);
     std::vector<Range> ranges = {{1, 0, best_at(1)}};
     std::uint64_t before = 1;
-    for (std::uint64_t size = kGrain; size <= kLargestBytes; size *= 2) {
-      if (size > kGrain) advance(ranges, before, size / 4 * 3);
-      advance(ranges, size > kGrain ? size / 4 * 3 : before, size);
+    for (const std::uint64_t size : grid) {
+      advance(ranges, before, size);
       before = size;
     }
     return ranges;
@@ -420,8 +466,9 @@ class Selector {
   void advance(std::vector<Range>& ranges, std::uint64_t low, std::uint64_t high) {
     const Candidate* best = best_at(high);
     if (best == ranges.back().best) return;
-    const std::uint64_t middle = (low + high) / 2 / kGrain * kGrain;
-    if (high - low > kGrain && middle > low) {
+    const std::uint64_t grain = low >= clock_.whole_bytes() ? clock_.whole_bytes() : kGrain;
+    const std::uint64_t middle = (low + high) / 2 / grain * grain;
+    if (high - low > grain && middle > low) {
       advance(ranges, low, middle);
       advance(ranges, middle, high);
       return;
@@ -503,7 +550,7 @@ struct SelectRequest {
       return usual.answer();
     }
     std::optional<MeasuredTimes> measured;
-    if (!times.empty()) measured.emplace(times, world_size, type);
+    if (!times.empty()) measured.emplace(times, t, world_size, type);
     const Timed timed = timed_on(t, topology, type, world_size);
     Candidates found = candidates(t, timed, type, world_size);
     std::vector<Candidate>& all = found.ranked;
@@ -596,6 +643,15 @@ struct SelectRequest {
       if (!has_peer_access(t.device)) assumed.push_back(fmt::format("{}: left out", kNoKernels));
       add_assumed(result, assumed);
     }
+    if (measured) {
+      const auto reasons = measured->extrapolated(*selector.best_at(payload), payload);
+      if (!reasons.empty()) result.shown_figures.emplace_back("extrapolated");
+      result.figures.push_back(extrapolated_figure(reasons));
+    }
+    result.figures.push_back(
+        {"whole_tiles_bytes", clock.whole_bytes(),
+         "bytes: from there on ranges are of multiples of it; --bytes asks for any other size"});
+    if (clock.whole_bytes() > kGrain) result.shown_figures.emplace_back("whole_tiles_bytes");
     result.appendix = {{"pareto", to_json(front.rows)}};
     result.sections = {std::move(front)};
     if (!out.empty()) {
@@ -691,7 +747,7 @@ struct SelectRequest {
       rule.collective = what();
       rule.dtype = type;
       rule.from_bytes = range.from == 1 ? 0 : range.from;
-      rule.note = source_of_times(t);
+      rule.note = fmt::format("{}; {}", source_of_times(t), command_line());
       if (range.to != 0) rule.to_bytes = range.to;
       if (best.library) {
         rule.algorithm = kernels::kByLibrary;
@@ -703,7 +759,7 @@ struct SelectRequest {
       rule.origin = fmt::format("the selection from {} bytes on", rule.from_bytes);
       rules.push_back(std::move(rule));
     }
-    write_file(table, fmt::format("# {}\n\n{}", command_line(),
+    write_file(table, fmt::format("# arlab select: notes have the commands\n\n{}",
                                   kernels::to_toml(kernels::CallTable(std::move(rules)))));
   }
 
@@ -1351,7 +1407,8 @@ std::vector<BoundField> fields(SelectRequest& r) {
           .among({"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"}),
       field(
           "bytes", &r.bytes,
-          "Draw the Pareto front for this payload of one rank, in bytes; ranges are for all sizes",
+          "Choose, and draw the Pareto front, for this payload of one rank, in bytes; ranges do not "
+          "depend on it",
           "64M"),
       field("ranks", &r.ranks, "Set the world size", "all ranks of the topology")
           .from(1, kMaxWorldSize),
@@ -1386,7 +1443,7 @@ std::vector<BoundField> fields(SelectRequest& r) {
             "all listed that take the dtype"),
       field("exhaustive", &r.exhaustive,
             "Simulate every candidate at every size, even those that cannot win: the same result, "
-            "many times slower"),
+            "up to ten times slower"),
       field("unmeasured", &r.unmeasured,
             "Rank even algorithms and codecs that nobody has timed on this class of machine; those "
             "named are ranked anyway"),

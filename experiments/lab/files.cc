@@ -90,6 +90,14 @@ std::string escaped(const std::string& text, std::string_view marked) {
 
 }  // namespace
 
+void remove_all(const std::vector<std::filesystem::path>& files) {
+  for (const std::filesystem::path& file : files) {
+    std::error_code error;
+    std::filesystem::remove(file, error);
+    if (error) fail("{} cannot be removed: {}", file.string(), error.message());
+  }
+}
+
 std::string one_line(const std::string& text) { return escaped(text, ""); }
 
 std::string shell_quote(const std::string& text) {

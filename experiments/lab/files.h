@@ -24,6 +24,9 @@ void require_output_file(const std::string& path);
 void require_output_name(const std::string& what, const std::string& path,
                          const std::vector<std::string>& endings);
 
+/// Removes files that are there, so that nobody takes them for those of what is made now.
+void remove_all(const std::vector<std::filesystem::path>& files);
+
 /// Text as it may stand in a line of a file: control characters and bytes that are not UTF-8 as
 /// \xNN.
 std::string one_line(const std::string& text);

@@ -224,6 +224,8 @@ def test_plots(folder):
     assert result.code == 0, result
     plots = list((folder / "out").glob("*.png"))
     assert plots and all(plot.read_bytes().startswith(b"\x89PNG") for plot in plots)
+    study("tiny.toml --out out", folder)
+    assert set(contents(folder / "out")) == {"results.csv", "summary.csv"}  # no plots of a run before
 
 
 def test_plots_that_fail_leave_the_tables(folder):
@@ -335,7 +337,8 @@ def test_a_run_that_is_ended_leaves_nothing_but_results_and_can_be_resumed(folde
     results = folder / "out/results.csv"
     for lines in [0, 1, 6] if number == signal.SIGKILL else [2]:  # at once, with the columns, with some rows
         results.unlink(missing_ok=True)
-        assert meanwhile(lines, lambda running: running.send_signal(number)) in (-number, 0)
+        code = meanwhile(lines, lambda running: running.send_signal(number))
+        assert code == 0 or (code == -number and not (folder / "out/summary.csv").exists())  # none of the run before
         left = {path.name for path in (folder / "out").iterdir()} - {"results.csv", "summary.csv"}
         # SIGKILL leaves a file that was being written; the next run removes it.
         assert all(number == signal.SIGKILL and re.fullmatch(r"\.arlab-\d+-\d+\.part", name) for name in left), left
@@ -601,27 +604,45 @@ def test_unreadable_and_strange_files_are_one_line(folder):
         refused(f"study {arguments} --no-plots", folder, *fragments)
 
 
+def while_it_stands(running, change):
+    """Stops a run, so that it does not end meanwhile, for a change."""
+    running.send_signal(signal.SIGSTOP)
+    with contextlib.suppress(ChildProcessError):  # it has ended
+        os.waitid(os.P_PID, running.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    change()
+    running.send_signal(signal.SIGCONT)
+
+
+TRIES = 100  # on a busy machine a run may have ended before it is stopped
+
+
 def test_a_file_whose_rows_are_gone_meanwhile_is_written_again(folder, long):
     """The file that is left is whole, whoever moved it."""
     expected, meanwhile = long
     results = folder / "out/results.csv"
-    rows_there = []
+    there = [len(expected)]
 
-    def remove(running):
-        """While the run stands still, so that it has not written its last file meanwhile."""
-        running.send_signal(signal.SIGSTOP)
-        with contextlib.suppress(ChildProcessError):  # it has ended
-            os.waitid(os.P_PID, running.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        rows_there.append(len(rows_of(results)[1]))
+    def remove():
+        there.append(len(rows_of(results)[1]))
         results.unlink()
-        running.send_signal(signal.SIGCONT)
 
-    for _ in range(100):  # on a busy machine a run may have ended before it is stopped
-        assert meanwhile(2, remove) == 0
-        if rows_there[-1] < len(expected):
-            break
-    assert rows_there[-1] < len(expected)
+    while there[-1] == len(expected) and len(there) < TRIES:
+        assert meanwhile(2, lambda running: while_it_stands(running, remove)) == 0
+    assert there[-1] < len(expected)
     assert rows_of(results)[1] == expected
+
+
+def test_an_input_that_changes_meanwhile_ends_the_study(folder, long):
+    """No row of another file is kept under the hash of the first."""
+    expected, meanwhile = long
+    data = np.load(folder / "data4.npy")
+    for _ in range(TRIES):
+        code = meanwhile(2, lambda running: while_it_stands(running, lambda: np.save(folder / "data4.npy", data[:, ::-1])))
+        np.save(folder / "data4.npy", data)
+        if code != 0:
+            break
+        (folder / "out/results.csv").unlink()
+    assert code == 2 and set(rows_of(folder / "out/results.csv")[1]) < set(expected)
 
 
 # ---------------------------------------------------------------- refused before anything is written

@@ -61,6 +61,8 @@ def test_a_folder(tmp_path):
     assert made == {"sweep.csv", *(f"{name}.png" for name in figures)}
     rows = pandas.read_csv(tmp_path / "made" / "here" / "sweep.csv")
     assert len(rows) == 5 * (3 * 2 + 1)
+    ok("sweep --topology l40-8 --codec fp16 --bytes 64K --out made/here --no-plots", tmp_path)
+    assert [path.name for path in (tmp_path / "made" / "here").iterdir()] == ["sweep.csv"]  # no figures of the sweep before
     assert (rows["latency_us_low"] < rows["latency_us"]).all() and (rows["latency_us"] < rows["latency_us_high"]).all()
     assert set(rows["provenance"]) == {"simulated: model event-driven"}
     assert rows["command"].nunique() == 1 and rows["command"][0].startswith("arlab sweep --topology h200-8")

@@ -102,7 +102,8 @@ void Grid::take(std::vector<Point> points, std::vector<std::string> names,
 }
 
 void Grid::keep_in(const std::filesystem::path& folder, std::string title, std::string provenance,
-                   bool resume) {
+                   bool resume, std::vector<std::string> derived) {
+  for (const std::string& name : derived) derived_.push_back(folder / name);
   std::vector<ResultsFile::Cells> keys;
   for (const Point& point : points_) {
     std::ranges::transform(point.key, std::back_inserter(keys.emplace_back()), text_of_cell);
@@ -139,7 +140,9 @@ Json Grid::definition() const {
 
 void Grid::open() {
   if (file_) {
+    if (!resume_) remove_all(derived_);
     file_->open(resume_);
+    remove_all(derived_);
     done_ = file_->rows();
   }
   if (done_ > 0) write_progress(fmt::format("resuming after {} points\n", done_));
@@ -217,6 +220,12 @@ std::string Grid::name(std::size_t point) const {
   return text;
 }
 
+void Grid::require_same_files() const {
+  for (const auto& [file, hash] : hashes_) {
+    if (hash_of(file) != hash) fail("{}: it has changed since the first row; begin anew", file);
+  }
+}
+
 /// Rows are kept in pieces that take about a second: not more is lost when the process is ended.
 void Grid::compute() {
   using std::chrono::steady_clock;
@@ -236,6 +245,7 @@ void Grid::compute() {
     for (const Outcome& outcome : outcomes) {
       if (file_ && !outcome.error.empty()) throw InvalidInput(outcome.error);
     }
+    require_same_files();
     append(points, outcomes);
     if (steady_clock::now() - start < kShort) {
       at_once *= 2;

@@ -72,9 +72,9 @@ class Grid {
             std::vector<std::string> files = {});
 
   /// Keeps rows in results.csv of a folder, and goes on with those that are there (`resume`). A point that is refused ends
-  /// compute() then; without such a file, it is left out.
+  /// compute() then; without such a file, it is left out. `derived`: files that are made of all rows, and are gone until then.
   void keep_in(const std::filesystem::path& folder, std::string title, std::string provenance,
-               bool resume);
+               bool resume, std::vector<std::string> derived);
   ResultsFile& file() { return *file_; }
 
   /// In the order of the points, where there is no file: empty for those that are refused, and why.
@@ -84,6 +84,7 @@ class Grid {
  private:
   virtual std::string remedy() const = 0;  ///< advice about points that were lost
   Json definition() const;
+  void require_same_files() const;
   std::string name(std::size_t point) const;
 
   std::string kind_;
@@ -94,6 +95,7 @@ class Grid {
   std::map<std::string, std::string> hashes_;  // likewise of files
   std::optional<ResultsFile> file_;
   bool resume_ = false;
+  std::vector<std::filesystem::path> derived_;
   std::vector<std::vector<Cell>> rows_;
   std::vector<std::string> refused_;
   std::size_t done_ = 0;

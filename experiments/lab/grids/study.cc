@@ -459,7 +459,9 @@ class StudyGrid final : public Grid {
       }
     }
     take(std::move(points), std::move(names), std::move(files));
-    keep_in(folder_, study_.title, provenance(study_), request.resume);
+    keep_in(folder_, study_.title, provenance(study_), request.resume,
+            words_in("summary.csv error_by_codec.png error_by_ranks.png pareto.png "
+                     "error_by_tensor.png"));
   }
 
   Result finish() override {

@@ -155,6 +155,13 @@ class SweepGrid final : public Grid {
       for (std::vector<Cell>& row : table.rows) {
         row.insert(row.end(), {Cell(provenance_), Cell(command_)});
       }
+      std::vector<fs::path> figures;  // of another sweep
+      for (const std::string& name :
+           words_in("latency_over_size bandwidth_over_size speedup_over_library "
+                    "best_method_by_size machines_heat_map")) {
+        figures.push_back(fs::path(options_.out) / (name + ".png"));
+      }
+      remove_all(figures);
       write_file(options_.file().string(), render_csv(table));
       report.figures.push_back({"out", options_.file().string()});
       if (!options_.no_plots) report.picture = picture();

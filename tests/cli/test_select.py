@@ -202,7 +202,7 @@ def test_no_machine_ranks_what_nobody_timed_above_what_somebody_did(tmp_path, ma
 
 @pytest.mark.parametrize(
     ("machine", "options"),
-    [("p5-2x8", "--dtype bf16 --min-sqnr 15"), ("b200-2", "--min-sqnr 30"), ("MI300X", ""), ("h200-2", "--max-wire-bits 7"), ("l40s-2", "--max-kl 0.02")],
+    [("p5-2x8", "--dtype bf16 --min-sqnr 15"), ("b200-2", "--min-sqnr 30"), ("mi300x-2", ""), ("h200-2", "--max-wire-bits 7"), ("l40s-2", "--max-kl 0.02")],
 )
 def test_what_is_left_out_is_said(tmp_path, machine, options):
     """The line has the time that the best of them has when all are ranked."""

@@ -903,6 +903,8 @@ def test_defaults_that_words_say():
         arlab.sweep()
     with pytest.raises(arlab.ArgumentError, match="unknown option 'topologie': did you mean 'topology'\\?$"):
         arlab.sweep(topologie="h200-8")
+    with pytest.raises(arlab.ArgumentError, match="client is 3: needed is a distributed.Client"):
+        arlab.sweep(topology="h200-8", bytes="64K", client=3)
 
 
 def test_the_stub_has_every_name():

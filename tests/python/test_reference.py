@@ -366,7 +366,7 @@ def interrupted(_):
 def test_sweep_is_the_programs(tmp_path):
     command = "sweep --topology h200-8,l40-8 --algorithm two_shot,ring --codec fp16,qr-q4 --bytes 64K..256K --library"
     result = arlab.sweep(
-        topology=["h200-8", "l40-8"], algorithm=["two_shot", "ring"], codec=["fp16", "qr-q4"], bytes="64K..256K", library=True
+        topology="h200-8,l40-8", algorithm=["two_shot", "ring"], codec="fp16,qr-q4", bytes="64K..256K", library=True
     )
     assert result.to_dict() == program(tmp_path, command)
     figures = result.plots(highlight=["qr-q4"], width="column")

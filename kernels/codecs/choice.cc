@@ -99,14 +99,14 @@ std::optional<CodecChoice> choose(const Codec& codec) {
 Result<CodecChoice> choose_codec(const CodecPtr& codec) {
   if (const std::optional<CodecChoice> choice = choose(*codec)) return *choice;
   if (FormatChoice kernels = kernels_on_host(codec)) return CodecChoice(std::move(kernels));
-  return Status::error(fmt::format("codec {} has no kernels", codec->name()));
+  return Status::refusal(fmt::format("codec {} has no kernels", codec->name()));
 }
 
 Result<CodecChoice> choose_codec(const std::string& name) {
   try {
     return choose_codec(find_codec(name));
   } catch (const InvalidInput& error) {
-    return Status::error(error.what());
+    return Status::refusal(error.what());
   }
 }
 

@@ -68,10 +68,10 @@ class HeaderReader {
   }
 
   void include(const std::string& name, std::size_t by, int line) {
+    if (is_embedded(name)) return;
     const fs::path by_file = files_[by];
     const std::optional<fs::path> file = find(name, by_file.parent_path());
     if (!file) {
-      if (is_embedded(name)) return;
       fail("{}:{}: {} is neither beside it nor a header of arlab", by_file.string(), line,
            quote(name));
     }

@@ -18,7 +18,7 @@ const std::string& embedded_headers_hash();
 
 /// A user's header and what it includes from files beside it or in `folders`: the header first, under its file name. Others stand
 /// under the name in their #include, and where that differs under their path from the header's folder as well: NVRTC looks for the one,
-/// compilers of files for the other. Device headers and those in <> are left out. Errors name the file and line of an #include that
+/// compilers of files for the other. Device headers, also where a file of that name is beside it, and those in <> are left out. Errors name the file and line of an #include that
 /// cannot be followed.
 Result<std::vector<Header>> read_header(const std::filesystem::path& file,
                                         std::span<const std::filesystem::path> folders = {});

@@ -148,9 +148,10 @@ Result<std::vector<FileDescriptor>> Bootstrap::all_gather_files(int mine) {
 }
 
 Status check_rank(int rank, int ranks) {
-  if (ranks < 1) return Status::error(fmt::format("world size {}: allowed are 1 and more", ranks));
+  if (ranks < 1)
+    return Status::refusal(fmt::format("world size {}: allowed are 1 and more", ranks));
   if (rank < 0 || rank >= ranks) {
-    return Status::error(fmt::format("rank {}: allowed are 0 to {}", rank, ranks - 1));
+    return Status::refusal(fmt::format("rank {}: allowed are 0 to {}", rank, ranks - 1));
   }
   return {};
 }

@@ -24,7 +24,7 @@ Status enable_peer_access(std::span<const int> devices) {
   ARLAB_RETURN_IF_ERROR(status_of(hipGetDeviceCount(&there), "devices cannot be counted"));
   for (const int device : devices) {
     if (device < 0 || device >= there) {
-      return Status::error(
+      return Status::refusal(
           fmt::format("device {} is not there: allowed are 0 to {}", device, there - 1));
     }
   }
@@ -157,7 +157,7 @@ Result<Communicator::Prepared*> Communicator::prepared(const CollectiveRequest& 
   try {
     if (is_schedule_file(request.algorithm)) file = &find_algorithm(request.algorithm);
   } catch (const InvalidInput& error) {
-    return Status::error(error.what());
+    return Status::refusal(error.what());
   }
   // A name may stand for another codec or algorithm since; graphs may still run the call of before.
   const std::uint64_t definitions = definitions_made();

@@ -58,8 +58,8 @@ Result<const Platform*> find_platform(std::string_view name) {
   }
   const char* const remedy =
       name == "host" ? " (for Python: pip install . -C cmake.define.ARLAB_HOST_PLATFORM=ON)" : "";
-  return Status::error("platform " + std::string(name) + " is not in this build; built are " +
-                       built + remedy);
+  return Status::refusal("platform " + std::string(name) + " is not in this build; built are " +
+                         built + remedy);
 }
 
 Status run_together(const CollectiveRequest& request, std::span<const RankCall> ranks) {

@@ -119,8 +119,9 @@ Result<std::size_t> wires_in_a_slot(const Codec& codec, const TeamResources& res
                                     std::size_t bytes, const char* of_what) {
   const std::size_t wires = resources.team.layout.slot_bytes / bytes;
   if (wires != 0) return wires;
-  return Status::error(fmt::format("slots of {} bytes cannot hold {} of codec {}: {} bytes",
-                                   resources.team.layout.slot_bytes, of_what, codec.name(), bytes));
+  return Status::refusal(fmt::format("slots of {} bytes cannot hold {} of codec {}: {} bytes",
+                                     resources.team.layout.slot_bytes, of_what, codec.name(),
+                                     bytes));
 }
 
 /// Refuses sums that kernels do not make. What the record says of `own` is in the schedule.
@@ -277,8 +278,9 @@ Result<std::size_t> groups_at_once(const CodecChoice& choice, const Codec& codec
   const std::size_t statistics = kMaxMessages * statistics_of(choice, longest, 1);
   const std::size_t fit = resources.options.two_pass_groups / statistics;
   if (fit == 0) {
-    return Status::error(fmt::format("{} two-pass groups are too few: codec {} takes {}",
-                                     resources.options.two_pass_groups, codec.name(), statistics));
+    return Status::refusal(fmt::format("{} two-pass groups are too few: codec {} takes {}",
+                                       resources.options.two_pass_groups, codec.name(),
+                                       statistics));
   }
   return groups_of_message(choice, longest) > fit ? fit * two_pass_block(choice) : longest;
 }
@@ -493,7 +495,7 @@ class Preparation {
   // ---- a tail at owners of rows, between two programs: the first ends with their sums, the second sends what comes out
 
   Status add_at_owners() {
-    if (!tail_) return Status::error("no tail: owners of rows have nothing to make");
+    if (!tail_) return Status::refusal("no tail: owners of rows have nothing to make");
     const auto [sums, rows] =
         cut_at_owners(with_tail(schedule_, *request_.tail, {.at_owner = true}));
     ARLAB_RETURN_IF_ERROR(add_half(sums, nullptr));
@@ -518,7 +520,7 @@ class Preparation {
     CodecPtr codec = output ? std::move(output) : find_codec(named.name());
     const CodecInfo& info = codec->info();
     if (has_one && !info.adds_codes && !(is_second && info.uses_context)) return codec;
-    return Status::error(fmt::format(
+    return Status::refusal(fmt::format(
         "a tail at owners: kernels have none with codec {} there: allowed are codecs that draw no "
         "random numbers and share no scales, one before the rows and one behind",
         info.name));
@@ -539,7 +541,7 @@ class Preparation {
                                             measures ? Passes::two : Passes::one));
     }
     if (!made.calls.empty()) return made;
-    return Status::error(
+    return Status::refusal(
         fmt::format("a tail at owners: codec {} measures in kernels of its own, and has none there",
                     codec.name()));
   }
@@ -551,7 +553,7 @@ class Preparation {
     ARLAB_ASSIGN_OR_RETURN(const CodecChoice choice, choose_codec(codec));
     ARLAB_ASSIGN_OR_RETURN(const Programs made, programs_of_half(half, *codec, choice));
     if (is_second && !made.in_place) {
-      return Status::error(
+      return Status::refusal(
           fmt::format("schedule {}: owners of rows read them again", schedule_.algorithm));
     }
     result_.codecs.push_back(choice);
@@ -584,7 +586,7 @@ class Preparation {
     if (codecs_.differ() && elements < longest) {
       elements -= elements % codecs_.alignment();
       if (elements == 0) {
-        return Status::error(
+        return Status::refusal(
             fmt::format("codecs {} and {} cannot be measured in parts of chunks of {} elements",
                         codecs_.outer().name(), codecs_.inner().name(), longest));
       }
@@ -663,7 +665,7 @@ class Preparation {
                        std::size_t elements) const {
     if (lowered.kernels_are_whole) return {};
     if (codecs_.differ()) {
-      return Status::error(
+      return Status::refusal(
           fmt::format("schedule {} has no kernels with two codecs, {} and {}: what is sent in a "
                       "step must all be of one, and be read before anything else is encoded",
                       schedule_.algorithm, codecs_.outer().name(), codecs_.inner().name()));
@@ -671,7 +673,7 @@ class Preparation {
     if (call.rounds == 1) return {};
     const auto fitting =
         static_cast<std::size_t>(call.blocks) * static_cast<std::size_t>(call.tiles_per_slot);
-    return Status::error(
+    return Status::refusal(
         fmt::format("schedule {} passes wires on beside sums that are measured: with codec {}, "
                     "chunks of up to {} elements can, not of {}",
                     schedule_.algorithm, request_.codec, fitting * kTile, elements));
@@ -686,7 +688,7 @@ class Preparation {
          step < call.program.first_step[call.first_phase + 1] && call.program.step[step].encodes;
          ++step) {
       if (pass.messages == kMaxMessages) {
-        return Status::error(fmt::format(
+        return Status::refusal(fmt::format(
             "schedule {} encodes more than {} chunks at once on rank {}: codec {} measures up to "
             "that many",
             request_.algorithm, kMaxMessages, resources_.team.rank,
@@ -748,12 +750,12 @@ class Preparation {
   Status require_sums_of_codes(const SharedIntegers& format) const {
     const auto ranks = static_cast<std::uint32_t>(resources_.team.layout.ranks);
     if (codecs_.differ() || schedule_.collective != Collective::all_reduce) {
-      return Status::error(fmt::format(
+      return Status::refusal(fmt::format(
           "codec {}: kernels add its codes in all-reduces, and with no other codec in these",
           request_.codec));
     }
     if (format.limit(ranks) * static_cast<std::int32_t>(ranks) <= format.largest_code()) return {};
-    return Status::error(
+    return Status::refusal(
         fmt::format("codec {}: sums of {} ranks may be beyond its largest code, {}", request_.codec,
                     ranks, format.largest_code()));
   }
@@ -765,7 +767,7 @@ class Preparation {
     const std::size_t most =
         resources_.options.two_pass_groups * sizeof(Statistics) / sizeof(float);
     if (agreement->elements > most) {
-      return Status::error(fmt::format(
+      return Status::refusal(fmt::format(
           "{} two-pass groups are too few: codec {} takes {}", resources_.options.two_pass_groups,
           request_.codec, ceil_divide(agreement->elements, sizeof(Statistics) / sizeof(float))));
     }
@@ -781,7 +783,7 @@ class Preparation {
     ARLAB_ASSIGN_OR_RETURN(const Programs sums, programs(schedule_, codecs_.outer(), request_.dtype,
                                                          tuning, Passes::one));
     if (!sums.in_place || !agreed.in_place) {
-      return Status::error(fmt::format(
+      return Status::refusal(fmt::format(
           "codec {}: its codes are added where the output will be, and schedule {} reads its input "
           "again after it has stored there",
           request_.codec, schedule_.algorithm));
@@ -855,7 +857,7 @@ Result<std::shared_ptr<const PreparedCall>> PreparedCall::prepare(const Collecti
   } catch (const RaisedByCaller&) {
     throw;
   } catch (const InvalidInput& error) {
-    return Status::error(error.what());
+    return Status::refusal(error.what());
   }
 }
 
@@ -884,7 +886,7 @@ Result<std::vector<WantedKernel>> PreparedCall::kernels() const {
 
 Status PreparedCall::launch(const Tensors& tensors, hipStream_t stream) const {
   if (tensors.input == tensors.output && !launches_.in_place) {
-    return Status::error(kNeedsAnotherOutput);
+    return Status::refusal(kNeedsAnotherOutput);
   }
   for (const Launch& launch : launches_.launches) {
     ARLAB_RETURN_IF_ERROR(started(launch(tensors, stream)));

@@ -155,8 +155,8 @@ Status PreparedTail::add_encoding(const CodecChoice& choice, const TeamResources
                                   CallLaunches& to) const {
   const std::size_t needed = statistics_of(choice, elements_, groups_of_message(choice, elements_));
   if (needed > resources.options.two_pass_groups) {
-    return Status::error(fmt::format("{} two-pass groups are too few: codec {} takes {}",
-                                     resources.options.two_pass_groups, tail_.output, needed));
+    return Status::refusal(fmt::format("{} two-pass groups are too few: codec {} takes {}",
+                                       resources.options.two_pass_groups, tail_.output, needed));
   }
   to.explanation += fmt::format("; then {} encodes the rows", tail_.output);
   to.launches.push_back(
@@ -172,8 +172,8 @@ Status require_tail_tensors(const CollectiveRequest& request, const TailTensors&
   const bool has_tail = request.tail.has_value();
   const auto require = [&](const char* what, bool is_there, bool is_needed) -> Status {
     if (is_there == is_needed) return {};
-    return Status::error(fmt::format("the call's tail has {} {}, and {} is given",
-                                     is_needed ? "a" : "no", what, is_there ? "one" : "none"));
+    return Status::refusal(fmt::format("the call's tail has {} {}, and {} is given",
+                                       is_needed ? "a" : "no", what, is_there ? "one" : "none"));
   };
   const bool adds = has_tail && request.tail->adds_residual;
   ARLAB_RETURN_IF_ERROR(require("residual", tensors.residual != nullptr, adds));

@@ -16,8 +16,15 @@ class [[nodiscard]] Status {
     status.message_ = std::move(message);
     return status;
   }
+  /// An error in what the caller has asked for.
+  static Status refusal(std::string message) {
+    Status status = error(std::move(message));
+    status.is_refusal_ = true;
+    return status;
+  }
 
   bool ok() const { return !message_.has_value(); }
+  bool is_refusal() const { return is_refusal_; }
   /// The error's message; empty where all is fine.
   const std::string& message() const {
     static const std::string none;
@@ -26,6 +33,7 @@ class [[nodiscard]] Status {
 
  private:
   std::optional<std::string> message_;
+  bool is_refusal_ = false;
 };
 
 /// Ends the function with what went wrong, if something did.

@@ -74,24 +74,25 @@ inline constexpr std::size_t kMostSlotBytes = std::size_t{1} << 40;
 
 inline Status check_options(std::size_t ranks, const CommunicatorOptions& options) {
   if (ranks < 2 || ranks > static_cast<std::size_t>(kMaxRanks)) {
-    return Status::error(fmt::format("{} ranks: allowed are 2 to {}", ranks, kMaxRanks));
+    return Status::refusal(fmt::format("{} ranks: allowed are 2 to {}", ranks, kMaxRanks));
   }
   if (options.blocks < 0 || options.blocks > kMostBlocks) {
-    return Status::error(
+    return Status::refusal(
         fmt::format("{} blocks: allowed are 0 to {}", options.blocks, kMostBlocks));
   }
   const std::size_t least = options.any_slot_bytes ? 16 : kLeastSlotBytes;
   if (options.multiprocessors < 0 || options.multiprocessors > kMostBlocks) {
-    return Status::error(fmt::format("{} multiprocessors: allowed are 0 to {}",
-                                     options.multiprocessors, kMostBlocks));
+    return Status::refusal(fmt::format("{} multiprocessors: allowed are 0 to {}",
+                                       options.multiprocessors, kMostBlocks));
   }
   if (options.slot_bytes < least || options.slot_bytes > kMostSlotBytes ||
       options.slot_bytes % 16 != 0) {
-    return Status::error(
+    return Status::refusal(
         fmt::format("slots of {} bytes: allowed are multiples of 16 from {} to 2^40",
                     options.slot_bytes, least));
   }
-  if (options.two_pass_groups == 0) return Status::error("0 two-pass groups: at least 1 is needed");
+  if (options.two_pass_groups == 0)
+    return Status::refusal("0 two-pass groups: at least 1 is needed");
   return {};
 }
 
@@ -244,12 +245,12 @@ inline Result<int> limited_multiprocessors(int of_each, bool share,
                                            const CommunicatorOptions& options) {
   if (options.multiprocessors == 0) return std::max(of_each, 1);
   if (share) {
-    return Status::error(fmt::format(
+    return Status::refusal(fmt::format(
         "{} multiprocessors for each rank: ranks that share a device cannot be kept apart",
         options.multiprocessors));
   }
   if (options.multiprocessors > of_each) {
-    return Status::error(
+    return Status::refusal(
         fmt::format("{} multiprocessors: a device has {}", options.multiprocessors, of_each));
   }
   return options.multiprocessors;

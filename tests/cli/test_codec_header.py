@@ -200,6 +200,15 @@ def test_what_does_not_compile_is_shown_where_it_is(folder):
     refused(LIST, folder, f"arlab: mine.h:{line}: ", "round_to_evn")
 
 
+def test_a_checkout_beside_it_is_not_read(folder):
+    (folder / "reference/codecs").mkdir(parents=True)
+    (folder / "part.h").write_text('#include "reference/codecs/scaled_format.h"\n')
+    changed(folder, "#pragma once\n", '#pragma once\n#include "part.h"\n')
+    for name in ("scaled_format.h", "compiled_codec.h"):
+        (folder / "reference/codecs" / name).write_bytes((REPOSITORY / "reference/codecs" / name).read_bytes())
+    ok(LIST, folder)
+
+
 def test_what_does_not_compile_in_what_it_includes(folder):
     (folder / "sub").mkdir()
     (folder / "sub/part.h").write_text("#pragma once\n\nint x = ;\n")

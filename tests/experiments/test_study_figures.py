@@ -462,7 +462,7 @@ def test_where_tensors_have_tokens_the_figures_are_about_them(tmp_path):
     rows[0]["token_sqnr_db"] = ""  # a tensor of one axis
     path = tmp_path / "results.csv"
     path.write_text(COMMENTS + pd.DataFrame(rows).to_csv(index=False))
-    frame = read_results(path)
+    frame = read_results(str(path))
     assert list(frame["sqnr_db"]) == [rows[0]["sqnr_db"], 10, 10, 10] and frame.attrs["metric"] == "token"
     whole = read_results(path, "tensor")
     assert list(whole["sqnr_db"]) == [row["sqnr_db"] for row in rows] and whole.attrs["metric"] == "tensor"

@@ -180,7 +180,7 @@ def test_machines_heat_map(frame):
 def test_a_codec_with_another_inside_groups_is_a_series_of_its_own(tmp_path):
     rows = [row | {"inner_codec": ""} for row in rows_of()]
     rows += [row | {"inner_codec": "qr-q8", "latency_us": 1.0} for row in rows if row["codec"] == "qr-q4"]
-    frame = read_sweep(write(tmp_path / "s.csv", rows))
+    frame = read_sweep(str(write(tmp_path / "s.csv", rows)))
     assert list(sweep.Sweep(frame).looks) == ["fp16", "qr-q4", "qr-q4+qr-q8", "library"]
     assert "one_shot with qr-q4+qr-q8" in said_on(sweep.latency_over_size(frame))
     frame["inner_codec"] = frame["inner_codec"].replace("", None)  # as arlab.sweep() has it

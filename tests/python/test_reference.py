@@ -366,7 +366,7 @@ def interrupted(_):
 def test_sweep_is_the_programs(tmp_path):
     command = "sweep --topology h200-8,l40-8 --algorithm two_shot,ring --codec fp16,qr-q4 --bytes 64K..256K --library"
     result = arlab.sweep(
-        topology=["h200-8", "l40-8"], algorithm=["two_shot", "ring"], codec=["fp16", "qr-q4"], bytes="64K..256K", library=True
+        topology="h200-8,l40-8", algorithm=["two_shot", "ring"], codec="fp16,qr-q4", bytes="64K..256K", library=True
     )
     assert result.to_dict() == program(tmp_path, command)
     figures = result.plots(highlight=["qr-q4"], width="column")
@@ -903,6 +903,8 @@ def test_defaults_that_words_say():
         arlab.sweep()
     with pytest.raises(arlab.ArgumentError, match="unknown option 'topologie': did you mean 'topology'\\?$"):
         arlab.sweep(topologie="h200-8")
+    with pytest.raises(arlab.ArgumentError, match="client is 3: needed is a distributed.Client"):
+        arlab.sweep(topology="h200-8", bytes="64K", client=3)
 
 
 def test_the_stub_has_every_name():

@@ -77,10 +77,32 @@ def test_codecs(tmp_path):
         (lambda: arlab.Communicator.from_environment(0, kernel_folder="kernels"), "kernel_folder: platform host"),
         (lambda: arlab.Communicator.from_gather(list, 0, 2, 0, kernel_folder="kernels"), "kernel_folder: platform host"),
         (lambda: arlab.devices("tpu"), "not in this build"),
+        (lambda: arlab.codecs("tpu"), "not in this build"),
+        (lambda: arlab.encode(gaussian(8), "qr-q4", platform="tpu"), "not in this build"),
+        (lambda: arlab.Group([0, 1], platform="tpu"), "not in this build"),
+        (lambda: arlab.Group([0]), "1 ranks: allowed are 2 to 8"),
+        (lambda: arlab.Group([0, -1]), "device -1 is not there"),
+        (lambda: arlab.Group([0, 2**40]), r"Group: devices is \[0, 1099511627776\]: allowed is"),
+        (lambda: arlab.Group([0, 0], sms=2), "ranks that share a device"),
+        (lambda: arlab.Group([0, 1], blocks=-5), "-5 blocks: allowed are 0 to 1024"),
+        (lambda: arlab.Group([0, 1], slot_bytes=-5), "Group: slot_bytes is -5: allowed is an integer from 0"),
+        (lambda: arlab.Group([0, 1], timeout_s="x"), "Group: timeout_s is 'x': allowed is a number"),
+        (lambda: arlab.Group([0, 1]).all_reduce([gaussian(8), gaussian(8)], codec="foo"), "unknown codec 'foo'"),
+        (lambda: arlab.Group([0, 1]).reduce_scatter([gaussian(7), gaussian(7)]), "do not make 2 equal slots"),
+        (lambda: arlab.wire_bytes("int4-g32", "fp16", -1), "wire_bytes: elements is -1: allowed is an integer from 0"),
+        (lambda: arlab.wire_bytes("int4-g32", "fp16", 1.5), "wire_bytes: elements is 1.5"),
+        (lambda: arlab.wire_bytes("int4-g32", "fp16", 2**70), "wire_bytes: elements is 1180591620717411303424"),
+        (lambda: arlab.wire_bytes(5, "fp16", 1), "wire_bytes: codec is 5: allowed is a text"),
+        (lambda: arlab.decode(np.zeros(4, np.uint8), "fp16", np.float16, -1), "decode: elements is -1"),
+        (lambda: arlab.schedule("ring", -1, 10), "schedule: ranks is -1"),
+        (lambda: arlab.schedule("ring", 2**40, 10), r"schedule: ranks is 1099511627776: allowed .* 2\^31 - 1"),
+        (lambda: arlab.schedule("ring", 2, 10).volume_of(-2), "volume_of: group_size is -2"),
+        (lambda: arlab.Context(seed=1).random(-1), "Context.random: shape is -1"),
+        (lambda: arlab.Context(seed=-1).random(1), "seed=-1.*: allowed are integers from 0 on, of 32 bits"),
     ],
 )
 def test_bad_input(call, message):
-    with pytest.raises(arlab.Error, match=message) as caught:
+    with pytest.raises(arlab.ArgumentError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
 

@@ -59,3 +59,5 @@ def test_bad_arguments(options, reason):
     frame = pd.DataFrame({"codec": ["a"], "sqnr_db": [1.0]})
     with pytest.raises(ValueError, match=reason):
         summarize(frame, **({"by": "codec", "value": "sqnr_db"} | options))
+    with pytest.raises(ValueError, match="NaN is not allowed"):
+        bootstrap_interval(np.array([1.0, np.nan]))

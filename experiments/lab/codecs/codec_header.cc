@@ -192,6 +192,21 @@ std::string absolute(const std::string& file) {
   return fs::absolute(file).lexically_normal().string();
 }
 
+/// Where copies of the user's files are: behind it follow their own paths.
+std::string copies_in(const TemporaryFolder& folder) { return (folder / "copies").string(); }
+
+/// Copies the header and what it includes. Compilers look beside a file first: a checkout of arlab there has other headers
+/// of the reference than this program.
+void write_copies(const CodecHeader& header, const TemporaryFolder& folder) {
+  const fs::path beside = fs::path(copies_in(folder) + absolute(header.file)).parent_path();
+  for (const auto& [name, text] : header.files) {
+    const fs::path file = (beside / name).lexically_normal();
+    if (!file.string().starts_with(folder.name() + "/")) continue;  // an absolute path
+    fs::create_directories(file.parent_path());
+    write_file(file, text);
+  }
+}
+
 /// The first error as a user of the header has to know it.
 std::string refusal(const CodecHeader& header, const std::string& log,
                     const TemporaryFolder& folder, const std::string& compiler) {
@@ -199,6 +214,7 @@ std::string refusal(const CodecHeader& header, const std::string& log,
   error.text = std::string(assertion_of(error.text));
   if (error.text.empty()) error.text = "it said nothing";
   if (error.file.empty()) error.text = fmt::format("{}: {}", compiler, error.text);
+  if (error.file.starts_with(copies_in(folder))) error.file.erase(0, copies_in(folder).size());
   const bool is_ours = error.file.starts_with(folder.name());
   if (is_ours) error.file.erase(0, folder.name().size() + 1);
   if (error.file == absolute(header.file)) error.file = header.files.front().first;
@@ -214,14 +230,15 @@ std::vector<std::string> english_environment() {
   return variables;
 }
 
-/// As -include, the header is read where it is: what it includes is found beside it, and errors name it.
 std::vector<std::string> command_of(const HostCompiler& compiler, const CodecHeader& header,
                                     const TemporaryFolder& folder) {
   std::vector<std::string> words = compiler.words;
   words.insert(words.end(), compiler_options().begin(), compiler_options().end());
-  words.insert(words.end(), {"-I", folder.name(), "-include", absolute(header.file),
-                             (folder / "unit.cc").string(), "-o", (folder / "codec.so").string(),
-                             "-MMD", "-MF", (folder / "files").string()});
+  const std::string copy = copies_in(folder) + absolute(header.file);
+  words.insert(words.end(),
+               {"-iquote", fs::path(copy).parent_path().string(), "-I", folder.name(), "-include",
+                copy, (folder / "unit.cc").string(), "-o", (folder / "codec.so").string(), "-MMD",
+                "-MF", (folder / "files").string()});
   return words;
 }
 
@@ -245,12 +262,8 @@ std::vector<std::string> files_in(std::string_view list) {
   return files;
 }
 
-/// Checks that the hash covers all that the compiler has read, unchanged, but for the system's and arlab's headers.
+/// Checks that the hash covers all that the compiler has read, but for the system's and arlab's headers.
 void require_known(const CodecHeader& header, const TemporaryFolder& folder) {
-  const auto now = kernels::read_header(header.file);
-  if (!now.ok() || kernels::hash_of(now.value()) != header.hash) {
-    fail("{}: it has changed while it was compiled; try again", header.file);
-  }
   if (!fs::exists(folder / "files")) return;  // compilers that make no such list
   for (const std::string& file : files_in(read_text_file(folder / "files", "the list of files"))) {
     if (file.starts_with(folder.name())) continue;
@@ -273,6 +286,7 @@ kernels::CodeObject compile(const CodecHeader& header, const std::string& unit,
   }
   const TemporaryFolder folder;
   write_reference(folder);
+  write_copies(header, folder);
   write_file(folder / "unit.cc", unit);
   const Ended ended = run_program(command_of(compiler, header, folder), english_environment());
   if (!ended.started || ended.status != 0) {

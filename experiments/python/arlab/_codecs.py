@@ -16,11 +16,12 @@ from arlab._errors import ArgumentError
 from arlab._arrays import as_given, dtype_name, host_memory_of, numpy_dtype
 from arlab._counting import Count, Counted
 from arlab._fingerprint import fingerprint
-from arlab._tables import Names, first_line, listed, name_of_own
+from arlab._tables import Names, checked, first_line, is_count, listed, name_of_own
 
 __all__ = ["codec", "codec_from_header", "codecs", "codec_info", "encode", "decode", "quantize", "wire_bytes", "Codebook", "Codecs", "Context"]
 
 
+@checked
 def codecs(platform: str | None = None) -> Names:
     """Names of the codecs; parametrised families (`int<b>-g<G>`) have more members than are listed.
 
@@ -33,6 +34,7 @@ def codecs(platform: str | None = None) -> Names:
     return Names(names, lambda: listed("codecs", names))
 
 
+@checked
 def codec_info(name: str) -> dict[str, Any]:
     """Returns facts of a codec that need no run of it: block and alignment in elements (None: the whole message),
     dtypes, source, and operations per element (estimates for some codecs in Python, guesses where not all could be
@@ -44,6 +46,7 @@ def codec_info(name: str) -> dict[str, Any]:
     return about
 
 
+@checked
 def wire_bytes(codec: str, dtype: Any, elements: int) -> int:
     """Returns the bytes on the wire of so many elements of a dtype: "fp16", "bf16", "fp32", or NumPy's or PyTorch's
     name for it."""
@@ -73,15 +76,20 @@ class Context:
     position: int = 0
     state: np.ndarray | None = None
 
+    @checked
     def random(self, shape: int | Sequence[int]) -> np.ndarray:
         """Random numbers of the elements from `position` on, float32 in [0, 1): Philox4x32-10, the same bits in every order."""
         count = int(np.prod(shape, dtype=np.int64))
         return _arlab.random_numbers(self._numbers(), count).reshape(shape)
 
     def _numbers(self) -> tuple[int, ...]:
-        return self.seed, self.call, self.rank, self.world_size, self.step, self.chunk, self.position
+        short = self.call, self.rank, self.world_size, self.step, self.chunk
+        if not (all(map(is_count(32), short)) and all(map(is_count(64), (self.seed, self.position)))):
+            raise ArgumentError(f"{self}: allowed are integers from 0 on, of 32 bits, seed and position of 64")
+        return self.seed, *short, self.position
 
 
+@checked
 def encode(
     tensor: Any, codec: str, dtype: Any = None, *, platform: str | None = None, context: Context | None = None
 ) -> np.ndarray:
@@ -113,14 +121,11 @@ def encode(
         if not state.flags.c_contiguous or not state.flags.writeable:
             raise ArgumentError("state: needed is an array that is contiguous and can be written to")
     address = 0 if state is None else state.ctypes.data
-    try:
-        return _arlab.encode(
-            platform or "", codec, memory.dtype, memory.address, memory.elements, context._numbers(), address
-        )
-    except TypeError:
-        raise ArgumentError(f"{context}: allowed are integers from 0 on, of 32 bits, seed and position of 64") from None
+    numbers = context._numbers()
+    return _arlab.encode(platform or "", codec, memory.dtype, memory.address, memory.elements, numbers, address)
 
 
+@checked
 def decode(
     wire: Any, codec: str, dtype: Any, elements: int | Sequence[int] | None = None, *, platform: str | None = None
 ) -> Any:
@@ -149,6 +154,7 @@ def decode(
     return as_given(payload, name, shape, wire)
 
 
+@checked
 def quantize(tensor: Any, codec: str, *, platform: str | None = None, context: Context | None = None) -> Any:
     """Encodes and decodes a tensor, as decode(encode(tensor, codec), codec, ...) in one call.
 

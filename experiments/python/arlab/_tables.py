@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import html
+import inspect
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence, TypeVar
 
 from arlab import _arlab
 from arlab._errors import ArgumentError
@@ -16,7 +19,18 @@ if TYPE_CHECKING:
 if (_DATA := Path(__file__).parent / "share").is_dir():
     _arlab.set_data_folder(str(_DATA))
 
-__all__ = ["Names", "Result", "ask", "call_of", "call_with", "first_line", "frame", "listed", "name_of_own", "pandas"]
+__all__ = [
+    "Names", "Result", "ask", "call_of", "call_with", "checked", "first_line", "frame", "listed", "name_of_own", "pandas",
+]  # fmt: skip
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+#: What annotations mean to compiled code: whether a value is that, and in words.
+KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "str": (lambda value: isinstance(value, str), "a text"),
+    "float": (lambda value: isinstance(value, (int, float)), "a number"),
+}
 
 
 def ask(question: str, given: dict[str, Any], progress: Callable[[str], Any] | None = None) -> dict[str, Any]:
@@ -138,6 +152,32 @@ def call_with(function: Callable[..., Any], given: dict[str, Any], allowed: dict
             if name in given and not is_allowed(given[name]):
                 raise ArgumentError(f"{name} is {ascii(given[name])}: allowed is {words}") from None
         raise
+
+
+def checked(function: Function) -> Function:
+    """Where compiled code does not take the arguments, says in one line which is not as its annotation has it."""
+    signature = inspect.signature(function)
+    called = function.__qualname__.removesuffix(".__init__")
+
+    @functools.wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            return function(*args, **given)
+        except TypeError as error:
+            if "incompatible function arguments" not in str(error):
+                raise
+        for bits in (64, 31):
+            for name, value in signature.bind(*args, **given).arguments.items():
+                kind = str(signature.parameters[name].annotation).removesuffix(" | None")
+                is_allowed, words = KINDS.get(kind, (lambda _: True, ""))
+                if re.search(r"\bint\b", kind):
+                    is_allowed, words = is_count(bits), f"an integer from 0 to 2^{bits} - 1"
+                each = value if isinstance(value, (list, tuple)) else [value]
+                if value is not None and not all(map(is_allowed, each)):
+                    raise ArgumentError(f"{called}: {name} is {ascii(value)}: allowed is {words}")
+        raise ArgumentError(f"{called}: an argument is of another type than `help` says")
+
+    return call  # type: ignore[return-value]
 
 
 def is_count(bits: int) -> Callable[[Any], bool]:

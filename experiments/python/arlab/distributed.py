@@ -140,6 +140,8 @@ def connected(client: Client | None, workers: int | None, address: str | None = 
     if client is not None:
         if workers is not None:
             raise ArgumentError("client and workers: allowed is one of them")
+        if not hasattr(client, "asynchronous"):
+            raise ArgumentError(f"client is {ascii(client)}: needed is a distributed.Client(...)")
         if client.asynchronous:
             raise ArgumentError("client is asynchronous: needed is a distributed.Client(...) without asynchronous=True")
         yield client

@@ -12,6 +12,7 @@ from arlab import _arlab
 from arlab._errors import ArgumentError, Error
 from arlab._arlab import Communicator as _Rank
 from arlab._arrays import SIZES, Memory, memory_of
+from arlab._tables import checked
 from arlab._tailed import TailArguments, Tailed, check_apart, memory_of_tail
 from arlab.schedules import Algorithm, asked, of_collective
 
@@ -43,6 +44,7 @@ def usual_platform() -> str:
     return _arlab.usual_platform()
 
 
+@checked
 def devices(platform: str = "host") -> int:
     """How many devices a platform has here."""
     return _arlab.devices(platform)
@@ -192,6 +194,7 @@ class Communicator:
         self._calls = _Calls(_arlab.CallTable.from_environment() if table is None else table)
 
     @classmethod
+    @checked
     def from_environment(
         cls,
         device: int | None = None,
@@ -234,6 +237,7 @@ class Communicator:
         return cls(made, platform, calls)
 
     @classmethod
+    @checked
     def from_gather(
         cls,
         gather: Callable[[bytes], Sequence[bytes]],
@@ -405,6 +409,7 @@ class Group:
     Threads may use groups at the same time, each its own.
     """
 
+    @checked
     def __init__(
         self,
         devices: Sequence[int],

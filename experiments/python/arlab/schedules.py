@@ -13,7 +13,7 @@ from arlab._arlab import ScheduleBuilder
 from arlab._errors import ArgumentError
 from arlab._files import read_whole
 from arlab._fingerprint import fingerprint
-from arlab._tables import Names, first_line, frame, name_of_own, listed
+from arlab._tables import Names, checked, first_line, frame, name_of_own, listed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -60,6 +60,7 @@ class Schedule(_arlab.Schedule):
         """Returns the volume with the fewest groups of equal size, at least two."""
         return self.volume_of(_arlab.default_group_size(self.ranks))
 
+    @checked
     def volume_of(self, group_size: int) -> Volume:
         """Returns the volume with groups of so many consecutive ranks; it divides their number."""
         return Volume(*super().volume(group_size))
@@ -83,6 +84,7 @@ class Schedule(_arlab.Schedule):
         return text
 
     @classmethod
+    @checked
     def from_json(cls, text: str | Path, *, elements: int | None = None, alignment: int = 1) -> Schedule:
         """Reads a schedule from JSON text, or from a file (a Path, or a name that ends with .json).
 
@@ -185,6 +187,7 @@ def algorithms() -> Names:
     return Names(names, lambda: listed("algorithms"))
 
 
+@checked
 def schedule(algorithm: str | Algorithm, ranks: int, elements: int, *, codec: str | None = None, **options: Any) -> Schedule:
     """The schedule of an algorithm (arlab.algorithms(), or the path of a schedule.json of any size), proved correct.
 

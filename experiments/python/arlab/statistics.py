@@ -39,6 +39,8 @@ def bootstrap_interval(
 
     Returns (low, high); both are the median where there is one unit, which says nothing about others.
     """
+    if np.isnan(values).any():
+        raise ArgumentError("values: NaN is not allowed; leave such values out")
     names, units = np.unique(np.arange(len(values)) if units is None else units, return_inverse=True)
     generator = np.random.Generator(np.random.PCG64(seed))
     drawn = generator.integers(len(names), size=(resamples, len(names)))

@@ -29,6 +29,7 @@ namespace {
 using namespace arlab::kernels;
 
 void require(const Status& status) {
+  if (status.is_refusal()) throw InvalidInput(status.message());
   if (!status.ok()) throw CallFailed(status.message());
 }
 template <class T>
@@ -213,10 +214,7 @@ std::string compiler(const std::string& platform) {
 
 void add_kernel_folder(const std::string& platform, const std::string& folder) {
   const Status added = value_of(find_platform(platform))->add_kernel_folder(folder);
-  if (!added.ok()) {
-    require(
-        Status::error(fmt::format("kernel_folder: platform {}: {}", platform, added.message())));
-  }
+  if (!added.ok()) fail("kernel_folder: platform {}: {}", platform, added.message());
 }
 
 // ---------------------------------------------------------------- communicators

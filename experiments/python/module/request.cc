@@ -48,8 +48,9 @@ std::optional<std::vector<std::string>> texts_of(nb::handle value) {
   return texts;
 }
 
-/// As the field's kind has it; what it does not allow is for require_allowed() to say.
-FieldValue value_of(const Field& field, nb::handle value) {
+/// As the field's kind has it, a list as the command line takes it, too; what it does not allow is for require_allowed() to say.
+FieldValue value_of(const BoundField& bound, nb::handle value) {
+  const Field& field = bound.field;
   bool flag = false;
   std::int64_t count = 0;
   double number = 0;
@@ -59,7 +60,10 @@ FieldValue value_of(const Field& field, nb::handle value) {
     if (!texts) fail("{}: allowed is a text or a whole number, or several", field.name);
     const std::string text = fmt::format("{}", fmt::join(*texts, ","));
     if (text.find('\0') != text.npos) fail("{}: it has a character NUL", field.name);
-    if (std::holds_alternative<Texts>(field.kind)) return *texts;
+    if (std::holds_alternative<Texts>(field.kind)) {
+      if (!nb::isinstance<nb::str>(value) || bound.relations.is_one_by_one) return *texts;
+      return nb::cast<std::vector<std::string>>(value.attr("split")(","));
+    }
     return text;
   }
   if (nb::isinstance<nb::bool_>(value) && nb::try_cast(value, flag)) return flag;
@@ -109,7 +113,7 @@ void set_fields(const std::vector<BoundField>& fields, const nb::dict& values) {
       for (const BoundField& each : fields) known.push_back(each.field.name);
       fail("unknown option {}: {}", quote(name), instead_of(name, {known}));
     }
-    bound->set(value_of(bound->field, value), name);
+    bound->set(value_of(*bound, value), name);
   }
 }
 

@@ -26,7 +26,7 @@ MODERATE_KL = 0.1  # nats: what titles call a codec that can be used
 
 def read_model_times(path: Path | str) -> pd.DataFrame:
     """A CSV of such rows; `#` begins a comment, of which `# provenance:` goes into attrs. Raises InputError."""
-    text = read_text(Path(path))[0]
+    text = read_text(path)[0]
     frame = pd.read_csv(io.StringIO(text), comment="#")
     for name in COLUMNS:
         if name not in frame:

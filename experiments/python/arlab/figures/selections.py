@@ -23,7 +23,7 @@ ERRORS = {
 }
 
 
-def read_selection(path: Path) -> dict[str, Any]:
+def read_selection(path: str | Path) -> dict[str, Any]:
     """The JSON object of a selection with its candidates."""
     data = read_report(path, "arlab.select", "of arlab select")
     if not isinstance(data.get("candidates"), list):

@@ -33,7 +33,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
-def read_text(path: Path) -> tuple[str, str]:
+def read_text(path: str | Path) -> tuple[str, str]:
     """The text of a file, and the beginning of its SHA-256."""
     try:
         data = read_whole(path)
@@ -44,7 +44,7 @@ def read_text(path: Path) -> tuple[str, str]:
         raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8)") from error
 
 
-def cells_of(path: Path, number: int, line: str) -> list[str]:
+def cells_of(path: str | Path, number: int, line: str) -> list[str]:
     """The cells of a line of CSV, as they were before apostrophes kept spreadsheets from running them."""
     try:
         return [unguarded(cell) for cell in next(csv.reader([line]))]
@@ -52,7 +52,7 @@ def cells_of(path: Path, number: int, line: str) -> list[str]:
         raise InputError(f"{path}: line {number}: {error}") from error
 
 
-def read_table(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
+def read_table(path: str | Path, needed: Sequence[str] = ()) -> pd.DataFrame:
     """A CSV file as text, its index the numbers of the lines; attrs: its comments (by key, and as lines in head), its
     name with rows and SHA-256.
 
@@ -75,13 +75,13 @@ def read_table(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
             raise InputError(f"{path}: line {number}: {len(cells)} cells, but the header has {len(header)}")
     table = pd.DataFrame(list(rows.values()), index=numbers, columns=header, dtype=object)
     comments = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(head))}
-    file = f"{path.name}, {plural(len(table), 'row')}, SHA-256 {digest}"
+    file = f"{Path(path).name}, {plural(len(table), 'row')}, SHA-256 {digest}"
     table.attrs = {"comments": comments, "head": head, "file": file}
     return table
 
 
 def numbers_of(
-    path: Path, table: pd.DataFrame, name: str, valid: Callable[[pd.Series], Any] = np.isreal, otherwise: str = ""
+    path: str | Path, table: pd.DataFrame, name: str, valid: Callable[[pd.Series], Any] = np.isreal, otherwise: str = ""
 ) -> pd.Series:
     """A column as numbers, NaN where it is empty or missing."""
     if name not in table:
@@ -95,19 +95,19 @@ def numbers_of(
     return values
 
 
-def positive(path: Path, table: pd.DataFrame, name: str) -> pd.Series:
+def positive(path: str | Path, table: pd.DataFrame, name: str) -> pd.Series:
     """A column of values that are above 0 and finite."""
     return numbers_of(path, table, name, lambda values: (values > 0) & np.isfinite(values), "above 0")
 
 
-def refuse_empty(path: Path, table: pd.DataFrame, names: Sequence[str]) -> None:
+def refuse_empty(path: str | Path, table: pd.DataFrame, names: Sequence[str]) -> None:
     """Raises InputError for the first empty cell of these columns."""
     for name in names:
         for line in table.index[table[name].astype(str).str.strip() == ""][:1]:
             raise InputError(f"{path}: line {line}: {name} is empty")
 
 
-def read_results(path: Path, metric: str = "token") -> pd.DataFrame:
+def read_results(path: str | Path, metric: str = "token") -> pd.DataFrame:
     """results.csv of `arlab study`, as the figures of a study take it.
 
     sqnr_db (dB) is that of the median token where tensors have tokens, if `metric` is "token", else ("tensor") of whole
@@ -153,7 +153,7 @@ def as_results(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def read_sweep(path: Path) -> pd.DataFrame:
+def read_sweep(path: str | Path) -> pd.DataFrame:
     """A sweep of `arlab simulate` or of measurements, a row per run, as the figures of sweep.py take it."""
     table = read_table(path, SWEEP_TEXTS + SWEEP_NUMBERS)
     refuse_empty(path, table, SWEEP_TEXTS + ("bytes", "latency_us"))
@@ -166,7 +166,7 @@ def read_sweep(path: Path) -> pd.DataFrame:
 
 
 def read_report(
-    path: Path, schema: str, what: str, head: Callable[[dict[str, Any]], dict[str, Any]] = lambda report: report
+    path: str | Path, schema: str, what: str, head: Callable[[dict[str, Any]], dict[str, Any]] = lambda report: report
 ) -> dict[str, Any]:
     """A JSON object that arlab wrote, `what` it is; the schema in its `head` is named `schema`/version."""
     text = read_text(path)[0]

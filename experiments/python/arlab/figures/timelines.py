@@ -35,7 +35,7 @@ ROUNDING_US = 2e-6  # times are whole picoseconds
 LANE_IN = 0.27
 
 
-def read_trace(path: Path) -> dict[str, Any]:
+def read_trace(path: str | Path) -> dict[str, Any]:
     """The JSON object of a trace; raises InputError when the file is not one of arlab."""
 
     def head(trace: dict[str, Any]) -> dict[str, Any]:

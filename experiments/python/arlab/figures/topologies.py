@@ -35,7 +35,7 @@ NAMES = {"port_out": "port", "nic_out": "network card", "pcie_out": "PCIe", "roo
 Points = NDArray[np.float64]
 
 
-def read_topology(path: Path) -> dict[str, Any]:
+def read_topology(path: str | Path) -> dict[str, Any]:
     """The JSON object of a topology with its edges."""
     return read_report(path, "arlab.topology", "of arlab topology show")
 

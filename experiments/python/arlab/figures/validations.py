@@ -20,7 +20,7 @@ DOTS = {"linestyle": "", "markersize": 3, "markeredgewidth": 0.2}
 RINGS = {"linestyle": "", "markerfacecolor": "none", "markeredgewidth": 0.6, "markersize": 4, "zorder": 1}
 
 
-def read_validation(path: Path) -> dict[str, Any]:
+def read_validation(path: str | Path) -> dict[str, Any]:
     """The JSON object of `arlab validate --format json`."""
     data = read_report(path, "arlab.validate", "of arlab validate")
     for name in ("measurements", "predictions"):

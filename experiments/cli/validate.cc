@@ -616,7 +616,7 @@ struct CalibrateRequest {
     return names;
   }
 
-  /// No cell depends on it.
+  /// No cell depends on it, or is left to tell it.
   static bool is_untouched(const FittedConstant& constant) {
     return constant.frozen.starts_with("no cell");
   }

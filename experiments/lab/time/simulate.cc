@@ -454,15 +454,10 @@ struct Simulation::State {
 
   std::vector<Extrapolation> extrapolations() const {
     std::vector<Extrapolation> all = extrapolations_elsewhere(*topology, run_without_options());
-    if (request.sms) {
-      all.push_back({Beyond::unmeasured, 0.5,
-                     "constants were fitted to kernels that have all multiprocessors"});
-    }
+    std::ranges::move(beyond_kernels(request.sms.has_value(), tail.has_value()),
+                      std::back_inserter(all));
     if (request.multicast) all.push_back({{}, 1, "no run with --multicast was measured"});
     if (request.skew) all.push_back({{}, 1, "no run with --skew was measured"});
-    if (tail) {
-      all.push_back({Beyond::unmeasured, 0.6, "no constants were fitted to runs with --tail"});
-    }
     if (is_at_most()) all.push_back({{}, 1, kLongestWires});
     return all;
   }
@@ -498,13 +493,30 @@ Simulation::Simulation(const SimulateRequest& request) : state_(std::make_shared
   state_->run(state_->payloads().front());
 }
 
-std::vector<std::string> assumed_of_tails(const Topology& topology) {
+std::vector<Extrapolation> beyond_kernels(bool fewer, bool tails) {
+  std::vector<Extrapolation> all;
+  if (fewer) {
+    all.push_back({Beyond::unmeasured, 0.5,
+                   "constants were fitted to kernels that have all multiprocessors"});
+  }
+  if (tails) {
+    all.push_back({Beyond::unmeasured, 0.6, "no constants were fitted to runs with --tail"});
+  }
+  return all;
+}
+
+std::vector<std::string> assumed_of_tails(const Topology& topology, std::string_view algorithm,
+                                          std::string_view separate) {
   const Tails& tails = topology.device.tails;
   std::vector<std::string> assumed = {
       "fused tails take what those in one_shot's kernel do, separate ones what PyTorch's compiled "
       "does"};
   if (!is_given(tails.fused_us) || !is_given(tails.kernel_us) || !is_given(tails.efficiency)) {
     assumed.emplace_back("they take what they take on the H200");
+  }
+  if (algorithm != "one_shot") {
+    assumed.push_back(
+        fmt::format("kernels of {} have tails behind them, which takes {}", algorithm, separate));
   }
   return assumed;
 }
@@ -533,13 +545,11 @@ LatencyInterval Simulation::interval() const {
 std::vector<std::string> Simulation::assumed() const {
   std::vector<std::string> assumed = assumed_of(topology(), state_->run_without_options());
   if (!state_->tail) return assumed;
-  add_new(assumed, assumed_of_tails(topology()));
-  if (state_->request.tail.placement().at_owner) {
+  const bool at_owner = state_->request.tail.placement().at_owner;
+  add_new(assumed, assumed_of_tails(topology(), at_owner ? "one_shot" : times().algorithm,
+                                    "latency_us_separate"));
+  if (at_owner) {
     assumed.emplace_back("no kernel has tails at owners yet; all ranks decode what owners send");
-  } else if (times().algorithm != "one_shot") {
-    assumed.push_back(
-        fmt::format("kernels of {} have tails behind them, which takes latency_us_separate",
-                    times().algorithm));
   }
   return assumed;
 }

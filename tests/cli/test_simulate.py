@@ -734,7 +734,8 @@ def test_tails_take_less_in_the_kernel_and_say_what_is_assumed(tmp_path):
     assert "they take what they take on the H200" in others
     for more, words in {
         "--library": "--tail: allowed are algorithms in arlab's kernels",
-        "--tail-place owner --tail-residual travels": "--tail-residual travels: only residuals that stay are simulated",
+        "--tail-place owner --tail-residual travels": "'--tail-residual' is not an option",
+        "--algorithm all_gather": "a tail stands behind an all-reduce, not behind an all-gather",
         "--tail-place owner --algorithm one_shot": "no rank encodes the sum of all ranks for others",
     }.items():
         asked = command.format("h200-8", "1M", f"{tail} {more}").replace("--algorithm two_shot ", "", more.count("--algorithm"))

@@ -254,8 +254,6 @@ struct Simulation::State {
     }
     output = find_output_codec(*tail);
     const TailPlacement place = request.tail.placement();
-    if (place.sends_residual)
-      fail("--tail-residual travels: only residuals that stay are simulated");
     if (!place.at_owner || output == nullptr) return;
     if (!request.collective.inner_codec().empty()) {
       fail("--inner-codec: owners of rows send what {} encodes; allowed is none", output->name());
@@ -311,6 +309,9 @@ struct Simulation::State {
     }
     const TailWork rows = tail ? rows_of(world_size, elements) : TailWork{};
     Plan plan = plan_of(*algorithm, asked, codecs, dtype, *topology, how);
+    if (tail && plan.collective != Collective::all_reduce) {
+      fail("a tail stands behind an all-reduce, not behind {}", words_for(plan.collective));
+    }
     plan.tail = rows;
     const std::string_view by = kernel_in_words(topology->device, plan);
     return {[plan = std::move(plan)](const SimulateOptions& each, const Topology& on) {
@@ -1028,7 +1029,7 @@ std::vector<BoundField> fields(SimulateRequest& r) {
       {field("codec", &r.codec,
              "Simulate these codecs, separated by commas (see arlab list codecs); "
              "bits=4.5,encode_ops=9,decode_ops=4 describes a hypothetical one")},
-      together(fields(r.tail),
+      together({tail_field(r.tail.tail), tail_place_field(r.tail.tail_place)},
                fields(r.sizes, "Simulate these payloads of one rank, in bytes (32K, 64M)",
                       "as --schedule has it")),
       {field("dtype", &r.dtype, "Set the element type: fp16, bf16 or fp32",

@@ -75,9 +75,18 @@ SimulateOptions options_of(const SimulateRequest& r) {
 
 /// The machine, with what the request says of its multiprocessors and its jitter.
 TopologyPtr topology_of(const SimulateRequest& r) {
-  TopologyPtr topology = topology_named(r.topology);
-  if (!r.jitter_launch && !r.jitter_message && !r.sms) return topology;
-  Topology t = *topology;
+  const TopologyPtr named = topology_named(r.topology);
+  Jitter jitter = named->jitter;
+  if (r.jitter_launch) jitter.launch_us = *r.jitter_launch;
+  if (r.jitter_message) jitter.message_us = *r.jitter_message;
+  if ((r.runs || r.seed) && !jitter.any()) {
+    fail(
+        "--runs and --seed: nothing varies from run to run on topology '{}'; needed is "
+        "--jitter-launch, --jitter-message or a section [jitter] of its file",
+        named->name);
+  }
+  if (!r.jitter_launch && !r.jitter_message && !r.sms) return named;
+  Topology t = *named;
   if (r.sms) {
     if (r.library) fail("--sms limits arlab's kernels: allowed is --sms or --library");
     t.device = with_multiprocessors(t.device, *r.sms);
@@ -85,8 +94,7 @@ TopologyPtr topology_of(const SimulateRequest& r) {
       each.device = with_multiprocessors(each.device, *r.sms);
     }
   }
-  if (r.jitter_launch) t.jitter.launch_us = *r.jitter_launch;
-  if (r.jitter_message) t.jitter.message_us = *r.jitter_message;
+  t.jitter = jitter;
   require_valid(t, "--jitter-launch, --jitter-message");
   return std::make_shared<const Topology>(std::move(t));
 }
@@ -126,15 +134,9 @@ Rank group_size(const SimulateRequest& r, const Topology& t, Rank world_size) {
 
 /// Returns, by latency that `simulated` returns, its values in all runs.
 template <class Simulated>
-std::vector<std::vector<double>> latencies_of_runs(std::uint32_t runs, const Topology& t,
+std::vector<std::vector<double>> latencies_of_runs(std::uint32_t runs,
                                                    const SimulateOptions& options,
                                                    Simulated simulated) {
-  if (!t.jitter.any()) {
-    fail(
-        "--runs: nothing varies from run to run on topology '{}'; needed is --jitter-launch, "
-        "--jitter-message or a section [jitter] of its file",
-        t.name);
-  }
   std::vector<std::vector<double>> of_run(runs);
   parallel_for(runs, 0, [&](unsigned, std::size_t i) {
     SimulateOptions each = options;
@@ -474,7 +476,7 @@ struct Simulation::State {
   /// How latencies of runs are spread that jitter makes differ.
   std::vector<Figure> spread() const {
     const std::vector<double> sorted =
-        latencies_of_runs(*request.runs, *topology, options, [this](const SimulateOptions& each) {
+        latencies_of_runs(*request.runs, options, [this](const SimulateOptions& each) {
           return std::vector<double>{simulated(each, *topology).latency_us};
         }).front();
     const double mean =
@@ -941,7 +943,7 @@ Result result_of_workload(const SimulateRequest& request) {
     for (const char* column : {"p50_us", "p99_us", "max_us"}) {
       result.rows.columns.emplace_back(column);
     }
-    of_runs = latencies_of_runs(*request.runs, t, options, [&](const SimulateOptions& each) {
+    of_runs = latencies_of_runs(*request.runs, options, [&](const SimulateOptions& each) {
       std::vector<double> us;
       for (const GroupTime& time : planned.together(each)) us.push_back(time.result.latency_us);
       return us;

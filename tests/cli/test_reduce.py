@@ -62,6 +62,7 @@ def test_ranks_identical_says_what_the_outputs_are(tmp_path, forward, codec):
     identical = all(bits(output) == bits(outputs[0]) for output in outputs)
     # Decoding fp8 and encoding it again does not give the same bytes.
     assert report["ranks_identical"] is identical is (forward == "unchanged" or codec == "fp16")
+    assert report["forward"] == forward
 
 
 # ---------------------------------------------------------------- figures

@@ -605,8 +605,9 @@ Result Simulation::result(bool with_interval) const {
   add({{"ranks", r.world_size},
        {"dtype", name_of(r.dtype)},
        {"bytes", r.payload_bytes, "payload of one rank"},
-       {"group_size", state_->shown_group_size(), "ranks per group of hierarchical algorithms"},
-       {"implementation", state_->implementation(), state_->library_note()},
+       {"group_size", state_->shown_group_size(), "ranks per group of hierarchical algorithms"}});
+  add(option_figures(request.collective.options));
+  add({{"implementation", state_->implementation(), state_->library_note()},
        {"kernel", request.library ? Cell() : Cell(state_->kernel())},
        {"latency_us", r.latency_us, state_->is_at_most() ? kAtMost : "us"}});
   if (state_->tail) {

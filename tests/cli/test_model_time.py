@@ -460,3 +460,4 @@ def test_the_library_chooses_by_itself_and_networks_are_said(tmp_path):
         "sweep --topology open.toml --bytes 1M --algorithm ring --codec fp16 --library",
     ):
         assert "the network between servers is RoCE" in str(ok_json(command, tmp_path)["assumed"]), command
+        assert command[0] == "m" or "RoCE" in ok_csv(command.replace("1M", "1M,2M"), tmp_path)[0]["assumed"]

@@ -92,7 +92,7 @@ def test_lists_are_rows(tmp_path):
         assert alone["schema"] == "arlab.simulate/2"
         for name, value in row.items():
             expected = alone.get(name)
-            assert value == ("; ".join(expected or []) if name == "extrapolated" else expected), name
+            assert value == ("; ".join(expected or []) if name in ("extrapolated", "assumed") else expected), name
     command = f"simulate {lists}"
     refused(command.replace("qr-q4,", "qr-q4,qr-q4,"), tmp_path, "'qr-q4' is named twice")
     refused(command.replace("qr-q4,", "qr-q4,,"), tmp_path, "empty name")
@@ -741,3 +741,5 @@ def test_tails_take_less_in_the_kernel_and_say_what_is_assumed(tmp_path):
         asked = command.format("h200-8", "1M", f"{tail} {more}").replace("--algorithm two_shot ", "", more.count("--algorithm"))
         refused(f"simulate {asked}", tmp_path, words)
     refused(f"simulate {command.format('h200-8', '1000K', tail)}", tmp_path, "whole rows of 8192")
+    for row in ok_csv(f"simulate {command.format('l40s-8', '1M,2M', tail)}", tmp_path):
+        assert row["tail"] and row["latency_us_separate"] and "behind them" in row["assumed"] and "not to be trusted" in row["provenance"]

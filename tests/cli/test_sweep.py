@@ -62,7 +62,7 @@ def test_a_folder(tmp_path):
     rows = pandas.read_csv(tmp_path / "made" / "here" / "sweep.csv")
     assert len(rows) == 5 * (3 * 2 + 1)
     assert (rows["latency_us_low"] < rows["latency_us"]).all() and (rows["latency_us"] < rows["latency_us_high"]).all()
-    assert set(rows["provenance"]) == {"simulated: model event-driven"}
+    assert set(rows["provenance"]) == {"simulated: model event-driven, topology h200-8"}
     assert rows["command"].nunique() == 1 and rows["command"][0].startswith("arlab sweep --topology h200-8")
 
 

@@ -36,7 +36,7 @@ const std::vector<std::string> kSweepKey =
     words_in("topology ranks group_size algorithm codec inner_codec dtype bytes implementation");
 const std::vector<std::string> kSweepFigures = words_in(
     "latency_us algbw_gb_per_s busbw_gb_per_s wire_bits_per_element bottleneck latency_us_low "
-    "latency_us_high extrapolated assumed");
+    "latency_us_high extrapolated assumed provenance");
 
 struct SweepRequest {
   std::vector<std::string> topologies;
@@ -151,10 +151,8 @@ class SweepGrid final : public Grid {
     mark_guesses(report);
     if (!options_.out.empty()) {
       // Columns, not comments: every reader of CSV takes them.
-      table.columns.insert(table.columns.end(), {"provenance", "command"});
-      for (std::vector<Cell>& row : table.rows) {
-        row.insert(row.end(), {Cell(provenance_), Cell(command_)});
-      }
+      table.columns.emplace_back("command");
+      for (std::vector<Cell>& row : table.rows) row.emplace_back(command_);
       write_file(options_.file().string(), render_csv(table));
       report.figures.push_back({"out", options_.file().string()});
       if (!options_.no_plots) report.picture = picture();

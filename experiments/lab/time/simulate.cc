@@ -805,7 +805,15 @@ namespace {
 const std::vector<std::string> kRunColumns = words_in(
     "bytes latency_us latency_us_low latency_us_high algbw_gb_per_s busbw_gb_per_s wire_bytes "
     "bottleneck");
-const std::vector<std::string> kLastRunColumns = words_in("wire_bits_per_element extrapolated");
+std::vector<std::string> last_run_columns(const SimulateRequest& r) {
+  std::vector<std::string> columns = words_in("wire_bits_per_element group_size");
+  if (!r.collective.inner_codec().empty()) columns.emplace_back("inner_codec");
+  if (r.tail.is_set()) columns.insert(columns.end(), {"tail", "latency_us_separate"});
+  if (r.tail_wire_bits) columns.emplace_back("latency_us_tail");
+  for (const Figure& each : option_figures(r.collective.options)) columns.push_back(each.name);
+  columns.insert(columns.end(), {"extrapolated", "assumed", "provenance"});
+  return columns;
+}
 
 }  // namespace
 
@@ -841,8 +849,8 @@ Result result_of_list(const SimulateRequest& request) {
   Result result{"arlab.simulate.list/1"};
   result.rows_name = "simulations";
   result.rows.columns = words_in("topology ranks dtype algorithm codec implementation kernel");
-  for (const auto* columns : {&kRunColumns, &kLastRunColumns}) {
-    result.rows.columns.insert(result.rows.columns.end(), columns->begin(), columns->end());
+  for (const auto& columns : {kRunColumns, last_run_columns(request)}) {
+    result.rows.columns.insert(result.rows.columns.end(), columns.begin(), columns.end());
   }
   const std::vector<ListedRun> runs = listed_runs(request);
   std::vector<SimulationResult> results;
@@ -879,7 +887,9 @@ Result result_of_sizes(const SimulateRequest& request) {
   result.rows_name = "sizes";
   result.rows.columns = kRunColumns;
   if (chooses) result.rows.columns.emplace_back("algorithm");
-  for (const std::string& column : kLastRunColumns) result.rows.columns.push_back(column);
+  for (std::string& column : last_run_columns(request)) {
+    result.rows.columns.push_back(std::move(column));
+  }
   result.shown = {"bytes",          "latency_us",     "latency_us_low", "latency_us_high",
                   "algbw_gb_per_s", "busbw_gb_per_s", "algorithm",      "wire_bits_per_element"};
   for (const Simulation& each : all) {

@@ -240,6 +240,7 @@ def test_experts_and_sequences_are_spread_over_groups(tmp_path):
         ("--tp 65536 --dp 65536 --batch 65536", "4294967296 ranks"),
         ("--ep 3", "--ep 3 does not divide the 8 ranks"),
         ("--ep 0", "--ep"),
+        ("--combine quantized --model llama-3-8b", "--combine quantized: the way back from experts, and model 'llama-3-8b' has none"),
         ("--ep 2 --model llama-3-8b", "--ep spreads experts, and model 'llama-3-8b' has none"),
         ("--ep 8 --model six.json", "8 ranks do not divide its 6 experts"),
         ("--ep 1 --model six.json", "8 ranks do not divide its 100 elements of an expert"),

@@ -74,6 +74,8 @@ def test_lengths_that_were_measured(tmp_path):
     assert both["wire_bits_per_element"] == 11.5 and most["wire_bits_per_element"] > 19
     assert both["latency_us"] < both["latency_us_tail"] < most["latency_us"]
     assert both["latency_us_tail"] == ok_json(f"{command} --wire-bits 13", tmp_path)["latency_us"]
+    refused(f"{command} --wire-bits 9 --tail-wire-bits 8", tmp_path, "--tail-wire-bits is 8", "no less than --wire-bits 9")
+    refused(f"{command.replace('lossless-e3-g64', 'qr-q4')} --wire-bits 0.01", tmp_path, "all wires of qr-q4 have one length")
     refused(f"{command} --wire-bits 40", tmp_path, "wires of 40 bits per element: allowed is a number above 0")
     refused(f"{command} --tail-wire-bits 13", tmp_path, "--tail-wire-bits requires --wire-bits")
     refused(f"{command.replace('two_shot', 'hierarchical')} --wire-bits 9 --inner-codec bf16", tmp_path, "--wire-bits: allowed with one codec")

@@ -323,6 +323,10 @@ struct ModelTimeRequest {
     if (ep && !has_experts(shape)) {
       fail("--ep spreads experts, and model {} has none", quote(shape.name));
     }
+    if (combine == "quantized" && !has_experts(shape)) {
+      fail("--combine quantized: the way back from experts, and model {} has none",
+           quote(shape.name));
+    }
     if (ep && all % *ep != 0) fail("--ep {} does not divide the {} ranks", *ep, all);
     return {.phase = member_named(phase, "--phase", std::span<const Phase>(kPhases)),
             .batch = (sequences + groups - 1) / groups,

@@ -232,6 +232,16 @@ struct Simulation::State {
     inner = request.collective.inner(codec);
     if (request.wire_bits) {
       if (inner != codec) fail("--wire-bits: allowed with one codec, not with an inner one");
+      if (!codec->info().has_variable_wire) {
+        fail("--wire-bits: all wires of {} have one length; allowed are codecs whose wires vary",
+             codec->name());
+      }
+      const double longest = request.tail_wire_bits.value_or(*request.wire_bits);
+      if (longest < *request.wire_bits) {
+        fail("--tail-wire-bits is {:g}, of long wires: allowed is no less than --wire-bits {:g}",
+             longest, *request.wire_bits);
+      }
+      (void)with_measured_wires(codec, longest);  // throws before anything is written
       codec = inner = with_measured_wires(codec, *request.wire_bits);
     }
     for (const Codec* each : {codec.get(), inner.get()}) {

@@ -215,6 +215,7 @@ def test_the_library_chooses_its_algorithm(tmp_path):
     assert "its numbers are of two_shot, and say little about ring" in ring
     refused("simulate --topology full:8 --codec fp16 --bytes 64M --library", tmp_path, "full:8", "[library]")
     refused("simulate --topology full:8 --codec fp16 --bytes 64M --library --algorithm ring", tmp_path, "with a section [library]")
+    refused("simulate --topology a100-8 --codec fp16 --bytes 64M --library --algorithm two_shot", tmp_path, "are ring, all_gather, ")
     refused("simulate --topology h200-8 --codec fp16 --library", tmp_path, "--library", "--bytes")
     refused("simulate --topology h200-8 --codec qr-q4 --bytes 1M --library", tmp_path,
             "a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not qr-q4", "(arlab sweep --library compares")  # fmt: skip

@@ -55,7 +55,7 @@ struct ReduceRequest {
  private:
   Result answer_of(const Tensor& inputs, bool has_nvidia_nan) const {
     const ExecuteOptions options = execution.make();
-    if (!out.empty()) require_output_file(out);
+    if (!out.empty()) require_npy_output("--out", out);
     if (!tail.tail_out.empty()) require_output_name("--tail-out", tail.tail_out, {".safetensors"});
     CollectiveSpec spec = schedule;
     give_own(options.sum, spec);

@@ -1089,7 +1089,7 @@ std::vector<BoundField> fields(SimulateRequest& r) {
              "as in the topology, else 0"),
        field("library", &r.library,
              "Simulate NCCL or RCCL: codecs fp16, bf16 and fp32 only; without --algorithm, the "
-             "fastest algorithm that the library has"),
+             "library's own choice: NCCL's tuner takes what it expects to be fastest"),
        field("multicast", &r.multicast,
              "Send once what all other ranks receive, where the switch can spread it"),
        field("quantum", &r.quantum,

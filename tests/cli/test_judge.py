@@ -160,7 +160,7 @@ def test_files_that_do_not_fit(tmp_path):
     refused(f"{judged} --seed 2", tmp_path, "calls were written with other options: give the same as with --write-calls")
     refused(f"{judged} --in-place", tmp_path, "calls were written with other options")
     answers = (tmp_path / "d/answers").read_bytes()
-    for damaged, words in ((answers[:-1], "ends, and calls are left"), (answers + b"d", "goes on behind the last answer")):
+    for damaged, words in ((answers[:-1], "ends, and calls are left"), (answers + b"d", "goes on behind the last")):
         (tmp_path / "d/answers").write_bytes(damaged)
         refused(judged, tmp_path, f"'d/answers' {words}")
     refused(f"judge --write-calls d/answers {FAST}", tmp_path, "d/answers/calls")

@@ -240,7 +240,7 @@ def test_experts_and_sequences_are_spread_over_groups(tmp_path):
         ("--tp 65536 --dp 65536 --batch 65536", "4294967296 ranks"),
         ("--ep 3", "--ep 3 does not divide the 8 ranks"),
         ("--ep 0", "--ep"),
-        ("--combine quantized --model llama-3-8b", "--combine quantized: the way back from experts, and model 'llama-3-8b' has none"),
+        ("--combine quantized --model llama-3-8b", "the way back from experts, and model 'llama-3-8b' has none"),
         ("--ep 2 --model llama-3-8b", "--ep spreads experts, and model 'llama-3-8b' has none"),
         ("--ep 8 --model six.json", "8 ranks do not divide its 6 experts"),
         ("--ep 1 --model six.json", "8 ranks do not divide its 100 elements of an expert"),
@@ -453,8 +453,8 @@ def test_the_library_chooses_by_itself_and_networks_are_said(tmp_path):
         time = "ttft_us" if "prefill" in phase else "tpot_us"
         assert chosen[time] == chosen["library_us"] == ours["library_us"] < ring[time]
         assert ours["speedup_over_library"] == pytest.approx(ours["library_us"] / ours[time])
-        kernels = ["arlab's kernels across servers do not exist on devices; they are simulated only, without the floor per hop of NCCL's network"]
-        assert ours.get("assumed", []) == (kernels if "2x8" in topology else [])
+        assert len(ours.get("assumed", [])) == ("2x8" in topology)
+        assert "2x8" not in topology or ours["assumed"][0].endswith("only, without the floor per hop of NCCL's network")
     for command in (
         "model time --model llama-3-8b --topology open.toml --library",
         "simulate --topology open.toml,h200-8 --library --codec fp16 --bytes 1M",

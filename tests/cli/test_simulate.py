@@ -74,8 +74,8 @@ def test_lengths_that_were_measured(tmp_path):
     assert both["wire_bits_per_element"] == 11.5 and most["wire_bits_per_element"] > 19
     assert both["latency_us"] < both["latency_us_tail"] < most["latency_us"]
     assert both["latency_us_tail"] == ok_json(f"{command} --wire-bits 13", tmp_path)["latency_us"]
-    refused(f"{command} --wire-bits 9 --tail-wire-bits 8", tmp_path, "--tail-wire-bits is 8", "no less than --wire-bits 9")
-    refused(f"{command.replace('lossless-e3-g64', 'qr-q4')} --wire-bits 0.01", tmp_path, "all wires of qr-q4 have one length")
+    refused(f"{command} --wire-bits 9 --tail-wire-bits 8", tmp_path, "is 8, of long wires", "less than --wire-bits 9")
+    refused(f"{command.replace('lossless-e3-g64', 'qr-q4')} --wire-bits 1", tmp_path, "wires of qr-q4 have one length")
     refused(f"{command} --wire-bits 40", tmp_path, "wires of 40 bits per element: allowed is a number above 0")
     refused(f"{command} --tail-wire-bits 13", tmp_path, "--tail-wire-bits requires --wire-bits")
     refused(f"{command.replace('two_shot', 'hierarchical')} --wire-bits 9 --inner-codec bf16", tmp_path, "--wire-bits: allowed with one codec")
@@ -215,7 +215,8 @@ def test_the_library_chooses_its_algorithm(tmp_path):
     assert "its numbers are of two_shot, and say little about ring" in ring
     refused("simulate --topology full:8 --codec fp16 --bytes 64M --library", tmp_path, "full:8", "[library]")
     refused("simulate --topology full:8 --codec fp16 --bytes 64M --library --algorithm ring", tmp_path, "with a section [library]")
-    refused("simulate --topology a100-8 --codec fp16 --bytes 64M --library --algorithm two_shot", tmp_path, "are ring, all_gather, ")
+    other = "simulate --topology a100-8 --codec fp16 --bytes 64M --library --algorithm two_shot"
+    refused(other, tmp_path, "allowed with --library are ring, all_gather, ")
     refused("simulate --topology h200-8 --codec fp16 --library", tmp_path, "--library", "--bytes")
     refused("simulate --topology h200-8 --codec qr-q4 --bytes 1M --library", tmp_path,
             "a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not qr-q4", "(arlab sweep --library compares")  # fmt: skip
@@ -745,4 +746,5 @@ def test_tails_take_less_in_the_kernel_and_say_what_is_assumed(tmp_path):
         refused(f"simulate {asked}", tmp_path, words)
     refused(f"simulate {command.format('h200-8', '1000K', tail)}", tmp_path, "whole rows of 8192")
     for row in ok_csv(f"simulate {command.format('l40s-8', '1M,2M', tail)}", tmp_path):
-        assert row["tail"] and row["latency_us_separate"] and "behind them" in row["assumed"] and "not to be trusted" in row["provenance"]
+        assert row["tail"] and row["latency_us_separate"] and "behind them" in row["assumed"]
+        assert "not to be trusted" in row["provenance"]

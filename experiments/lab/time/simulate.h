@@ -51,7 +51,7 @@ inline constexpr const char* kLongestWires = "wires of variable length are as lo
 std::vector<std::string> assumed_of_tails(const Topology& topology, std::string_view algorithm,
                                           std::string_view separate);
 
-/// What no constants were fitted to: kernels with fewer multiprocessors, and with tails.
+/// Returns why no constants were fitted: to kernels with fewer multiprocessors, and with tails.
 std::vector<Extrapolation> beyond_kernels(bool fewer, bool tails);
 
 /// One collective of one size that has been simulated, and what else can be asked of it. Copies share all of it.

@@ -100,9 +100,9 @@ struct PlannedMessage {
 struct LongestWay {
   std::uint32_t hops_inside = 0;   ///< messages inside servers
   std::uint32_t hops_between = 0;  ///< messages over the network
-  std::uint32_t links_inside = 0;  ///< of all hops but the last, which has its link's latency itself
+  std::uint32_t links_inside = 0;  ///< those of hops inside, but for the last hop of all
   std::uint32_t links_between = 0;
-  double latency_us = 0;  ///< of these links; of those that it is simulated on
+  double latency_us = 0;  ///< sum over these links, of the machine that it is simulated on
   Rank ranks_per_server = 1;
 };
 

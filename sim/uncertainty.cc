@@ -420,7 +420,9 @@ std::vector<std::string> assumed_of(const Topology& topology, const CollectiveRu
   }
   if (!run.library) {
     assumed.emplace_back(
-        "arlab's kernels across servers do not exist on devices; they are simulated only");
+        "arlab's kernels across servers do not exist on devices; they are simulated only, without "
+        "the "
+        "floor per hop of NCCL's network");
   }
   const std::optional<NetFabric> fabric = library ? library->network.fabric : std::nullopt;
   if (!fabric) {

@@ -402,8 +402,8 @@ struct ValidateRequest {
     }
     if (left_out > 0) {
       report.figures.push_back({"left_out", left_out,
-                                "rows of emulated GPUs, budgets of multiprocessors and other "
-                                "libraries, which nothing here simulates"});
+                                "rows of emulated GPUs and other libraries, which nothing here "
+                                "simulates, and budgets of multiprocessors (simulate --sms)"});
     }
     Table measured{kCellColumns, {}};
     add_rows(measured, measurements, simulated);
@@ -616,7 +616,7 @@ struct CalibrateRequest {
     return names;
   }
 
-  /// No cell depends on it.
+  /// No cell depends on it, or is left to tell it.
   static bool is_untouched(const FittedConstant& constant) {
     return constant.frozen.starts_with("no cell");
   }

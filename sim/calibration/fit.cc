@@ -288,6 +288,42 @@ std::size_t idle_last(std::vector<Free>& free, const Machines& machines,
   return count;
 }
 
+/// Returns those that the cells determine best, at most `most`, clearest first.
+std::vector<std::size_t> telling(const std::vector<Free>& free, const Machines& machines,
+                                 const CellSimulator& simulator, std::span<const std::size_t> cells,
+                                 std::size_t most) {
+  if (free.empty() || most == 0) return {};
+  constexpr double kStep = 0.1;
+  AdjustableMachines adjustable(machines, free);
+  std::vector<double> parameters(free.size(), kCentre);
+  const auto simulated = [&] {
+    adjustable.set(parameters.data());
+    Eigen::VectorXd logs(static_cast<Eigen::Index>(cells.size()));
+    for (Eigen::Index row = 0; row < logs.size(); ++row) {
+      const std::size_t i = cells[static_cast<std::size_t>(row)];
+      const Topology& machine = adjustable.machines().at(simulator.cell(i).topology);
+      logs[row] = std::log(simulator.latency_us(i, machine));
+    }
+    return logs;
+  };
+  const Eigen::VectorXd before = simulated();
+  Eigen::MatrixXd elasticities(before.size(), static_cast<Eigen::Index>(free.size()));
+  for (Eigen::Index i = 0; i < elasticities.cols(); ++i) {
+    double& parameter = parameters[static_cast<std::size_t>(i)];
+    parameter -= kStep;
+    elasticities.col(i) = (before - simulated()) / kStep;
+    parameter = kCentre;
+  }
+  const Eigen::ColPivHouseholderQR<Eigen::MatrixXd> qr(elasticities);
+  std::vector<std::size_t> told;
+  for (Eigen::Index i = 0; i < std::min(elasticities.rows(), elasticities.cols()); ++i) {
+    constexpr double kNothing = 1e-3;
+    if (told.size() == most || std::abs(qr.matrixQR()(i, i)) < kNothing) break;
+    told.push_back(static_cast<std::size_t>(qr.colsPermutation().indices()[i]));
+  }
+  return told;
+}
+
 // ---- what is taken for a constant that the cells do not determine
 
 /// Returns an estimate without measurements: NCCL's own assumption, a microsecond, a factor of 1, no round number of bytes.
@@ -695,25 +731,19 @@ Uncertainty updated(Uncertainty known, const Uncertainty& of_some, bool of_all) 
 
 std::vector<std::string> telling_constants(const CellSimulator& simulator,
                                            const std::vector<std::string>& keys, std::size_t most) {
-  constexpr double kStep = 1.1;
-  const auto rows = static_cast<Eigen::Index>(simulator.size());
-  Eigen::MatrixXd elasticities =
-      Eigen::MatrixXd::Zero(rows, static_cast<Eigen::Index>(keys.size()));
-  for (Eigen::Index i = 0; i < elasticities.size(); ++i) {
-    const auto cell = static_cast<std::size_t>(i % rows);
-    Topology machine = simulator.machines().at(simulator.cell(cell).topology);
-    const double before = simulator.latency_us(cell, machine);
-    *find_quantity(machine, keys[static_cast<std::size_t>(i / rows)]) /= kStep;
-    elasticities(i) = std::log(before / simulator.latency_us(cell, machine)) / std::log(kStep);
+  Machines machines = simulator.machines();
+  std::vector<Free> free;
+  for (const std::string& key : keys) {
+    free.push_back({.key = key, .topology = {}});
+    free.back().start = *find_quantity(machines.begin()->second, key);
   }
-  const Eigen::ColPivHouseholderQR<Eigen::MatrixXd> qr(elasticities);
-  std::vector<std::string> telling;
-  for (Eigen::Index i = 0; i < std::min(rows, elasticities.cols()); ++i) {
-    constexpr double kNothing = 1e-3;
-    if (telling.size() == most || std::abs(qr.matrixQR()(i, i)) < kNothing) break;
-    telling.push_back(keys[static_cast<std::size_t>(qr.colsPermutation().indices()[i])]);
+  std::vector<std::size_t> cells(simulator.size());
+  std::iota(cells.begin(), cells.end(), 0);
+  std::vector<std::string> names;
+  for (const std::size_t i : telling(free, machines, simulator, cells, most)) {
+    names.push_back(keys[i]);
   }
-  return telling;
+  return names;
 }
 
 FitResult fit_constants(const FitDefinition& definition, const CellSimulator& simulator,
@@ -741,13 +771,28 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
   std::ranges::stable_partition(free,
                                 [](const Free& each) { return !each.key.starts_with(kCodecs); });
   const std::size_t needed = idle_last(free, machines, simulator, cells);
-  const std::vector<Free> idle(free.begin() + static_cast<std::ptrdiff_t>(needed), free.end());
-  for (const Free& each : idle) {
+  std::vector<Free> idle;
+  const auto leave = [&](std::size_t i, const std::string& why) {
+    const Free& each = idle.emplace_back(free[i]);
     const Substitute other =
         neutral ? neutral_of(each, definition.neutral) : Substitute{each.shipped, "left as it was"};
-    freeze(each, other.value, "no cell depends on it: " + other.from);
-  }
+    freeze(each, other.value, fmt::format("{}: {}", why, other.from));
+  };
+  for (std::size_t i = needed; i < free.size(); ++i) leave(i, "no cell depends on it");
   free.resize(needed);
+  // A spread needs one cell more than there are constants, and the same cell again says nothing new.
+  std::set<double> different;
+  for (const std::size_t i : cells) {
+    different.insert(simulator.latency_us(i, machines.at(simulator.cell(i).topology)));
+  }
+  if (needed > 0 && needed >= different.size()) {
+    const auto told = telling(free, machines, simulator, cells, different.size() - 1);
+    for (std::size_t i = needed; i-- > 0;) {
+      if (std::ranges::count(told, i) > 0) continue;
+      leave(i, "no cell is left to tell it");
+      free.erase(free.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
 
   Solution best;
   Spread spread;
@@ -781,7 +826,7 @@ FitResult fit_constants(const FitDefinition& definition, const CellSimulator& si
            : sigma > 0 && std::isfinite(sigma) ? fmt::format("sigma {:.0f} %", 100 * sigma)
                                                : "the cells do not tell it");
   }
-  result.converged = best.converged;
+  result.converged = best.converged && !free.empty();
   std::vector<std::size_t> determined;
   for (std::size_t i = 0; i < free.size(); ++i) {
     const double sigma = sigma_of(spread, i);

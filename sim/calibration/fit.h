@@ -107,9 +107,10 @@ inline constexpr double kMostSigmaPercent = 50;
 
 /// Least squares of the logarithm of the latency, with a loss that is linear far out (beyond 5 %); deterministic. Starts are
 /// the machines' own values and a few points around. `cells` selects cells of `simulator` to fit to. Constants that they do not
-/// determine are frozen, the least known first, and the others fitted again. Those that no cell depends on are frozen before
-/// the fit, those at a bound or with a sigma above kMostSigmaPercent where the fit has left them. With `neutral` both begin at
-/// a value from cells that are not held out; else at the machines' values. Throws InvalidInput when a key names no quantity.
+/// determine are frozen, the least known first, and the others fitted again. Those that no cell depends on, or that no cell is
+/// left to tell, are frozen before the fit. Those at a bound or with a sigma above kMostSigmaPercent are frozen where the fit
+/// has left them. With `neutral` both begin at a value from cells that are not held out; else at the machines' values. Throws
+/// InvalidInput when a key names no quantity.
 FitResult fit_constants(const FitDefinition& definition, const CellSimulator& simulator,
                         std::span<const std::size_t> cells, bool neutral = false,
                         unsigned starts = 3);

@@ -84,9 +84,9 @@ LibraryChoice library_choice(const Device& device, Collective collective, Rank w
   if (algorithm == program) {
     if (!library.chooses_by_expectation()) return {program, by_limit(library, world_size, bytes)};
     fail(
-        "device '{}': NCCL runs no schedules but its own; allowed with --library are ring, nvls, "
+        "device '{}': NCCL runs no schedules but its own; allowed with --library are ring, {}"
         "all_gather, reduce_scatter, all_to_all",
-        device.name);
+        device.name, library.nvls ? "nvls, " : "");
   }
   if (collective == Collective::all_to_all) {
     if (!library.chooses_by_expectation()) return {exchange, by_limit(library, world_size, bytes)};

@@ -217,8 +217,8 @@ Plan library_plan_across(const Algorithm& algorithm, const ScheduleRequest& requ
   if (!asked && !library_runs(algorithm)) {
     fail(
         "the vendor's library has no '{}': with --library on topology '{}' allowed are ring, tree, "
-        "nvls, all_gather, reduce_scatter, all_to_all",
-        algorithm.name, topology.name);
+        "{}all_gather, reduce_scatter, all_to_all",
+        algorithm.name, topology.name, topology.device.library->nvls ? "nvls, " : "");
   }
   require_possible(algorithm, request, true);
   const LibraryChoice choice = choice_across(topology, algorithm.collective, request.world_size,

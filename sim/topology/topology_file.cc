@@ -254,7 +254,11 @@ toml::table read_table(std::string_view text, std::string_view origin,
     base = read_table(read_text_file(path, "topology file"), printable(path.string()),
                       path.parent_path(), bases + 1);
   } else {
-    base = parse_toml(to_toml(find_topology(name)), name);
+    try {
+      base = parse_toml(to_toml(find_topology(name)), name);
+    } catch (const InvalidInput& error) {
+      fail("{}: key 'base': {}", origin, error.what());
+    }
   }
   // A machine that builds on it has another name.
   if (toml::table* known = base["uncertainty"].as_table()) {

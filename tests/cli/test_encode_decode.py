@@ -54,6 +54,7 @@ def test_in_place(tmp_path):
     ok("encode --codec fp16 x.npy x.bin", tmp_path)
     ok("decode --codec fp16 x.bin x.npy", tmp_path)
     assert (tmp_path / "x.npy").read_bytes() == before
+    refused("decode --codec fp16 x.bin x.gguf", tmp_path, "x.gguf", "ends in .npy")
     ok("decode --codec fp16 x.bin x.bin", tmp_path)
     assert (tmp_path / "x.bin").read_bytes() == before
 

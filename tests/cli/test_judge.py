@@ -154,13 +154,15 @@ def test_files_say_what_pipes_say(tmp_path):
 def test_files_that_do_not_fit(tmp_path):
     judged = f"judge --answers-in d {FAST}"
     refused(judged, tmp_path, "--answers-in: 'd/answers' cannot be opened: No such file")
+    assert "mkfifo" not in run(judged, tmp_path).stderr
     ok(f"judge --write-calls d {FAST}", tmp_path)
     answer_calls(tmp_path / "d", add)
     refused(f"{judged} --seed 2", tmp_path, "calls were written with other options: give the same as with --write-calls")
     refused(f"{judged} --in-place", tmp_path, "calls were written with other options")
     answers = (tmp_path / "d/answers").read_bytes()
-    (tmp_path / "d/answers").write_bytes(answers[:-1])
-    refused(judged, tmp_path, "'d/answers' ends, and calls are left")
+    for damaged, words in ((answers[:-1], "ends, and calls are left"), (answers + b"d", "goes on behind the last")):
+        (tmp_path / "d/answers").write_bytes(damaged)
+        refused(judged, tmp_path, f"'d/answers' {words}")
     refused(f"judge --write-calls d/answers {FAST}", tmp_path, "d/answers/calls")
 
 

@@ -62,6 +62,7 @@ def test_ranks_identical_says_what_the_outputs_are(tmp_path, forward, codec):
     identical = all(bits(output) == bits(outputs[0]) for output in outputs)
     # Decoding fp8 and encoding it again does not give the same bytes.
     assert report["ranks_identical"] is identical is (forward == "unchanged" or codec == "fp16")
+    assert report["forward"] == forward
 
 
 # ---------------------------------------------------------------- figures
@@ -210,4 +211,5 @@ def test_fp32_over_sixteen_bits(tmp_path, wire):
     assert (outputs == total.astype(KIND[wire]).astype(np.float32)).all()
     stochastic, _ = reduce(f"--algorithm two_shot --codec wire-{wire}-stoch", x, tmp_path, "fp32")
     assert 2 < report["sqnr_db"] - stochastic["sqnr_db"] < 4, "twice the squared error"
+    refused("reduce --algorithm ring --codec fp16 --input in.npy --out y.safetensors", tmp_path, "--out is", ".npy")
     refused(f"reduce --algorithm two_shot --codec {wire} --input in.npy", tmp_path, f"wire-{wire} sends it as {wire}")

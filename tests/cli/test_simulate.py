@@ -74,6 +74,8 @@ def test_lengths_that_were_measured(tmp_path):
     assert both["wire_bits_per_element"] == 11.5 and most["wire_bits_per_element"] > 19
     assert both["latency_us"] < both["latency_us_tail"] < most["latency_us"]
     assert both["latency_us_tail"] == ok_json(f"{command} --wire-bits 13", tmp_path)["latency_us"]
+    refused(f"{command} --wire-bits 9 --tail-wire-bits 8", tmp_path, "is 8, of long wires", "less than --wire-bits 9")
+    refused(f"{command.replace('lossless-e3-g64', 'qr-q4')} --wire-bits 1", tmp_path, "wires of qr-q4 have one length")
     refused(f"{command} --wire-bits 40", tmp_path, "wires of 40 bits per element: allowed is a number above 0")
     refused(f"{command} --tail-wire-bits 13", tmp_path, "--tail-wire-bits requires --wire-bits")
     refused(f"{command.replace('two_shot', 'hierarchical')} --wire-bits 9 --inner-codec bf16", tmp_path, "--wire-bits: allowed with one codec")
@@ -92,7 +94,7 @@ def test_lists_are_rows(tmp_path):
         assert alone["schema"] == "arlab.simulate/2"
         for name, value in row.items():
             expected = alone.get(name)
-            assert value == ("; ".join(expected or []) if name == "extrapolated" else expected), name
+            assert value == ("; ".join(expected or []) if name in ("extrapolated", "assumed") else expected), name
     command = f"simulate {lists}"
     refused(command.replace("qr-q4,", "qr-q4,qr-q4,"), tmp_path, "'qr-q4' is named twice")
     refused(command.replace("qr-q4,", "qr-q4,,"), tmp_path, "empty name")
@@ -213,6 +215,8 @@ def test_the_library_chooses_its_algorithm(tmp_path):
     assert "its numbers are of two_shot, and say little about ring" in ring
     refused("simulate --topology full:8 --codec fp16 --bytes 64M --library", tmp_path, "full:8", "[library]")
     refused("simulate --topology full:8 --codec fp16 --bytes 64M --library --algorithm ring", tmp_path, "with a section [library]")
+    other = "simulate --topology a100-8 --codec fp16 --bytes 64M --library --algorithm two_shot"
+    refused(other, tmp_path, "allowed with --library are ring, all_gather, ")
     refused("simulate --topology h200-8 --codec fp16 --library", tmp_path, "--library", "--bytes")
     refused("simulate --topology h200-8 --codec qr-q4 --bytes 1M --library", tmp_path,
             "a library sends values as they are: allowed codecs are fp16, bf16 and fp32, not qr-q4", "(arlab sweep --library compares")  # fmt: skip
@@ -734,9 +738,13 @@ def test_tails_take_less_in_the_kernel_and_say_what_is_assumed(tmp_path):
     assert "they take what they take on the H200" in others
     for more, words in {
         "--library": "--tail: allowed are algorithms in arlab's kernels",
-        "--tail-place owner --tail-residual travels": "--tail-residual travels: only residuals that stay are simulated",
+        "--tail-place owner --tail-residual travels": "'--tail-residual' is not an option",
+        "--algorithm all_gather": "a tail stands behind an all-reduce, not behind an all-gather",
         "--tail-place owner --algorithm one_shot": "no rank encodes the sum of all ranks for others",
     }.items():
         asked = command.format("h200-8", "1M", f"{tail} {more}").replace("--algorithm two_shot ", "", more.count("--algorithm"))
         refused(f"simulate {asked}", tmp_path, words)
     refused(f"simulate {command.format('h200-8', '1000K', tail)}", tmp_path, "whole rows of 8192")
+    for row in ok_csv(f"simulate {command.format('l40s-8', '1M,2M', tail)}", tmp_path):
+        assert row["tail"] and row["latency_us_separate"] and "behind them" in row["assumed"]
+        assert "not to be trusted" in row["provenance"]

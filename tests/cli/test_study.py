@@ -686,6 +686,7 @@ def test_an_input_that_changes_meanwhile_ends_the_study(folder, long):
         ('"full:4"', '"full:5x"', ["full:5x"]),
         ('"full:4"', '"missing.toml"', ["missing.toml"]),
         ('bytes = "1M"', "", ["simulate", "bytes"]),
+        ('bytes = "1M"', 'bytes = "100001"', ["simulate.bytes", "100001 bytes are not whole elements of fp16"]),
         ('bytes = "1M"', 'bytes = "1M"\nranks = 4', ["simulate", "ranks"]),
     ],
 )

@@ -41,7 +41,11 @@ def test_ranks_and_groups(tmp_path):
     )
     assert {(row["ranks"], row["group_size"]) for row in rows} == {("8", "4"), ("8", "8"), ("16", "4"), ("16", "8")}
     rows = ok_csv("sweep --topology fat_tree:16 --algorithm ring --codec qr-q4 --bytes 1M --ranks 2-4,8", tmp_path)
-    assert [row["ranks"] for row in rows] == ["2", "3", "4", "8"]
+    assert [(row["ranks"], row["group_size"]) for row in rows] == [("2", ""), ("3", ""), ("4", ""), ("8", "")]
+    both = "sweep --topology l40s-8 --algorithm ring,hierarchical --codec qr-q4 --bytes 1M --group-size 2,4"
+    rows = ok_csv(both, tmp_path)
+    assert [(row["algorithm"][0], row["group_size"]) for row in rows] == [("r", ""), ("h", "2"), ("h", "4")]
+    assert all("l40s-8 (not to be trusted" in row["provenance"] for row in rows)
 
 
 def test_what_cannot_be_is_left_out_and_said(tmp_path):
@@ -64,7 +68,7 @@ def test_a_folder(tmp_path):
     ok("sweep --topology l40-8 --codec fp16 --bytes 64K --out made/here --no-plots", tmp_path)
     assert [path.name for path in (tmp_path / "made" / "here").iterdir()] == ["sweep.csv"]  # no figures of the sweep before
     assert (rows["latency_us_low"] < rows["latency_us"]).all() and (rows["latency_us"] < rows["latency_us_high"]).all()
-    assert set(rows["provenance"]) == {"simulated: model event-driven"}
+    assert set(rows["provenance"]) == {"simulated: model event-driven, topology h200-8"}
     assert rows["command"].nunique() == 1 and rows["command"][0].startswith("arlab sweep --topology h200-8")
 
 
@@ -75,6 +79,11 @@ def test_bad_input(tmp_path):
     refused("sweep --topology h200-8 --bytes 1M..", tmp_path, "--bytes is ''")
     refused("sweep --topology h200-8 --bytes 3", tmp_path, "whole elements")
     refused(f"sweep --topology h200-8 {few} --ranks 9", tmp_path, "has only 8")
+    for option in ("--inner-codec fp16", "--group-size 4"):
+        refused(f"sweep --topology h200-8 {few} {option}", tmp_path, f"{option.split()[0]}: no algorithm of this sweep")
+    refused(f"sweep --topology h200-8 {few} --ranks 2,2", tmp_path, "--ranks is '2,2': a number stands twice")
+    for one, two in (("h200-8", "h200-8,h200-8"), ("fp16", "fp16,fp16"), ("ring", "ring,ring"), ("1M", "64K,65536")):
+        refused(f"sweep --topology h200-8 {few}".replace(one, two), tmp_path, "twice")
     refused(f"sweep --topology h200-8 {few} --highlight fp16", tmp_path, "--out")
     refused("sweep --topology h200-8 --codec bf16 --bytes 1M", tmp_path, "bf16 takes bf16, not fp16")
     (tmp_path / "file").write_text("")

@@ -295,6 +295,8 @@ def test_errors_say_which_nodes_there_are(tmp_path):
     ):  # fmt: skip
         (tmp_path / "mine.toml").write_text('base = "fat_tree:16"\nname = "mine"\n' + fault.format(*ends))
         refused("topology show mine.toml", tmp_path, "mine", words)
+    (tmp_path / "mine.toml").write_text('base = "nope"')
+    refused("topology show mine.toml", tmp_path, "mine.toml: key 'base': unknown topology 'nope'")
 
 
 def machines_that_say_not_oversubscribed(folder):

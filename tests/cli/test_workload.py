@@ -81,6 +81,9 @@ def test_runs_have_quantiles_and_follow_from_the_seed(tmp_path):
     assert report["min_us"] < report["p50_us"] < report["p99_us"] <= report["max_us"]
     assert ok_json(command, tmp_path) == report
     assert ok_json(f"{command} --seed 1000", tmp_path)["p50_us"] != report["p50_us"]
+    still = command.partition(" --jitter")[0]
+    for options in ("--runs 2 --trace t.json", "--runs 2 --jitter-launch 0", "--seed 3"):
+        refused(f"{still} {options}", tmp_path, "nothing varies from run to run on topology 'h800-8'")
 
 
 def test_skew_makes_the_busiest_receiver_later(tmp_path):

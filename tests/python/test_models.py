@@ -480,6 +480,8 @@ def test_formats_of_layers_on_the_command_line(files):
         activations="int8-tensor-static", calibration=files / "text.txt",
     )  # fmt: skip
     assert in_python.mean_kl == perplexity_json(files, *static)["mean_kl"]
+    said = perplexity_json(files, "--sum", "add=fp32", "--layer-codec", "0=qr-q8")
+    assert said["accumulate"] == "fp32" and said["layer_codec"] == "0=qr-q8"
 
 
 def test_states_are_what_the_layers_make(model):

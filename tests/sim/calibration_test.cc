@@ -321,6 +321,18 @@ TEST_F(OwnTable, WhatCellsDoNotTellApartIsFrozenOneByOne) {
   EXPECT_EQ(known.kernels->algorithms, std::vector<std::string>{"two_shot"});
   EXPECT_EQ(known.kernels->codecs, (std::vector<std::string>{"fp16", "qr-q4", "qr-q6"}));
   EXPECT_FALSE(known.library.has_value());
+  // Two cells tell one constant, with a spread; one cell, even if it is there twice, tells none.
+  for (const std::size_t told : {0u, 1u}) {
+    const std::vector<std::size_t> few = {0, told};
+    const FitResult sparse = fit_constants(fit, simulator, few, false, 1);
+    EXPECT_EQ(sparse.converged, told > 0);
+    std::size_t fitted_constants = 0;
+    for (const FittedConstant& each : sparse.constants) {
+      if (each.frozen.empty()) ++fitted_constants;
+      EXPECT_TRUE(each.frozen.empty() || each.value == each.start) << each.key;
+    }
+    EXPECT_EQ(fitted_constants, told);
+  }
 }
 
 TEST_F(OwnTable, FitRefusesKeysThatNoMachineHas) {

@@ -116,6 +116,16 @@ DType default_dtype(const Codec& codec, std::initializer_list<const Codec*> othe
   return codec.takes(DType::fp16) ? DType::fp16 : codec.info().dtypes.front();
 }
 
+std::vector<Figure> option_figures(const AlgorithmOptions& options) {
+  std::vector<Figure> figures;
+  for (const auto& [name, value] : options) {
+    const bool has_figure = name == group_size_option().name || name == inner_codec_option().name;
+    const auto* number = std::get_if<std::uint64_t>(&value);
+    if (!has_figure) figures.push_back({name, number ? Cell(*number) : Cell(words_of(value))});
+  }
+  return figures;
+}
+
 std::vector<BoundField> fields(CollectiveSpec& spec) {
   std::vector<BoundField> all = {
       field("algorithm", &spec.algorithm, "Use this algorithm (see arlab list algorithms)"),

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/lab/result.h"
 #include "reference/codecs/codec.h"
 #include "reference/collectives/algorithm.h"
 #include "reference/field.h"
@@ -49,6 +50,9 @@ struct CollectiveSpec {
 /// The schedule of an algorithm as a file of it is to be: messages that an inner codec may have are marked, whether one is named or
 /// not, so that the file takes one, too.
 Schedule marked_schedule(const std::string& algorithm, const ScheduleRequest& request);
+
+/// Returns the options that are set and have no figures of their own: all but inner_codec and group_size.
+std::vector<Figure> option_figures(const AlgorithmOptions& options);
 
 /// algorithm, schedule, and the options of all algorithms.
 std::vector<BoundField> fields(CollectiveSpec& spec);

@@ -55,7 +55,7 @@ struct ReduceRequest {
  private:
   Result answer_of(const Tensor& inputs, bool has_nvidia_nan) const {
     const ExecuteOptions options = execution.make();
-    if (!out.empty()) require_output_file(out);
+    if (!out.empty()) require_npy_output("--out", out);
     if (!tail.tail_out.empty()) require_output_name("--tail-out", tail.tail_out, {".safetensors"});
     CollectiveSpec spec = schedule;
     give_own(options.sum, spec);
@@ -97,9 +97,11 @@ struct ReduceRequest {
         {"dtype", name_of(inputs.dtype)},
         {"elements", inputs.elements_per_rank(), "per rank"},
         {"input", source.name()},
-        {"accumulate", sums ? Json(name_of(options.sum)) : Json(nullptr),
-         sums ? "" : "not applicable: nothing is summed"},
     };
+    std::vector<Figure> more = execution.figures();
+    if (!sums) more.front() = {"accumulate", nullptr, "not applicable: nothing is summed"};
+    std::ranges::move(option_figures(spec.options), std::back_inserter(more));
+    std::ranges::move(more, std::back_inserter(report.figures));
     if (like.is_set()) {
       report.figures.insert(report.figures.begin(), {"like", like.like});
       report.shown_figures.emplace_back("like");

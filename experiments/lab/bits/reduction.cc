@@ -328,6 +328,13 @@ ExecuteOptions ExecutionOptions::make() const {
   return options;
 }
 
+std::vector<Figure> ExecutionOptions::figures() const {
+  std::vector<Figure> figures = {{"accumulate", name_of(parse())}};
+  if (rounding_seed) figures.push_back({"rounding_seed", *rounding_seed});
+  if (call) figures.push_back({"call", *call});
+  return figures;
+}
+
 void give_own(const Sum& sum, CollectiveSpec& spec) {
   if (sum.own.empty()) return;
   if (spec.has_schedule()) {

@@ -113,6 +113,8 @@ struct ExecutionOptions : SumOptions {
   std::optional<std::uint32_t> call;
 
   ExecuteOptions make() const;
+  /// The sum, and the random numbers where an option says which.
+  std::vector<Figure> figures() const;
 };
 std::vector<BoundField> fields(ExecutionOptions& options);
 

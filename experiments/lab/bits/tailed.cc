@@ -217,12 +217,15 @@ BoundField tail_place_field(std::string& place) {
       .needs("tail");
 }
 
+BoundField tail_field(std::string& tail) {
+  return field("tail", &tail,
+               "Run a tail after the all-reduce: hidden=N, the elements of a row, and any of "
+               "residual=add,norm=rms,eps=1e-6,out=CODEC,rounding=NAME (see the specification of "
+               "tails)");
+}
+
 std::vector<BoundField> fields(TailPlaceOptions& o) {
-  return {field("tail", &o.tail,
-                "Run a tail after the all-reduce, of any of "
-                "residual=add,norm=rms,eps=1e-6,out=CODEC,rounding=NAME (see the specification of "
-                "tails)"),
-          tail_place_field(o.tail_place),
+  return {tail_field(o.tail), tail_place_field(o.tail_place),
           field("tail_residual", &o.tail_residual,
                 "Keep the next residual with its owner, or send it to all by the inner codec "
                 "(unchanged: --inner-codec ag:bf16), with --tail-place owner",

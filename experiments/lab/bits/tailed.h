@@ -24,6 +24,7 @@ struct TailPlaceOptions {
   TailPlacement placement() const;
 };
 std::vector<BoundField> fields(TailPlaceOptions& options);
+BoundField tail_field(std::string& tail);
 BoundField tail_place_field(std::string& place);
 
 struct TailOptions : TailPlaceOptions {

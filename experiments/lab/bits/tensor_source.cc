@@ -1,6 +1,7 @@
 #include "experiments/lab/bits/tensor_source.h"
 
 #include "experiments/lab/bits/reduction.h"
+#include "experiments/lab/files.h"
 #include "experiments/lab/sizes.h"
 #include "experiments/models/checkpoint.h"
 #include "experiments/models/gguf.h"
@@ -75,6 +76,12 @@ Tensor TensorSource::load_file() const {
          shape_text(loaded.shape), *ranks);
   }
   return loaded;
+}
+
+void require_npy_output(const std::string& what, const std::string& path) {
+  const bool is_other = path.ends_with(".safetensors") || path.ends_with(".gguf");
+  if (is_other) require_output_name(what, path, {".npy"});
+  require_output_file(path);
 }
 
 Tensor read_tensor(const std::string& path, const std::string& tensor, std::optional<DType> dtype) {

@@ -44,6 +44,9 @@ inline constexpr std::size_t kAnyRow = 8;
 /// Throws InvalidInput, with the name of the data, unless the codec takes its dtype.
 void require_takes(const Codec& codec, DType dtype, const std::string& data);
 
+/// Throws InvalidInput where a .npy cannot be written, or the name would be read as one of another format.
+void require_npy_output(const std::string& what, const std::string& path);
+
 /// A .npy, .safetensors or .gguf file by its ending; without a dtype, what the file says: fp32 for
 /// quantized tensors (experiments/models/checkpoint.h, gguf_types.h).
 Tensor read_tensor(const std::string& path, const std::string& tensor, std::optional<DType> dtype);

@@ -37,6 +37,8 @@ using kernels::AllReduceCall;
 using kernels::Status;
 using kernels::TailCall;
 
+constexpr std::string_view kAnswersIn = "--answers-in";
+
 /// An end of a named pipe, or a file. Every wait for the other process has a bound, from the last byte
 /// that it took or gave.
 class Stream {
@@ -44,14 +46,15 @@ class Stream {
   enum class End { reading, writing };
 
   /// Does not wait for the other process.
-  Stream(std::string path, End end, const char* option, std::chrono::seconds most)
+  Stream(std::string path, End end, std::string_view option, std::chrono::seconds most)
       : path_(std::move(path)), end_(end), most_(most) {
     struct ::stat status = {};
-    if (::stat(path_.c_str(), &status) != 0) fail_to_open(option, "; mkfifo makes a pipe");
+    const char* pipes = option == kAnswersIn ? "" : "; mkfifo makes a pipe";
+    if (::stat(path_.c_str(), &status) != 0) fail_to_open(option, pipes);
     is_pipe_ = S_ISFIFO(status.st_mode);
     if (!is_pipe_ && !S_ISREG(status.st_mode)) {
-      fail("{}: {} cannot be opened: it is neither a pipe nor a file; mkfifo makes a pipe", option,
-           quote(path_));
+      fail("{}: {} cannot be opened: it is neither a pipe nor a file{}", option, quote(path_),
+           pipes);
     }
     // A pipe can be opened for writing once it has a reader.
     if (is_pipe_ && end == End::writing) return;
@@ -98,13 +101,19 @@ class Stream {
     }
   }
 
+  /// A file has to end here; another process may keep its pipe.
+  Status require_end() {
+    if (is_pipe_ || (buffer_.empty() && !fill().ok())) return {};
+    return Status::error(quote(path_) + " goes on behind the last answer");
+  }
+
  private:
   void open() {
     const int mode = end_ == End::reading ? O_RDONLY : O_WRONLY | O_TRUNC;
     descriptor_ = kernels::FileDescriptor(::open(path_.c_str(), mode | O_NONBLOCK | O_CLOEXEC));
   }
 
-  [[noreturn]] void fail_to_open(const char* option, const char* hint = "") const {
+  [[noreturn]] void fail_to_open(std::string_view option, const char* hint = "") const {
     fail("{}: {} cannot be opened: {}{}", option, quote(path_),
          std::generic_category().message(errno), hint);
   }
@@ -314,20 +323,20 @@ struct JudgeRequest {
     require_memory_of(asked);
     require_one_way();
     if (!write_calls.empty()) return written(kernels::check_all_reduce, asked);
-    return result_of(kernels::check_all_reduce(answers_of<AllReduceCall>(), asked), format);
+    return judged<AllReduceCall>(kernels::check_all_reduce, asked, format);
   }
 
   Result answer_of_tail(Format format) const {
     const kernels::TailCheckRequest asked = kernels::checked(tail_request());
     require_one_way();
     if (!write_calls.empty()) return written(kernels::check_tail, asked);
-    return result_of(kernels::check_tail(answers_of<TailCall>(), asked), format);
+    return judged<TailCall>(kernels::check_tail, asked, format);
   }
 
  private:
   using StreamPtr = std::shared_ptr<Stream>;
 
-  StreamPtr open(const std::string& path, Stream::End end, const char* option) const {
+  StreamPtr open(const std::string& path, Stream::End end, std::string_view option) const {
     return std::make_shared<Stream>(path, end, option,
                                     std::chrono::seconds(timeout.value_or(kDefaultTimeout)));
   }
@@ -340,21 +349,27 @@ struct JudgeRequest {
     fail("one of these is required: --calls and --answers, --write-calls, or --answers-in");
   }
 
-  /// Answers calls, by pipes or files.
-  template <class Call>
-  std::function<Status(const Call&)> answers_of() const {
+  /// Checks answers to calls, by pipes or files.
+  template <class Call, class Check, class Request>
+  Result judged(Check check, const Request& asked, Format format) const {
     const bool known = !answers_in.empty();
-    const char* option = known ? "--answers-in" : "--answers";
+    const std::string_view option = known ? kAnswersIn : "--answers";
     const StreamPtr from =
         open(known ? answers_in + "/answers" : answers, Stream::End::reading, option);
     const StreamPtr to = known ? open(answers_in + "/calls", Stream::End::reading, option)
                                : open(calls, Stream::End::writing, "--calls");
-    return [=](const Call& call) {
+    const auto answer = [&](const Call& call) {
       const std::string text = text_of(header_of(call), call.regions);
       ARLAB_RETURN_IF_ERROR(known ? require_same_call(*to, text)
                                   : to->write(std::as_bytes(std::span(text))));
       return read_answer(*from, call.regions);
     };
+    const auto report = check(answer, asked);
+    // A check that has found something may end before the last answer.
+    if (report.ok() && report.value().findings.empty()) {
+      if (const Status end = from->require_end(); !end.ok()) fail("{}: {}", option, end.message());
+    }
+    return result_of(report, format);
   }
 
   template <class Check, class Request>

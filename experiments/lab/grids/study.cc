@@ -208,9 +208,13 @@ std::vector<Sample> samples_of(const Study& study) {
 }
 
 /// Bytes per rank of the simulation: whole elements.
-std::uint64_t simulated_bytes(const StudySimulation& simulate, DType dtype) {
-  const std::uint64_t bytes = parse_count(simulate.bytes, "bytes");
-  return std::max<std::uint64_t>(1, bytes / size_of(dtype)) * size_of(dtype);
+std::uint64_t simulated_bytes(const Study& study, DType dtype) {
+  const std::uint64_t bytes = parse_count(study.simulate->bytes, "bytes");
+  if (bytes % size_of(dtype) != 0) {
+    fail("{}: key 'simulate.bytes': {} bytes are not whole elements of {}", study.path.string(),
+         bytes, name_of(dtype));
+  }
+  return bytes;
 }
 
 /// Throws InvalidInput when an algorithm of the study cannot cut `elements` into equal slots, or is a
@@ -249,7 +253,7 @@ void check_sample(const Study& study, Sample& sample) {
   }
   require_slots(study, ranks, elements, fmt::format("input '{}'", sample.input));
   if (study.simulate) {
-    const std::uint64_t bytes = simulated_bytes(*study.simulate, sample.dtype);
+    const std::uint64_t bytes = simulated_bytes(study, sample.dtype);
     require_slots(study, ranks, bytes / size_of(sample.dtype), "simulate");
   }
   std::vector<std::string> codecs = study.codecs;
@@ -281,7 +285,7 @@ Json asked_of(const Study& study, const std::optional<Topology>& topology, const
   if (!topology) return asked;
   simulate.topology = located_name(study.simulate->topology);
   simulate.codec = codec;
-  simulate.sizes.bytes = {fmt::format("{}", simulated_bytes(*study.simulate, sample.dtype))};
+  simulate.sizes.bytes = {fmt::format("{}", simulated_bytes(study, sample.dtype))};
   simulate.dtype = name_of(sample.dtype);
   simulate.ranks = ranks;
   asked["simulate"] = canonical_json(fields(simulate));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "experiments/lab/bits/tensor_source.h"
 #include "experiments/lab/files.h"
@@ -36,7 +37,7 @@ const std::vector<std::string> kSweepKey =
     words_in("topology ranks group_size algorithm codec inner_codec dtype bytes implementation");
 const std::vector<std::string> kSweepFigures = words_in(
     "latency_us algbw_gb_per_s busbw_gb_per_s wire_bits_per_element bottleneck latency_us_low "
-    "latency_us_high extrapolated assumed");
+    "latency_us_high extrapolated assumed provenance");
 
 struct SweepRequest {
   std::vector<std::string> topologies;
@@ -58,7 +59,15 @@ struct SweepRequest {
   std::vector<std::uint64_t> all_sizes(std::size_t element_bytes) const {
     Sizes chosen = sizes;
     if (!chosen.given()) chosen.bytes = {"32K..1G"};
-    return chosen.list(element_bytes);
+    const std::vector<std::uint64_t> all = chosen.list(element_bytes);
+    std::size_t named = 0;
+    for (const std::string& text : chosen.bytes) {
+      Sizes one;
+      one.bytes = {text};
+      named += one.list(element_bytes).size();
+    }
+    if (named > all.size()) fail("--bytes is {}: a size stands twice", words_of(chosen.bytes));
+    return all;
   }
 };
 
@@ -100,6 +109,18 @@ class SweepGrid final : public Grid {
       fail("--highlight is for figures: name a folder with --out, and leave out --no-plots");
     }
     const std::vector<std::uint64_t> sizes = request.all_sizes(size_of(type_));
+    (void)names_in(words_of(request.topologies), "--topology");  // throws where one stands twice
+    (void)names_in(words_of(request.algorithms), "--algorithm");
+    (void)names_in(words_of(request.codecs), "--codec");
+    for (const auto& [name, option, given] :
+         {std::tuple("inner_codec", "--inner-codec", !request.inner_codec.empty()),
+          std::tuple("group_size", "--group-size", !request.group_sizes.empty())}) {
+      const auto takes = [key = name](const std::string& each) {
+        return find_algorithm(each).option(key) != nullptr;
+      };
+      if (given && std::ranges::none_of(request.algorithms, takes))
+        fail("{}: no algorithm of this sweep takes it; leave it out", option);
+    }
     std::vector<std::string> names = {request.inner_codec};
     for (const auto* more : {&request.topologies, &request.algorithms, &request.codecs}) {
       names.insert(names.end(), more->begin(), more->end());
@@ -151,10 +172,8 @@ class SweepGrid final : public Grid {
     mark_guesses(report);
     if (!options_.out.empty()) {
       // Columns, not comments: every reader of CSV takes them.
-      table.columns.insert(table.columns.end(), {"provenance", "command"});
-      for (std::vector<Cell>& row : table.rows) {
-        row.insert(row.end(), {Cell(provenance_), Cell(command_)});
-      }
+      table.columns.emplace_back("command");
+      for (std::vector<Cell>& row : table.rows) row.emplace_back(command_);
       std::vector<fs::path> figures;  // of another sweep
       for (const std::string& name :
            words_in("latency_over_size bandwidth_over_size speedup_over_library "
@@ -184,32 +203,36 @@ class SweepGrid final : public Grid {
              machine.ranks.value);
       }
       const Rank usual = default_group_size(machine, ranks);
-      for (const auto& [group, bytes] :
-           points_of(counts(options_.group_sizes, "--group-size", usual), sizes)) {
+      const std::vector<Rank> groups = counts(options_.group_sizes, "--group-size", usual);
+      for (const auto& [group, bytes] : points_of(groups, sizes)) {
         SimulateRequest point;
         point.topology = located_name(named);
         point.sizes.bytes = {fmt::format("{}", bytes)};
         point.dtype = name_of(type_);
         point.ranks = ranks;
-        if (options_.library && machine.device.library) add_library(machine, group, bytes, point);
+        const bool is_first = group == groups.front();  // others are of algorithms with groups
+        if (options_.library && machine.device.library && is_first)
+          add_library(machine, bytes, point);
         for (const auto& [algorithm, codec] : points_of(options_.algorithms, codecs)) {
-          add(machine, group, bytes, algorithm, *find_codec(codec), point);
+          const bool has_groups = find_algorithm(algorithm).option("group_size") != nullptr;
+          if (!has_groups && !is_first) continue;
+          if (has_groups) point.collective.options.set("group_size", std::uint64_t{group});
+          add(machine, bytes, algorithm, *find_codec(codec), point);
+          point.collective.options = {};
         }
       }
     }
   }
 
-  void add_library(const Topology& machine, Rank group, std::uint64_t bytes,
-                   SimulateRequest point) {
+  void add_library(const Topology& machine, std::uint64_t bytes, SimulateRequest point) {
     const CodecPtr plain = find_codec(name_of(type_));
     const ScheduleRequest request{.world_size = *point.ranks, .elements = bytes / size_of(type_)};
     const Codecs codecs{*plain, *plain};
     point.library = true;
-    add(machine, group, bytes, library_algorithm(request, codecs, type_, machine).name, *plain,
-        point);
+    add(machine, bytes, library_algorithm(request, codecs, type_, machine).name, *plain, point);
   }
 
-  void add(const Topology& machine, Rank group, std::uint64_t bytes, const std::string& algorithm,
+  void add(const Topology& machine, std::uint64_t bytes, const std::string& algorithm,
            const Codec& codec, SimulateRequest point) {
     codec.wire_bytes(type_, 1);  // throws when it does not take the dtype
     const Algorithm& known =
@@ -219,9 +242,6 @@ class SweepGrid final : public Grid {
       inner = find_codec(options_.inner_codec);
       point.collective.options.set("inner_codec", inner->name());
     }
-    if (known.option("group_size") != nullptr) {
-      point.collective.options.set("group_size", std::uint64_t{group});
-    }
     point.collective.algorithm = located_name(algorithm);
     point.codec = codec.name();
     CollectiveRun run;
@@ -230,16 +250,19 @@ class SweepGrid final : public Grid {
     add_new(assumed_, assumed_of(machine, run));
     at_most_ =
         at_most_ || codec.info().has_variable_wire || (inner && inner->info().has_variable_wire);
-    points_.push_back({{machine.name, *point.ranks, group, algorithm, codec.name(),
-                        inner ? Cell(inner->name()) : Cell(), name_of(type_), bytes,
-                        point.library ? "library" : "kernel"},
+    points_.push_back({{machine.name, *point.ranks, point.collective.options.group_size(),
+                        algorithm, codec.name(), inner ? Cell(inner->name()) : Cell(),
+                        name_of(type_), bytes, point.library ? "library" : "kernel"},
                        canonical_json(fields(point))});
   }
 
   static std::vector<Rank> counts(const std::vector<std::string>& texts, const std::string& what,
                                   Rank otherwise) {
     if (texts.empty()) return {otherwise};
-    return integers_in(words_of(texts), what, 1, kMaxWorldSize);
+    const std::vector<Rank> numbers = integers_in(words_of(texts), what, 1, kMaxWorldSize);
+    if (std::set(numbers.begin(), numbers.end()).size() < numbers.size())
+      fail("{} is {}: a number stands twice", what, quote(words_of(texts)));
+    return numbers;
   }
 
   Picture picture() const {

@@ -54,6 +54,7 @@ struct LayersRequest {
         {"dtype", name_of(wire.dtype)},
         {"provenance", "exact", "computed by this network from this text"}};
     report.figures.insert(report.figures.end(), more.begin(), more.end());
+    std::ranges::move(collective.figures(), std::back_inserter(report.figures));
     report.rows_name = "layers";
     report.rows.columns = words_in(
         "layer attention_output_token_sqnr_db ffn_down_token_sqnr_db state_sqnr_db "
@@ -209,6 +210,7 @@ struct AssignRequest {
                                       {"dtype", name_of(type)},
                                       {"max_kl", most_divergence, "nats"}};
     report.figures.insert(report.figures.end(), more.begin(), more.end());
+    std::ranges::move(collective.figures(), std::back_inserter(report.figures));
     if (chosen) {
       const auto& codec_of_layer = path[*chosen].codec_of_layer;
       report.figures.push_back({"assignment", text_of(codec_of_layer),

@@ -351,6 +351,10 @@ struct PerplexityRequest {
     Result report{"arlab.model.perplexity/1"};
     report.figures = text.figures();
     if (!layers.empty()) report.figures.push_back({"layers", layers, "that are compressed"});
+    if (!layer_codecs.empty()) {
+      report.figures.push_back({"layer_codec", fmt::format("{}", fmt::join(layer_codecs, " "))});
+    }
+    std::ranges::move(collective.figures(), std::back_inserter(report.figures));
     if (!collective.platform.empty()) report.figures.push_back({"platform", collective.platform});
     if (results.size() == 1) {
       report.figures.insert(report.figures.end(), results[0].begin(), results[0].end());

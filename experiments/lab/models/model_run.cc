@@ -148,6 +148,12 @@ std::vector<Figure> ModelText::figures() const {
           {"scored_tokens", tokens() - chunks_.size(), "all but the first of each chunk"}};
 }
 
+std::vector<Figure> ModelCollective::figures() const {
+  std::vector<Figure> figures = execution.figures();
+  std::ranges::move(option_figures(schedule.options), std::back_inserter(figures));
+  return figures;
+}
+
 std::vector<BoundField> fields(ModelCollective& c) {
   return together(fields(c.schedule),
                   {field("platform", &c.platform,

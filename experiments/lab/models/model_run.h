@@ -80,6 +80,9 @@ struct ModelCollective {
             const models::Llama& network, std::span<const std::size_t> tokens) const;
   Wire wire(const std::string& codec, const std::string& dtype, Rank ranks,
             const ModelText& text) const;
+
+  /// The sum, and the options of the algorithm.
+  std::vector<Figure> figures() const;
 };
 
 std::vector<BoundField> fields(ModelCollective& collective);

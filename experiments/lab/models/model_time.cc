@@ -158,6 +158,10 @@ struct ModelTimeRequest {
     return runs;
   }
 
+  std::vector<Extrapolation> beyond(const InferenceStep& step) const {
+    return beyond_kernels(sms.has_value(), step.kernels == Kernels::tails);
+  }
+
   /// Adds the aspects in which collectives lie beyond measured ones, sizes of those that are named, and what of networks, tails and
   /// engines is assumed.
   void add_doubts(Result& report, const InferenceStep& step, const Communication& communication,
@@ -167,11 +171,14 @@ struct ModelTimeRequest {
     for (const CollectiveRun& run : runs_of(step, communication, t, operations)) {
       add_new(assumed, assumed_of(t, run));
       add_new(extrapolated, reasons_of(extrapolations_of(t, run)));
+      add_new(extrapolated, reasons_of(beyond(step)));
+    }
+    if (step.kernels == Kernels::tails) {
+      add_new(assumed, assumed_of_tails(t, communication.algorithm, "what --kernels fused does"));
     }
     if (step.world() > 1 && communication.codec->info().has_variable_wire) {
       extrapolated.emplace_back(kLongestWires);
     }
-    if (step.kernels == Kernels::tails) add_new(assumed, assumed_of_tails(t));
     if (const EngineOverhead& named = engine_named();
         named.name != "none" && named.device != t.device.name) {
       assumed.push_back(
@@ -219,7 +226,9 @@ struct ModelTimeRequest {
                                    const Topology& t, const ModelTime& time) const {
     double worst = 0;
     for (const CollectiveRun& run : runs_of(step, communication, t, time.operations)) {
-      worst = std::max(worst, sigma_percent_of(t, run, extrapolations_elsewhere(t, run)));
+      std::vector<Extrapolation> all = extrapolations_elsewhere(t, run);
+      std::ranges::move(beyond(step), std::back_inserter(all));
+      worst = std::max(worst, sigma_percent_of(t, run, all));
     }
     const double sigma =
         std::hypot(kRooflinePercent * time.compute_us, worst * time.communication_us) /
@@ -313,6 +322,10 @@ struct ModelTimeRequest {
       fail("--dp {}: allowed are 1 to the {} sequences of --batch", groups, sequences);
     if (ep && !has_experts(shape)) {
       fail("--ep spreads experts, and model {} has none", quote(shape.name));
+    }
+    if (combine == "quantized" && !has_experts(shape)) {
+      fail("--combine quantized: the way back from experts, and model {} has none",
+           quote(shape.name));
     }
     if (ep && all % *ep != 0) fail("--ep {} does not divide the {} ranks", *ep, all);
     return {.phase = member_named(phase, "--phase", std::span<const Phase>(kPhases)),

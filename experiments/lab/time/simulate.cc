@@ -75,9 +75,18 @@ SimulateOptions options_of(const SimulateRequest& r) {
 
 /// The machine, with what the request says of its multiprocessors and its jitter.
 TopologyPtr topology_of(const SimulateRequest& r) {
-  TopologyPtr topology = topology_named(r.topology);
-  if (!r.jitter_launch && !r.jitter_message && !r.sms) return topology;
-  Topology t = *topology;
+  const TopologyPtr named = topology_named(r.topology);
+  Jitter jitter = named->jitter;
+  if (r.jitter_launch) jitter.launch_us = *r.jitter_launch;
+  if (r.jitter_message) jitter.message_us = *r.jitter_message;
+  if ((r.runs || r.seed) && !jitter.any()) {
+    fail(
+        "--runs and --seed: nothing varies from run to run on topology '{}'; needed is "
+        "--jitter-launch, --jitter-message or a section [jitter] of its file",
+        named->name);
+  }
+  if (!r.jitter_launch && !r.jitter_message && !r.sms) return named;
+  Topology t = *named;
   if (r.sms) {
     if (r.library) fail("--sms limits arlab's kernels: allowed is --sms or --library");
     t.device = with_multiprocessors(t.device, *r.sms);
@@ -85,8 +94,7 @@ TopologyPtr topology_of(const SimulateRequest& r) {
       each.device = with_multiprocessors(each.device, *r.sms);
     }
   }
-  if (r.jitter_launch) t.jitter.launch_us = *r.jitter_launch;
-  if (r.jitter_message) t.jitter.message_us = *r.jitter_message;
+  t.jitter = jitter;
   require_valid(t, "--jitter-launch, --jitter-message");
   return std::make_shared<const Topology>(std::move(t));
 }
@@ -126,15 +134,9 @@ Rank group_size(const SimulateRequest& r, const Topology& t, Rank world_size) {
 
 /// Returns, by latency that `simulated` returns, its values in all runs.
 template <class Simulated>
-std::vector<std::vector<double>> latencies_of_runs(std::uint32_t runs, const Topology& t,
+std::vector<std::vector<double>> latencies_of_runs(std::uint32_t runs,
                                                    const SimulateOptions& options,
                                                    Simulated simulated) {
-  if (!t.jitter.any()) {
-    fail(
-        "--runs: nothing varies from run to run on topology '{}'; needed is --jitter-launch, "
-        "--jitter-message or a section [jitter] of its file",
-        t.name);
-  }
   std::vector<std::vector<double>> of_run(runs);
   parallel_for(runs, 0, [&](unsigned, std::size_t i) {
     SimulateOptions each = options;
@@ -230,6 +232,16 @@ struct Simulation::State {
     inner = request.collective.inner(codec);
     if (request.wire_bits) {
       if (inner != codec) fail("--wire-bits: allowed with one codec, not with an inner one");
+      if (!codec->info().has_variable_wire) {
+        fail("--wire-bits: all wires of {} have one length; allowed are codecs whose wires vary",
+             codec->name());
+      }
+      const double longest = request.tail_wire_bits.value_or(*request.wire_bits);
+      if (longest < *request.wire_bits) {
+        fail("--tail-wire-bits is {:g}, of long wires: allowed is no less than --wire-bits {:g}",
+             longest, *request.wire_bits);
+      }
+      (void)with_measured_wires(codec, longest);  // throws before anything is written
       codec = inner = with_measured_wires(codec, *request.wire_bits);
     }
     for (const Codec* each : {codec.get(), inner.get()}) {
@@ -254,8 +266,6 @@ struct Simulation::State {
     }
     output = find_output_codec(*tail);
     const TailPlacement place = request.tail.placement();
-    if (place.sends_residual)
-      fail("--tail-residual travels: only residuals that stay are simulated");
     if (!place.at_owner || output == nullptr) return;
     if (!request.collective.inner_codec().empty()) {
       fail("--inner-codec: owners of rows send what {} encodes; allowed is none", output->name());
@@ -311,6 +321,9 @@ struct Simulation::State {
     }
     const TailWork rows = tail ? rows_of(world_size, elements) : TailWork{};
     Plan plan = plan_of(*algorithm, asked, codecs, dtype, *topology, how);
+    if (tail && plan.collective != Collective::all_reduce) {
+      fail("a tail stands behind an all-reduce, not behind {}", words_for(plan.collective));
+    }
     plan.tail = rows;
     const std::string_view by = kernel_in_words(topology->device, plan);
     return {[plan = std::move(plan)](const SimulateOptions& each, const Topology& on) {
@@ -454,15 +467,10 @@ struct Simulation::State {
 
   std::vector<Extrapolation> extrapolations() const {
     std::vector<Extrapolation> all = extrapolations_elsewhere(*topology, run_without_options());
-    if (request.sms) {
-      all.push_back({Beyond::unmeasured, 0.5,
-                     "constants were fitted to kernels that have all multiprocessors"});
-    }
+    std::ranges::move(beyond_kernels(request.sms.has_value(), tail.has_value()),
+                      std::back_inserter(all));
     if (request.multicast) all.push_back({{}, 1, "no run with --multicast was measured"});
     if (request.skew) all.push_back({{}, 1, "no run with --skew was measured"});
-    if (tail) {
-      all.push_back({Beyond::unmeasured, 0.6, "no constants were fitted to runs with --tail"});
-    }
     if (is_at_most()) all.push_back({{}, 1, kLongestWires});
     return all;
   }
@@ -478,7 +486,7 @@ struct Simulation::State {
   /// How latencies of runs are spread that jitter makes differ.
   std::vector<Figure> spread() const {
     const std::vector<double> sorted =
-        latencies_of_runs(*request.runs, *topology, options, [this](const SimulateOptions& each) {
+        latencies_of_runs(*request.runs, options, [this](const SimulateOptions& each) {
           return std::vector<double>{simulated(each, *topology).latency_us};
         }).front();
     const double mean =
@@ -498,13 +506,30 @@ Simulation::Simulation(const SimulateRequest& request) : state_(std::make_shared
   state_->run(state_->payloads().front());
 }
 
-std::vector<std::string> assumed_of_tails(const Topology& topology) {
+std::vector<Extrapolation> beyond_kernels(bool fewer, bool tails) {
+  std::vector<Extrapolation> all;
+  if (fewer) {
+    all.push_back({Beyond::unmeasured, 0.5,
+                   "constants were fitted to kernels that have all multiprocessors"});
+  }
+  if (tails) {
+    all.push_back({Beyond::unmeasured, 0.6, "no constants were fitted to runs with --tail"});
+  }
+  return all;
+}
+
+std::vector<std::string> assumed_of_tails(const Topology& topology, std::string_view algorithm,
+                                          std::string_view separate) {
   const Tails& tails = topology.device.tails;
   std::vector<std::string> assumed = {
       "fused tails take what those in one_shot's kernel do, separate ones what PyTorch's compiled "
       "does"};
   if (!is_given(tails.fused_us) || !is_given(tails.kernel_us) || !is_given(tails.efficiency)) {
     assumed.emplace_back("they take what they take on the H200");
+  }
+  if (algorithm != "one_shot") {
+    assumed.push_back(
+        fmt::format("kernels of {} have tails behind them, which takes {}", algorithm, separate));
   }
   return assumed;
 }
@@ -533,13 +558,11 @@ LatencyInterval Simulation::interval() const {
 std::vector<std::string> Simulation::assumed() const {
   std::vector<std::string> assumed = assumed_of(topology(), state_->run_without_options());
   if (!state_->tail) return assumed;
-  add_new(assumed, assumed_of_tails(topology()));
-  if (state_->request.tail.placement().at_owner) {
+  const bool at_owner = state_->request.tail.placement().at_owner;
+  add_new(assumed, assumed_of_tails(topology(), at_owner ? "one_shot" : times().algorithm,
+                                    "latency_us_separate"));
+  if (at_owner) {
     assumed.emplace_back("no kernel has tails at owners yet; all ranks decode what owners send");
-  } else if (times().algorithm != "one_shot") {
-    assumed.push_back(
-        fmt::format("kernels of {} have tails behind them, which takes latency_us_separate",
-                    times().algorithm));
   }
   return assumed;
 }
@@ -592,8 +615,9 @@ Result Simulation::result(bool with_interval) const {
   add({{"ranks", r.world_size},
        {"dtype", name_of(r.dtype)},
        {"bytes", r.payload_bytes, "payload of one rank"},
-       {"group_size", state_->shown_group_size(), "ranks per group of hierarchical algorithms"},
-       {"implementation", state_->implementation(), state_->library_note()},
+       {"group_size", state_->shown_group_size(), "ranks per group of hierarchical algorithms"}});
+  add(option_figures(request.collective.options));
+  add({{"implementation", state_->implementation(), state_->library_note()},
        {"kernel", request.library ? Cell() : Cell(state_->kernel())},
        {"latency_us", r.latency_us, state_->is_at_most() ? kAtMost : "us"}});
   if (state_->tail) {
@@ -791,7 +815,15 @@ namespace {
 const std::vector<std::string> kRunColumns = words_in(
     "bytes latency_us latency_us_low latency_us_high algbw_gb_per_s busbw_gb_per_s wire_bytes "
     "bottleneck");
-const std::vector<std::string> kLastRunColumns = words_in("wire_bits_per_element extrapolated");
+std::vector<std::string> last_run_columns(const SimulateRequest& r) {
+  std::vector<std::string> columns = words_in("wire_bits_per_element group_size");
+  if (!r.collective.inner_codec().empty()) columns.emplace_back("inner_codec");
+  if (r.tail.is_set()) columns.insert(columns.end(), {"tail", "latency_us_separate"});
+  if (r.tail_wire_bits) columns.emplace_back("latency_us_tail");
+  for (const Figure& each : option_figures(r.collective.options)) columns.push_back(each.name);
+  columns.insert(columns.end(), {"extrapolated", "assumed", "provenance"});
+  return columns;
+}
 
 }  // namespace
 
@@ -827,8 +859,8 @@ Result result_of_list(const SimulateRequest& request) {
   Result result{"arlab.simulate.list/1"};
   result.rows_name = "simulations";
   result.rows.columns = words_in("topology ranks dtype algorithm codec implementation kernel");
-  for (const auto* columns : {&kRunColumns, &kLastRunColumns}) {
-    result.rows.columns.insert(result.rows.columns.end(), columns->begin(), columns->end());
+  for (const auto& columns : {kRunColumns, last_run_columns(request)}) {
+    result.rows.columns.insert(result.rows.columns.end(), columns.begin(), columns.end());
   }
   const std::vector<ListedRun> runs = listed_runs(request);
   std::vector<SimulationResult> results;
@@ -865,7 +897,9 @@ Result result_of_sizes(const SimulateRequest& request) {
   result.rows_name = "sizes";
   result.rows.columns = kRunColumns;
   if (chooses) result.rows.columns.emplace_back("algorithm");
-  for (const std::string& column : kLastRunColumns) result.rows.columns.push_back(column);
+  for (std::string& column : last_run_columns(request)) {
+    result.rows.columns.push_back(std::move(column));
+  }
   result.shown = {"bytes",          "latency_us",     "latency_us_low", "latency_us_high",
                   "algbw_gb_per_s", "busbw_gb_per_s", "algorithm",      "wire_bits_per_element"};
   for (const Simulation& each : all) {
@@ -930,7 +964,7 @@ Result result_of_workload(const SimulateRequest& request) {
     for (const char* column : {"p50_us", "p99_us", "max_us"}) {
       result.rows.columns.emplace_back(column);
     }
-    of_runs = latencies_of_runs(*request.runs, t, options, [&](const SimulateOptions& each) {
+    of_runs = latencies_of_runs(*request.runs, options, [&](const SimulateOptions& each) {
       std::vector<double> us;
       for (const GroupTime& time : planned.together(each)) us.push_back(time.result.latency_us);
       return us;
@@ -1018,7 +1052,7 @@ std::vector<BoundField> fields(SimulateRequest& r) {
       {field("codec", &r.codec,
              "Simulate these codecs, separated by commas (see arlab list codecs); "
              "bits=4.5,encode_ops=9,decode_ops=4 describes a hypothetical one")},
-      together(fields(r.tail),
+      together({tail_field(r.tail.tail), tail_place_field(r.tail.tail_place)},
                fields(r.sizes, "Simulate these payloads of one rank, in bytes (32K, 64M)",
                       "as --schedule has it")),
       {field("dtype", &r.dtype, "Set the element type: fp16, bf16 or fp32",
@@ -1055,7 +1089,7 @@ std::vector<BoundField> fields(SimulateRequest& r) {
              "as in the topology, else 0"),
        field("library", &r.library,
              "Simulate NCCL or RCCL: codecs fp16, bf16 and fp32 only; without --algorithm, the "
-             "fastest algorithm that the library has"),
+             "library's own choice: NCCL's tuner takes what it expects to be fastest"),
        field("multicast", &r.multicast,
              "Send once what all other ranks receive, where the switch can spread it"),
        field("quantum", &r.quantum,

@@ -47,8 +47,12 @@ std::vector<BoundField> fields(SimulateRequest& request);
 /// The text of extrapolated() for codecs with wires of a length that the data decide, where that length is not given.
 inline constexpr const char* kLongestWires = "wires of variable length are as long as they can be";
 
-/// Assumptions about tails on this machine, in words.
-std::vector<std::string> assumed_of_tails(const Topology& topology);
+/// Assumptions about tails behind sums in kernels of this algorithm, in words. `separate`: the time of tails behind kernels.
+std::vector<std::string> assumed_of_tails(const Topology& topology, std::string_view algorithm,
+                                          std::string_view separate);
+
+/// Returns why no constants were fitted: to kernels with fewer multiprocessors, and with tails.
+std::vector<Extrapolation> beyond_kernels(bool fewer, bool tails);
 
 /// One collective of one size that has been simulated, and what else can be asked of it. Copies share all of it.
 class Simulation {

@@ -9,6 +9,7 @@ and compares.
 
 from __future__ import annotations
 
+import argparse
 import base64
 import io
 import os
@@ -128,7 +129,11 @@ def parts(output: NotebookNode) -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    chosen = [Path(name).resolve() for name in sys.argv[1:]] or notebooks()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("notebooks", nargs="*", type=Path, metavar="NOTEBOOK", help="by default all")
+    chosen = [name.resolve() for name in parser.parse_args().notebooks] or notebooks()
+    if missing := [str(path) for path in chosen if not path.is_file()]:
+        parser.error(f"there is no file {missing[0]}")
     for path in chosen:
         begin = time.monotonic()
         result = executed(read(path))

@@ -27,7 +27,7 @@ from repository import REPOSITORY, SITE, arlab
 EXPERIMENTS = REPOSITORY / "experiments"
 PAGES = (SITE / "pages/found.md", SITE / "pages/pytorch.md", REPOSITORY / "README.md", REPOSITORY / "kernels/README.md", REPOSITORY / "kernels/AMD.md", EXPERIMENTS / "measured/README.md", EXPERIMENTS / "measured/BOUNDS.md", REPOSITORY / "sim/README.md", REPOSITORY / "sim/ACCURACY.md", REPOSITORY / "sim/KERNELS.md", REPOSITORY / "experiments/studies/what_if/README.md")
 FIGURE = re.compile(r"([-\w.,?]+)<!-- (\w+\([^\n]*?\)) -->")
-TABLE = re.compile(r"<!-- (\w+\([^\n]*?\)) -->\n\n\|.*?\n(?=\n|\Z)", re.DOTALL)
+TABLE = re.compile(r"^<!-- (\w+\([^\n]*?\)) -->\n(?:\n\|.*?\n(?=\n|\Z))?", re.DOTALL | re.MULTILINE)
 SPEEDS = {2: ("bf16", "measured/h200_two_gpus_2026-11-30.csv"), 4: ("fp16", "measured/h200_places_2026-11-22.csv")}  # the latest of each
 INSTRUCTIONS = "measured/codec_instructions_2026-11-26.csv"
 TWO_GPUS = "measured/h200_two_gpus_2026-11-30.csv"

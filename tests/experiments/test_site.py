@@ -188,6 +188,8 @@ def test_codecs_of_amd_machines_are_as_fast_as_their_instructions_allow(gpu, mac
 def test_a_wrong_figure_is_seen():
     page = quoted.PAGES[0].read_text()
     assert quoted.quoted("1,000<!-- compared() --> and 3.4<!-- mismatches() -->") == f"{quoted.compared()}<!-- compared() --> and 0<!-- mismatches() -->"
+    roots = '<!-- what_if("roots") -->\n'
+    assert quoted.quoted(f"{roots}\n## Next\n") == f"{roots}\n{quoted.what_if('roots')}\n## Next\n"
     assert quoted.difference(page, re.sub(r"(\|64 KiB\|)\d", r"\g<1>0", page, count=1)) != []
 
 

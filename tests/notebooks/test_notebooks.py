@@ -66,6 +66,13 @@ def test_what_differs_is_seen():
     assert notebook(stream("a\n")) != notebook()
 
 
+def test_names_of_no_file(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["execute.py", "none.ipynb"])
+    with pytest.raises(SystemExit, match="2"):
+        execute.main()
+    assert "there is no file" in capsys.readouterr().err
+
+
 def test_a_cell_that_raises_is_seen():
     broken = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")])
     with pytest.raises(Exception, match="ZeroDivisionError"):

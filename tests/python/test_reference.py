@@ -897,6 +897,7 @@ def test_arguments_are_the_fields_of_the_question(function, question, own, renam
 
 
 def test_defaults_that_words_say():
+    assert "rocm-smi --showtopo" in arlab.import_topology.__doc__
     defaults = {name: each.default for name, each in inspect.signature(arlab.models.time).parameters.items()}
     assert (defaults["tokens"], defaults["phase"], defaults["attention"], defaults["codec"]) == (1024, "prefill", True, None)
     with pytest.raises(arlab.ArgumentError, match="topology is required"):

@@ -34,10 +34,10 @@ struct CodecFiles {
   }
 };
 
-std::vector<BoundField> fields(CodecFiles& f, const char* in_help, const char* out_help) {
+std::vector<BoundField> fields(CodecFiles& f, const char* dtype, const char* in_help,
+                               const char* out_help) {
   return {field("codec", &f.codec, "Use this codec (see arlab list codecs)").required(),
-          field("dtype", &f.dtype, "Set the element type: fp16, bf16 or fp32",
-                "the file's, else fp16 if the codec takes it"),
+          field("dtype", &f.dtype, "Set the element type: fp16, bf16 or fp32", dtype),
           field("in", &f.in, in_help).by_place("IN"),
           field("out", &f.out, out_help).by_place("OUT")};
 }
@@ -111,13 +111,15 @@ struct DecodeRequest : CodecFiles {
 };
 
 std::vector<BoundField> fields(EncodeRequest& r) {
-  return together(fields(r, "Read this tensor, of any shape, as flat (.npy, .safetensors or .gguf)",
+  return together(fields(r, "the file's, else fp16 if the codec takes it",
+                         "Read this tensor, of any shape, as flat (.npy, .safetensors or .gguf)",
                          "Write the wire bytes here"),
                   {field("tensor", &r.tensor, "Select a tensor of a .safetensors or .gguf file")});
 }
 
 std::vector<BoundField> fields(DecodeRequest& r) {
-  return together(fields(r, "Read the wire bytes from here", "Write the flat tensor here (.npy)"),
+  return together(fields(r, "fp16 if the codec takes it", "Read the wire bytes from here",
+                         "Write the flat tensor here (.npy)"),
                   {field("elements", &r.elements, "Decode N elements",
                          "the most that the wire's size allows")});
 }

@@ -75,8 +75,10 @@ def asks(question: str, **fields: str) -> Callable[[Function], Function]:
             return function(*positional, **given)
 
         ask.__signature__ = signature  # type: ignore[attr-defined]
-        # Options are called otherwise than on the command line.
-        text = re.sub(r"--([a-z][a-z-]*)", lambda option: option[1].replace("-", "_"), "\n".join(lines))
+        # Options are called otherwise than on the command line, those of other commands as there.
+        known = {field["name"] for field in _arlab.fields(question)}
+        name_of = lambda option: name if (name := option[1].replace("-", "_")) in known else option[0]  # noqa: E731
+        text = re.sub(r"--([a-z][a-z-]*)", name_of, "\n".join(lines))
         ask.__doc__ = f"{inspect.getdoc(function)}\n\nArgs:\n{text}\n"
         return ask  # type: ignore[return-value]
 

@@ -20,7 +20,8 @@ if (_DATA := Path(__file__).parent / "share").is_dir():
     _arlab.set_data_folder(str(_DATA))
 
 __all__ = [
-    "Names", "Result", "ask", "call_of", "call_with", "checked", "first_line", "frame", "listed", "name_of_own", "pandas",
+    "Names", "Result", "ask", "call_of", "call_with", "checked", "first_line", "frame", "is_count", "listed", "name_of_own",
+    "pandas",
 ]  # fmt: skip
 
 

@@ -20,7 +20,8 @@ class Sum:
     """How a sum is made, beside the codec: what decides an all-reduce's bits with it.
 
     decode    decoded values: of the payload's dtype ("native"), or "fp32"
-    add       partial sums: of the payload's dtype ("native"), "fp32", or fp32 with code times scale in one step ("fma")
+    add       partial sums: of the payload's dtype ("native"), "fp32", fp32 with code times scale in one
+              step ("fma"), or with all bits until they are rounded, once ("exact")
     order     contributions by "rank", or beginning with one's "own"
     round     the sum before it is encoded again: to the payload's dtype ("native"), or "none"
     own       the owner's contribution: "encoded" or "exact"; None: what the algorithm has
@@ -155,8 +156,9 @@ def all_reduce(
             "flashinfer-fp8", "torchft-fp8", "vllm-fp8" and "vllm-int8" as their Triton kernels make them on an H200,
             "quickreduce", and "quickreduce-vllm", which casts bf16 to fp16; of the last two, `codec` says the profile;
             "ddp-bf16" and "ddp-fp16" as DistributedDataParallel's compression hooks make them on a ring, without their
-            division by the ranks. Of FlashInfer's and vLLM's, stripe= is a kernel's block. "flashinfer-fp4" is as the
-            sources of FlashInfer's cake_fp4_allreduce say, not compared with a device.
+            division by the ranks; "nvls" as NVLink's switch sums, rounded once. Of FlashInfer's and vLLM's, stripe= is
+            a kernel's block. "flashinfer-fp4" is as the sources of FlashInfer's cake_fp4_allreduce say, not compared
+            with a device.
         block: with `like`, elements that share a scale: groups (256), or rows (torchft's, flashinfer-fp4's: the last
             axis).
         threads: 0 for all; the result never depends on it.

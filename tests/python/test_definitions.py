@@ -732,14 +732,18 @@ def test_json_of_an_algorithm_keeps_the_messages_of_an_inner_codec(tmp_path):
         assert pickle.loads(pickle.dumps(made)).to_json() == made.to_json()
         if not has_inner:
             continue
+        made = arlab.schedule(algorithm, 4, 4096, codec="qr-q4", inner_codec="fp16", **options)
         for inner in ({}, {"inner_codec": "fp16"}):
-            of_file = arlab.all_reduce(x, algorithm=str(path), codec="qr-q4", **inner)
             itself = arlab.all_reduce(x, algorithm=algorithm, codec="qr-q4", **options, **inner)
-            assert np.array_equal(of_file.outputs.view(np.uint16), itself.outputs.view(np.uint16)), (algorithm, inner)
+            for way in (str(path), made):  # a file and a schedule
+                found = arlab.all_reduce(x, algorithm=way, codec="qr-q4", **inner)
+                assert np.array_equal(found.outputs.view(np.uint16), itself.outputs.view(np.uint16)), (algorithm, inner)
         told = json.loads(run("schedule", "--algorithm", "hierarchical", "--ranks", "4", "--elements", "4096", "--fractions").stdout)
         assert "inner" in {op.get("codec") for op in told["ops"]}
     with pytest.raises(arlab.ArgumentError, match="has no option inner-codec, nor any other$"):
         arlab.all_reduce(x, algorithm=str(tmp_path / "ring.json"), inner_codec="fp16")
+    whole = arlab.schedule("hierarchical", 4, 8, codec="wire-bf16", inner_codec="logfmt4-g8")
+    assert whole.chunks == [(0, 8)] and '"alignment": 8' in whole.to_json()
 
 
 def test_one_encoder_serves_the_pack_and_the_check():

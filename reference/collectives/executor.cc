@@ -783,6 +783,7 @@ ExecuteCounts run_as_fp16(const Schedule& schedule, const Codecs& codecs, const 
 
 ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const Inputs& inputs,
                         std::span<std::byte> outputs, const ExecuteOptions& given_options) {
+  require_sums(schedule, given_options.sum);
   if (given_options.sum.casts_to_fp16) {
     return run_as_fp16(schedule, codecs, inputs, outputs, given_options);
   }
@@ -836,6 +837,11 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
 }
 
 }  // namespace
+
+void require_sums(const Schedule& schedule, const Sum& sum) {
+  if (adds(schedule.collective) || sum == Sum{}) return;
+  fail("sum {}: {} sums nothing; leave it out", name_of(sum), schedule.algorithm);
+}
 
 void require_whole_blocks(const Schedule& schedule, const Codecs& codecs) {
   for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {

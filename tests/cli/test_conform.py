@@ -99,6 +99,7 @@ def test_quantized_layers(tmp_path):
         ("conform --platform host --codec qr-q4 --schedule mine.json", "mine.json"),
         ("conform --platform host --ranks 9", "allowed is an integer from 2 to 8"),
         ("conform --platform host --linear --codec qr-q4", "--codec excludes --linear"),
+        ("conform --platform host --codec qr-q4 --algorithm broadcast --sum add=fp32", "broadcast sums nothing"),
     ],
 )
 def test_bad_input(tmp_path, command, message):

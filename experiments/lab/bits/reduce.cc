@@ -72,9 +72,7 @@ struct ReduceRequest {
     const Schedule s =
         spec.make(world_size, inputs.elements_per_rank(), codecs.alignment(t ? t->hidden : 1));
     const bool sums = adds(s.collective);
-    if (!sums && options.sum != Sum{}) {
-      fail("--{}: {} sums nothing; leave it out", execution.option_text(), s.algorithm);
-    }
+    require_sums(s, options.sum);
     require_memory(
         reduction_bytes(inputs.dtype, world_size, inputs.elements_per_rank(), s.collective),
         "this reduce");

@@ -184,6 +184,7 @@ Result BenchRequest::answer(Format format) const {
     if (of_this_process.team_->rank() != 0) of_this_process.out.clear();
     return of_rank_0(*of_this_process.team_, of_this_process.answer(format));
   }
+  if (explain && format > Format::csv) fail("--explain: allowed is --format table, json or csv");
   const Team team = this->team(format);
   if (explain) return choices(team);
   prepare(team);
@@ -456,7 +457,8 @@ std::vector<BoundField> fields(BenchRequest& c) {
              "hold no tensor"),
        field("vendor", &c.vendor, "Time NCCL or RCCL in the same run, too"),
        field("machine", &c.machine, "Name the machine in --out, as arlab list topologies does",
-             "none"),
+             "none")
+           .needs("out"),
        field("out", &c.out, "Write the times to this CSV file, too"),
        field("check", &c.check,
              "Compare every bit with the reference's, with --format nccl (#wrong)")});

@@ -781,6 +781,8 @@ def test_whole_numbers_may_be_floats():
     [
         (lambda x: arlab.all_reduce(x, state=5), "^state is 5: allowed is an arlab.CodecState\\(\\)$"),
         (lambda x: arlab.all_reduce(x, block="x"), "^block: allowed is an integer from 1 to 16777216$"),
+        (lambda x: arlab.all_reduce(x, block=3), "^block requires like$"),
+        (lambda x: arlab.all_to_all(x, like="nvls"), "^like='nvls' has its own algorithm"),
         (lambda x: arlab.broadcast(x, accumulate="fp32"), "^sum fp32: broadcast sums nothing"),
         (lambda x: arlab.all_to_all(x, sum="cast=fp16"), "^sum cast=fp16: all_to_all sums nothing"),
         (lambda x: arlab.all_reduce(x, threads=-1), "^threads: allowed is an integer from 0 to 1024$"),

@@ -55,8 +55,12 @@ struct ReduceRequest {
  private:
   Result answer_of(const Tensor& inputs, bool has_nvidia_nan) const {
     const ExecuteOptions options = execution.make();
-    if (!out.empty()) require_output_file(out);
-    if (!tail.tail_out.empty()) require_output_name("--tail-out", tail.tail_out, {".safetensors"});
+    const std::vector<std::string> read = {source.file, tail.residual, tail.norm_weight,
+                                           schedule.schedule_file};
+    if (!out.empty()) require_output_file(out, read);
+    if (!tail.tail_out.empty()) {
+      require_output_name("--tail-out", tail.tail_out, {".safetensors"}, read);
+    }
     CollectiveSpec spec = schedule;
     give_own(options.sum, spec);
     const CodecPtr c = codec_for(codec, inputs);

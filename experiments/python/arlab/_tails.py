@@ -104,9 +104,6 @@ class Tail:
             addresses.append(found.address)
             kept.append(found)
         made = _arlab.run_tail(str(self), name, memory.dtype, memory.address, list(memory.shape), *addresses, threads)
-        shaped = {
-            key: as_given(data, name, memory.shape, sums) if data.size else None
-            for key, data in made.items()
-            if key != "wire"
-        }
+        has = {"residual": self.residual == "add", "normalized": True, "quantized": self.out is not None}
+        shaped = {key: as_given(made[key], name, memory.shape, sums) if there else None for key, there in has.items()}
         return TailResult(**shaped, wire=made["wire"] if self.out is not None else None)

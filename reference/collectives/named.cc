@@ -44,6 +44,10 @@ NamedParts flashinfer_fp8(const NamedRequest& request) {
   constexpr std::uint64_t kLarge = 33554432;
   const std::uint64_t wanted = request.block == 0 ? 256 : request.block;
   const std::uint64_t group = std::min(wanted, request.elements);
+  if (request.stripe != 0 && request.stripe < group) {
+    fail("stripe {}: FlashInfer's kernel works in whole groups: allowed is {} and more",
+         request.stripe, group);
+  }
   const std::uint64_t chosen = request.elements <= kLarge ? 4096 : 16384;
   const std::uint64_t largest = request.stripe == 0 ? chosen : request.stripe;
   const std::uint64_t block = std::max(std::min(largest, request.elements), group);

@@ -378,6 +378,8 @@ TEST(Named, KernelsThatRefuseAreRefused) {
   EXPECT_EQ(tried("flashinfer-fp8", {.ranks = 3, .elements = 8192}),
             "FlashInfer's kernel works in blocks of 4096 elements, which neither groups of 256 nor "
             "3 ranks may leave a rest of");
+  EXPECT_EQ(tried("flashinfer-fp8", {.ranks = 2, .elements = 8192, .stripe = 1}),
+            "stripe 1: FlashInfer's kernel works in whole groups: allowed is 256 and more");
   EXPECT_EQ(tried("flashinfer-fp8", {.ranks = 2, .elements = 8196}),
             "FlashInfer's kernel takes multiples of 8 elements, not 8196");
   EXPECT_EQ(tried("flashinfer-fp8", {.ranks = 2, .elements = 8192, .dtype = DType::fp16}),

@@ -747,6 +747,7 @@ def test_a_codec_may_change_and_keep_what_it_is_given():
         ("mine", {"dtypes": None}, "codec mine: dtypes is None: allowed is a list of dtypes"),
         ("mine", {"dtypes": "fp16"}, "codec mine: dtypes is 'fp16': allowed is a list of dtypes"),
         ("mine", {"dtypes": ["\udc80"]}, r"codec mine: dtype '\\udc80': allowed are fp16"),
+        ("mine", {"dtypes": ["fp16"], "saturating": ["fp32"]}, "codec mine: saturating has fp32"),
         ("mine", {"saturating": 5}, "codec mine: saturating is 5: allowed is a list of dtypes"),
     ],
 )

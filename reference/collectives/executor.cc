@@ -10,6 +10,7 @@
 
 #include "reference/codecs/native_sum.h"
 #include "reference/codecs/payload_values.h"
+#include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/collectives/accumulate.h"
 #include "reference/parallel.h"
@@ -761,7 +762,13 @@ ExecuteCounts run_as_fp16(const Schedule& schedule, const Codecs& codecs, const 
   if (inputs.dtype != DType::bf16) {
     fail("sum cast=fp16: it is of bf16 payloads, not of {}", name_of(inputs.dtype));
   }
-  require_dtype(codecs, DType::fp16);
+  const CodecPtr plain = find_codec(name_of(DType::fp16));
+  const auto of_cast = [&](const Codec& codec) {
+    return codec.name() == name_of(DType::bf16) ? plain.get() : &codec;
+  };
+  const Codecs of_fp16(*of_cast(codecs.outer()), *of_cast(codecs.inner()),
+                       *of_cast(codecs.output()));
+  require_dtype(of_fp16, DType::fp16);
   options.sum.casts_to_fp16 = false;
   std::vector<std::vector<std::byte>> tensors;
   std::vector<std::span<const std::byte>> ranks;
@@ -774,9 +781,9 @@ ExecuteCounts run_as_fp16(const Schedule& schedule, const Codecs& codecs, const 
     std::ranges::copy(converted(DType::bf16, made, DType::fp16), elements.begin());
   };
   const Inputs cast{DType::fp16, ranks, inputs.produce == nullptr ? nullptr : &produce};
-  if (options.tails != nullptr) return run_tiles(schedule, codecs, cast, outputs, options);
+  if (options.tails != nullptr) return run_tiles(schedule, of_fp16, cast, outputs, options);
   std::vector<std::byte> results(outputs.size());
-  const ExecuteCounts counts = run_tiles(schedule, codecs, cast, results, options);
+  const ExecuteCounts counts = run_tiles(schedule, of_fp16, cast, results, options);
   std::ranges::copy(converted(DType::fp16, results, DType::bf16), outputs.begin());
   return counts;
 }

@@ -25,9 +25,7 @@ NamedParts quickreduce(const NamedRequest& request) {
 
 /// vLLM's, which casts bf16 to fp16 (VLLM_ROCM_QUICK_REDUCE_CAST_BF16_TO_FP16, on by default).
 NamedParts quickreduce_vllm(const NamedRequest& request) {
-  NamedRequest cast = request;
-  if (request.dtype == DType::bf16) cast.dtype = DType::fp16;
-  NamedParts parts = quickreduce(cast);
+  NamedParts parts = quickreduce(request);
   parts.sum.casts_to_fp16 = request.dtype == DType::bf16;
   return parts;
 }

@@ -122,12 +122,13 @@ void require_effect(const Schedule& s, const ExecutionPlan& plan, const Codecs& 
     fail("sum {}: {}, so {} changes nothing: leave it out", name_of(sum), why, entry);
   };
   const auto sums = static_cast<std::size_t>(std::ranges::count(s.ops, OpKind::reduce, &Op::kind));
-  const auto of_codes = static_cast<std::size_t>(
-      std::ranges::count_if(plan.sums_of_codes, [](const auto& role) { return role.has_value(); }));
+  const auto is_of_codes = [](const auto& role) { return role.has_value(); };
+  const auto of_codes =
+      static_cast<std::size_t>(std::ranges::count_if(plan.sums_of_codes, is_of_codes));
   if (of_codes != 0 &&
       (!sum.is_of_payload_values() || (sum.add != Accumulate::native && of_codes == sums))) {
     fail("codec {} adds codes, not numbers: allowed is the sum native, not {}",
-         codecs.outer().name(), name_of(sum));
+         codecs.of(**std::ranges::find_if(plan.sums_of_codes, is_of_codes)).name(), name_of(sum));
   }
   if (s.ops.empty() || s.world_size < 2) return;
   if (sums == 0 && !sum.is_of_payload_values()) {

@@ -784,6 +784,10 @@ def test_whole_numbers_may_be_floats():
         (lambda x: arlab.all_reduce(x, block=3), "^block requires like$"),
         (lambda x: arlab.all_to_all(x, like="nvls"), "^like='nvls' has its own algorithm"),
         (lambda x: arlab.broadcast(x, accumulate="fp32"), "^sum fp32: broadcast sums nothing"),
+        (
+            lambda x: arlab.all_reduce(x, codec="int4-g8", inner_codec="rs:shared-int8-g8", sum="add=fma"),
+            "^codec shared-int8-g8 adds codes",
+        ),
         (lambda x: arlab.all_to_all(x, sum="cast=fp16"), "^sum cast=fp16: all_to_all sums nothing"),
         (lambda x: arlab.all_reduce(x, threads=-1), "^threads: allowed is an integer from 0 to 1024$"),
         (lambda x: arlab.all_reduce(x, codec=5), "^codec is 5: allowed is the name of a codec$"),

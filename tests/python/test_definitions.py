@@ -616,6 +616,9 @@ def test_a_guess_is_marked_in_every_table(folder):
         "    def encode(self, x):\n        return LEVELS[np.clip(np.rint(x), 0, 15).astype(np.int64)].view(np.uint8)\n"
         "    def decode(self, wire):\n        return wire.copy().view(np.float32)\n"
     )
+    Path("setup.py").write_text("raise SystemExit(3)")
+    refused = run("list", "codecs", "--setup", "setup.py", code=2)
+    assert refused.stderr == "arlab: --setup setup.py: SystemExit: 3\n"
     Path("setup.py").write_text(own)
     words = ["simulate", "--topology", "full:4", "--algorithm", "two_shot", "--codec", "leaving", "--dtype", "fp32", "--setup", "setup.py"]
     table = run(*words, "--bytes", "1M").stdout

@@ -180,6 +180,6 @@ def test_tails_in_the_kernel_and_behind_it(tmp_path):
     assert "with the tail in it" in ok(explain, tmp_path)
     assert "then tail_rows" in ok(explain + " --separate-tail", tmp_path)
     refused(FAST + f" --bytes 6K {TAIL}", tmp_path, "3072 elements are not whole rows of 2048")
-    refused(FAST + " --bytes 6K --tail norm=rms", tmp_path, "are not whole rows of 0")
+    refused(FAST + " --bytes 6K --tail norm=rms", tmp_path, "hidden= is needed")
     refused(FAST + " --separate-tail", tmp_path, "--separate-tail: allowed only with --tail")
     refused(few + " --out times.csv", tmp_path, "--tail: times with tails are not written to files")

@@ -176,7 +176,7 @@ def test_tails_have_the_bits_of_the_reference(tmp_path):
     assert report["mismatches"] == 0 and [row["subject"] for row in report["checks"]] == ["two_shot"]
     refused(at_owners + " --algorithm one_shot", tmp_path, "allowed is the tail after it")
     refused(few + " --tail-place owner", tmp_path, "--tail")
-    refused(few + " --tail norm=rms", tmp_path, "hidden is missing: the elements of a row")
+    refused(few + " --tail norm=rms", tmp_path, "hidden= is needed")
     refused(few + " --tail hidden=8,norm=rms --algorithm ring_of_none", tmp_path, "ring_of_none")
 
 

@@ -112,7 +112,7 @@ struct BenchRequest {
     request.sum = sums.parse();
     if (!request.sum.own.empty()) request.options.set("own", request.sum.own);
     if (!tail.empty()) {
-      request.tail = parse_tail(tail);
+      request.tail = *TailPlaceOptions{tail, "", ""}.parse();
       request.tail_at_owners = tail_place == "owner";
       kernels::require_tail(request, find_algorithm(algorithm).collective);
     }
@@ -441,7 +441,8 @@ std::vector<BoundField> fields(BenchRequest& c) {
              fmt::format("{}K", kernels::CommunicatorOptions{}.slot_bytes / 1024)),
        protocol_field(c.protocol),
        field("explain", &c.explain,
-             "Say which kernel each call would take, and why, instead of timing it"),
+             "Say which kernel each call would take, and why, instead of timing it")
+           .excludes("calls replays between cold vendor machine out check"),
        field("tail", &c.tail,
              "Run a tail after all-reduces, as reduce --tail does; hidden is required: "
              "hidden=8192,residual=add,norm=rms",

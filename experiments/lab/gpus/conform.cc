@@ -201,9 +201,7 @@ struct ConformRequest {
     };
     const std::vector<std::string> with_bits = {"fp16", "bf16", "fp32", "qr-q4"};
     if (tail != "all") {
-      const Tail one = parse_tail(tail);
-      if (one.hidden == 0) fail("--tail {}: hidden is missing: the elements of a row", quote(tail));
-      return {make(with_bits, {one})};
+      return {make(with_bits, {*TailPlaceOptions{tail, "", ""}.parse()})};
     }
     std::vector<std::string> outputs = listed_codecs();
     std::erase_if(outputs, [&](const std::string& name) { return !on.has_codec(name); });

@@ -220,7 +220,7 @@ TEST(Sum, ProductsAreAddedToSumsWithOneRounding) {
       if (!has_products) {
         expect_contains(message_of(add),
                         ": add=fma needs values that are a code times a scale; "
-                        "allowed are add=fp32, add=native");
+                        "allowed are add=exact, add=fp32, add=native");
         continue;
       }
       add();
@@ -276,7 +276,7 @@ TEST(Sum, WhatACodecCannotDoIsRefused) {
   };
   EXPECT_EQ(tried("int4-g32", "add=fma"),
             "codec int4-g32: add=fma needs values that are a code times a scale; allowed are "
-            "add=fp32, add=native");
+            "add=exact, add=fp32, add=native");
   EXPECT_EQ(tried("qr-q4", "add=fp32,round=none"),
             "codec qr-q4: it calculates in fp16, so round=none is not possible; allowed is "
             "round=native");

@@ -385,6 +385,7 @@ def test_lists_are_names_with_tables():
     assert set(ALL_REDUCES) <= set(arlab.algorithms()) and "h200-8" in arlab.topologies()
     assert "<table" in arlab.topologies()._repr_html_()
     assert arlab.codec_info("qr-q4")["alignment"] == 2048
+    assert "fp16_compress_hook" in arlab.codec_info("wire-fp16")["source"]
 
 
 # ---------------------------------------------------------------- schedules

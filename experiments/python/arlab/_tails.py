@@ -84,6 +84,8 @@ class Tail:
 
         Raises ArgumentError (a ValueError) for a tail that cannot be or does nothing, and for other shapes and dtypes.
         """
+        if weight is None and self.weight is not None:
+            raise ArgumentError(f"weight={self.weight} says how a weight is multiplied, and none is given")
         memory = host_memory_of(sums, "the sums")
         name = memory.dtype if dtype is None else dtype_name(dtype, "dtype")
         if name != memory.dtype and memory.dtype != "fp32":

@@ -160,8 +160,12 @@ void group_commands(CLI::App& app) {
 }  // namespace
 
 void take_codec_headers(const std::vector<std::string>& files) {
+  std::map<std::string, std::string> known;
   for (const std::string& file : files) {
-    lab::register_compiled_header(lab::compiled_header(file));
+    for (const auto& name : lab::register_compiled_header(lab::compiled_header(file))) {
+      const auto [first, is_new] = known.emplace(name, file);
+      if (!is_new) fail("--codec-header {}: {} has a codec {}, too", file, first->second, name);
+    }
   }
 }
 

@@ -46,13 +46,20 @@ void require_folder_of(const std::string& path) {
   fail("cannot write {}: {}", path, error.message());
 }
 
-void require_output_file(const std::string& path) {
+void require_output_file(const std::string& path, const std::vector<std::string>& read) {
   require_folder_of(path);
   require_replaceable(path);
+  std::error_code error;  // of files that are not there
+  for (const std::string& each : read) {
+    if (std::filesystem::equivalent(path, each, error)) {
+      fail("cannot write {}: {} is read: allowed is another file", path, each);
+    }
+  }
 }
 
 void require_output_name(const std::string& what, const std::string& path,
-                         const std::vector<std::string>& endings) {
+                         const std::vector<std::string>& endings,
+                         const std::vector<std::string>& read) {
   const bool fits = std::any_of(endings.begin(), endings.end(), [&path](const std::string& ending) {
     return path.size() > ending.size() && path.ends_with(ending);
   });
@@ -60,7 +67,7 @@ void require_output_name(const std::string& what, const std::string& path,
     fail("{} is {}: allowed is a name that ends in {}", what, quote(path),
          fmt::join(endings, " or "));
   }
-  require_output_file(path);
+  require_output_file(path, read);
 }
 
 namespace {

@@ -18,11 +18,12 @@ std::string python();
 
 /// Throws InvalidInput unless the file's folder exists, so that long work is not done in vain.
 void require_folder_of(const std::string& path);
-/// The same, and when the name is that of a folder, a pipe or a device.
-void require_output_file(const std::string& path);
+/// The same, and when the name is that of a folder, a pipe or a device, or, by whatever links, of a file that is read.
+void require_output_file(const std::string& path, const std::vector<std::string>& read = {});
 /// The same, and unless the name ends in one of these; The message calls it `what`.
 void require_output_name(const std::string& what, const std::string& path,
-                         const std::vector<std::string>& endings);
+                         const std::vector<std::string>& endings,
+                         const std::vector<std::string>& read = {});
 
 /// Removes files that are there, so that nobody takes them for those of what is made now.
 void remove_all(const std::vector<std::filesystem::path>& files);

@@ -748,16 +748,19 @@ class Preparation {
   // ---- an all-reduce whose sums are sums of codes (codecs/shared_scale.h); all programs work in place
 
   Status require_sums_of_codes(const SharedIntegers& format) const {
+    const bool is_outer = codecs_.outer().info().adds_codes;
+    const std::string& codec = (is_outer ? codecs_.outer() : codecs_.inner()).name();
     const auto ranks = static_cast<std::uint32_t>(resources_.team.layout.ranks);
     if (codecs_.differ() || schedule_.collective != Collective::all_reduce) {
       return Status::refusal(fmt::format(
           "codec {}: kernels add its codes in all-reduces, and with no other codec in these",
-          request_.codec));
+          codec));
     }
     if (format.limit(ranks) * static_cast<std::int32_t>(ranks) <= format.largest_code()) return {};
     return Status::refusal(
-        fmt::format("codec {}: sums of {} ranks may be beyond its largest code, {}", request_.codec,
-                    ranks, format.largest_code()));
+        fmt::format("codec {}: sums of {} ranks may be beyond its largest code, {}: allowed are "
+                    "fewer (--ranks)",
+                    codec, ranks, format.largest_code()));
   }
 
   /// Programs of the numbers by which ranks agree on scales, where they do.

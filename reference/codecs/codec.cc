@@ -182,8 +182,8 @@ void Codec::decode_fma(DType dtype, std::span<const std::byte> wire, std::span<f
 
 void Codec::do_decode_fma(DType, std::span<const std::byte>, std::span<float>) const {
   fail(
-      "codec {}: add=fma needs values that are a code times a scale; allowed are add=fp32, "
-      "add=native",
+      "codec {}: add=fma needs values that are a code times a scale; allowed are "
+      "add=exact, add=fp32, add=native",
       info_.name);
 }
 

@@ -62,7 +62,7 @@ class NarrowCodec final : public CodecInContext {
     return {.name = name,
             .summary = fmt::format("fp32 values as {}{}", name_of(format.wire),
                                    format.stochastic ? ", stochastic rounding" : ""),
-            .source = "PyTorch's bf16_compress_hook; torchcomms",
+            .source = fmt::format("PyTorch's {}_compress_hook; torchcomms", name_of(format.wire)),
             .dtypes = {DType::fp32},
             .uses_context = format.stochastic,
             .is_dtype_independent = true,

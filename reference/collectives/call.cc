@@ -67,6 +67,7 @@ ResolvedCollective resolve(const CollectiveRequest& asked, Rank ranks) {
   }
   call.schedule = asked.schedule ? given_schedule(call.request, call.codecs(), ranks)
                                  : written_schedule(call.request, call.codecs(), ranks);
+  require_sums(call.schedule, asked.sum);
   return call;
 }
 

@@ -10,6 +10,7 @@
 
 #include "reference/codecs/native_sum.h"
 #include "reference/codecs/payload_values.h"
+#include "reference/codecs/registry.h"
 #include "reference/codecs/simd/accelerated.h"
 #include "reference/collectives/accumulate.h"
 #include "reference/parallel.h"
@@ -121,12 +122,13 @@ void require_effect(const Schedule& s, const ExecutionPlan& plan, const Codecs& 
     fail("sum {}: {}, so {} changes nothing: leave it out", name_of(sum), why, entry);
   };
   const auto sums = static_cast<std::size_t>(std::ranges::count(s.ops, OpKind::reduce, &Op::kind));
-  const auto of_codes = static_cast<std::size_t>(
-      std::ranges::count_if(plan.sums_of_codes, [](const auto& role) { return role.has_value(); }));
+  const auto is_of_codes = [](const auto& role) { return role.has_value(); };
+  const auto of_codes =
+      static_cast<std::size_t>(std::ranges::count_if(plan.sums_of_codes, is_of_codes));
   if (of_codes != 0 &&
       (!sum.is_of_payload_values() || (sum.add != Accumulate::native && of_codes == sums))) {
     fail("codec {} adds codes, not numbers: allowed is the sum native, not {}",
-         codecs.outer().name(), name_of(sum));
+         codecs.of(**std::ranges::find_if(plan.sums_of_codes, is_of_codes)).name(), name_of(sum));
   }
   if (s.ops.empty() || s.world_size < 2) return;
   if (sums == 0 && !sum.is_of_payload_values()) {
@@ -761,7 +763,13 @@ ExecuteCounts run_as_fp16(const Schedule& schedule, const Codecs& codecs, const 
   if (inputs.dtype != DType::bf16) {
     fail("sum cast=fp16: it is of bf16 payloads, not of {}", name_of(inputs.dtype));
   }
-  require_dtype(codecs, DType::fp16);
+  const CodecPtr plain = find_codec(name_of(DType::fp16));
+  const auto of_cast = [&](const Codec& codec) {
+    return codec.name() == name_of(DType::bf16) ? plain.get() : &codec;
+  };
+  const Codecs of_fp16(*of_cast(codecs.outer()), *of_cast(codecs.inner()),
+                       *of_cast(codecs.output()));
+  require_dtype(of_fp16, DType::fp16);
   options.sum.casts_to_fp16 = false;
   std::vector<std::vector<std::byte>> tensors;
   std::vector<std::span<const std::byte>> ranks;
@@ -774,15 +782,16 @@ ExecuteCounts run_as_fp16(const Schedule& schedule, const Codecs& codecs, const 
     std::ranges::copy(converted(DType::bf16, made, DType::fp16), elements.begin());
   };
   const Inputs cast{DType::fp16, ranks, inputs.produce == nullptr ? nullptr : &produce};
-  if (options.tails != nullptr) return run_tiles(schedule, codecs, cast, outputs, options);
+  if (options.tails != nullptr) return run_tiles(schedule, of_fp16, cast, outputs, options);
   std::vector<std::byte> results(outputs.size());
-  const ExecuteCounts counts = run_tiles(schedule, codecs, cast, results, options);
+  const ExecuteCounts counts = run_tiles(schedule, of_fp16, cast, results, options);
   std::ranges::copy(converted(DType::fp16, results, DType::bf16), outputs.begin());
   return counts;
 }
 
 ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const Inputs& inputs,
                         std::span<std::byte> outputs, const ExecuteOptions& given_options) {
+  require_sums(schedule, given_options.sum);
   if (given_options.sum.casts_to_fp16) {
     return run_as_fp16(schedule, codecs, inputs, outputs, given_options);
   }
@@ -836,6 +845,11 @@ ExecuteCounts run_tiles(const Schedule& schedule, const Codecs& codecs, const In
 }
 
 }  // namespace
+
+void require_sums(const Schedule& schedule, const Sum& sum) {
+  if (adds(schedule.collective) || sum == Sum{}) return;
+  fail("sum {}: {} sums nothing; leave it out", name_of(sum), schedule.algorithm);
+}
 
 void require_whole_blocks(const Schedule& schedule, const Codecs& codecs) {
   for (std::size_t i = 0; i < schedule.chunks.size(); ++i) {

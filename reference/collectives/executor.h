@@ -57,6 +57,9 @@ struct ExecuteOptions {
   const TailOperands* tails = nullptr;  ///< for schedules with tails
 };
 
+/// Throws InvalidInput for a sum that is not native, where the collective makes none.
+void require_sums(const Schedule& schedule, const Sum& sum);
+
 /// Effects of the codecs on the values, over all encode ops of all ranks.
 struct ExecuteCounts {
   std::uint64_t encoded = 0;  ///< elements that went through an encode

@@ -25,9 +25,7 @@ NamedParts quickreduce(const NamedRequest& request) {
 
 /// vLLM's, which casts bf16 to fp16 (VLLM_ROCM_QUICK_REDUCE_CAST_BF16_TO_FP16, on by default).
 NamedParts quickreduce_vllm(const NamedRequest& request) {
-  NamedRequest cast = request;
-  if (request.dtype == DType::bf16) cast.dtype = DType::fp16;
-  NamedParts parts = quickreduce(cast);
+  NamedParts parts = quickreduce(request);
   parts.sum.casts_to_fp16 = request.dtype == DType::bf16;
   return parts;
 }
@@ -44,6 +42,10 @@ NamedParts flashinfer_fp8(const NamedRequest& request) {
   constexpr std::uint64_t kLarge = 33554432;
   const std::uint64_t wanted = request.block == 0 ? 256 : request.block;
   const std::uint64_t group = std::min(wanted, request.elements);
+  if (request.stripe != 0 && request.stripe < group) {
+    fail("stripe {}: FlashInfer's kernel works in whole groups: allowed is {} and more",
+         request.stripe, group);
+  }
   const std::uint64_t chosen = request.elements <= kLarge ? 4096 : 16384;
   const std::uint64_t largest = request.stripe == 0 ? chosen : request.stripe;
   const std::uint64_t block = std::max(std::min(largest, request.elements), group);

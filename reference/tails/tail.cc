@@ -74,7 +74,8 @@ float number_of(const std::string& text, std::string_view called) {
   float value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !(value >= 0) || value > 1) {
-    fail("{}: eps is {}: allowed is a number from 0 to 1", called, quote(text));
+    fail("{}: eps is {}: allowed are 0 and numbers from 1.4e-45 (fp32's least) to 1", called,
+         quote(text));
   }
   return value;
 }
@@ -90,12 +91,17 @@ void require_effect(const Tail& tail, const FieldValues& values, std::string_vie
     }
   }
   const bool has_place = tail.adds_residual || tail.normalizes;
-  for (const char* key : {"rounding", "sum"}) {
-    if (values.has(key) && !has_place) {
-      fail("{}: {} is of what is added or normalized: allowed is it with residual=add or norm=rms",
-           called, key);
-    }
+  if (values.has("sum") && !has_place) {
+    fail("{}: sum is of what is added or normalized: allowed is it with residual=add or norm=rms",
+         called);
   }
+  if (values.has("rounding") && !tail.normalizes &&
+      !(tail.adds_residual && tail.rounding.keeps_sum)) {
+    fail("{}: rounding={} changes nothing here: allowed is it with norm=rms", called,
+         words_of(values.get("rounding")));
+  }
+  if (values.has("out") && tail.output.empty())
+    fail("{}: out is empty: allowed is a codec", called);
   if (values.has("add") && !values.is("add", "native") && !tail.adds_residual &&
       !tail.rounding.keeps_sum) {
     fail("{}: add={} rounds nothing where there is no residual: allowed with it is residual=add",
@@ -178,9 +184,10 @@ void require_sizes(const Tail& tail, DType dtype, std::size_t elements, std::siz
          name_of(dtype), of_residual);
   }
   const std::size_t of_row = tail.hidden * size_of(dtype);
-  if (weight != 0 && (weight != of_row || !tail.normalizes)) {
-    fail("tail: the weight has {} bytes: allowed is a row of {} {} elements, {} bytes{}", weight,
-         tail.hidden, name_of(dtype), of_row, tail.normalizes ? "" : ", of a norm");
+  if (weight != 0 && !tail.normalizes) fail("tail: a weight is given: allowed is it with norm=rms");
+  if (weight != 0 && weight != of_row) {
+    fail("tail: the weight has {} bytes: allowed is a row of {} {} elements, {} bytes", weight,
+         tail.hidden, name_of(dtype), of_row);
   }
   if (weight == 0 && tail.has_offset)
     fail("tail: offset=1 is added to a weight, and there is none");

@@ -35,6 +35,7 @@ def files(tmp_path_factory):
     safetensors_numpy.save_file({"long": np.zeros((4, 8), np.int64)}, folder / "int64.safetensors")
     (folder / "wire.bin").write_bytes(tensor.tobytes())
     (folder / "directory").mkdir()
+    (folder / "link.npy").symlink_to("good.npy")
     (folder / "dangling.npy").symlink_to("nowhere.npy")
     (folder / "loop.npy").symlink_to("loop.npy")
     os.mkfifo(folder / "pipe")
@@ -85,6 +86,7 @@ COMMAND_LINES = [
         ["--codec '' good.npy out.bin", "--codec", "empty", "arlab list codecs"],
         ["--codec fp16 --codec bf16 good.npy out.bin", "--codec"],
         ["--codec fp32 good.npy out.bin", "fp32", "fp16"],
+        ["--codec fp16 link.npy good.npy", "cannot write good.npy: link.npy is read: allowed is another file"],
     ),
     *cases(
         "decode",
@@ -92,6 +94,7 @@ COMMAND_LINES = [
         ["wire.bin out.npy", "--codec"],
         ["--codec fp16 --dtype bf16 wire.bin out.npy", "fp16", "bf16"],
         ["--codec fp16 --elements wire.bin out.npy", "OUT"],
+        ["--codec fp16 wire.bin wire.bin", "cannot write wire.bin: wire.bin is read"],
     ),
     *cases(
         REDUCE,
@@ -101,6 +104,7 @@ COMMAND_LINES = [
         ["--elements 64 --ranks 4", "--synthetic"],
         ["--input good.npy --synthetic gaussian", "--input", "--synthetic"],
         ["--input good.npy --elements 64", "--input", "--elements"],
+        ["--input good.npy --out link.npy", "cannot write link.npy: good.npy is read"],
         ["--input good.npy --ranks 3", "good.npy", "3", "(4, 64)"],
         ["--input good.npy --tensor a", "good.npy", "tensor"],
         [f"--tensor a {DATA}", "--tensor", "--input"],

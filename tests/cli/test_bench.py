@@ -154,7 +154,11 @@ def test_outputs_are_regular_files(tmp_path):
         (FAST + " --blocks 2000", "allowed is an integer from 1 to 1024"),
         (FAST + " --slot-bytes 24 --bytes 4K", "platform host: slots of 24 bytes: allowed are multiples of 16 from 16384 to 2^40"),
         (FAST + " --out nowhere/times.csv", "nowhere"),
-        (FAST + " --machine 'two\nlines'", "--machine 'two\\x0alines': allowed is a name of one line"),
+        (FAST + " --machine 'two\nlines' --out times.csv", "--machine 'two\\x0alines': allowed is a name of one line"),
+        (FAST + " --machine nosuch", "--machine requires --out"),
+        (FAST + " --explain", "--calls excludes --explain"),
+        ("bench --platform host --explain --format nccl", "--explain: allowed is --format table, json or csv"),
+        (FAST + " --algorithm all_to_all --accumulate fp32", "all_to_all sums nothing"),
         ("bench --platform host --ranks 1", "allowed is an integer from 2 to 8"),
         (FAST + " --protocol fences", "--protocol 'fences': allowed are flags and sentinels"),
         (FAST + " --between gemv", "--between 'gemv': allowed is gemm"),
@@ -172,9 +176,10 @@ TAIL = "--tail hidden=2048,residual=add,norm=rms"
 def test_tails_in_the_kernel_and_behind_it(tmp_path):
     few = FAST + f" --bytes 8K --codec bf16 {TAIL}"
     assert ok_json(few, tmp_path)["tail"] == "hidden=2048,residual=add,norm=rms"
-    assert "with the tail in it" in ok(few + " --explain", tmp_path)
-    assert "then tail_rows" in ok(few + " --explain --separate-tail", tmp_path)
+    explain = few.replace("--calls 2 --replays 3", "--explain")
+    assert "with the tail in it" in ok(explain, tmp_path)
+    assert "then tail_rows" in ok(explain + " --separate-tail", tmp_path)
     refused(FAST + f" --bytes 6K {TAIL}", tmp_path, "3072 elements are not whole rows of 2048")
-    refused(FAST + " --bytes 6K --tail norm=rms", tmp_path, "are not whole rows of 0")
+    refused(FAST + " --bytes 6K --tail norm=rms", tmp_path, "hidden= is needed")
     refused(FAST + " --separate-tail", tmp_path, "--separate-tail: allowed only with --tail")
     refused(few + " --out times.csv", tmp_path, "--tail: times with tails are not written to files")

@@ -80,6 +80,7 @@ def test_several_headers_are_known(folder):
     words = "--codec-header mine.h --codec-header other.h --codec rs=absmax8-g64,ag=other-g32"
     found = ok_json(f"reduce {words} --algorithm two_shot --ranks 4 --synthetic gaussian --elements 8K", folder)
     assert found["ranks_identical"]
+    refused("list codecs --codec-header mine.h --codec-header mine.h", folder, "mine.h has a codec absmax8-g64, too")
 
 
 STUDY = """

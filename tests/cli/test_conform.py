@@ -99,6 +99,9 @@ def test_quantized_layers(tmp_path):
         ("conform --platform host --codec qr-q4 --schedule mine.json", "mine.json"),
         ("conform --platform host --ranks 9", "allowed is an integer from 2 to 8"),
         ("conform --platform host --linear --codec qr-q4", "--codec excludes --linear"),
+        ("conform --platform host --linear --micro-chunks 3", "--micro-chunks excludes --linear"),
+        ("conform --platform host --codec qr-q4 --stripe 8", "--stripe 8: name the --algorithm"),
+        ("conform --platform host --codec qr-q4 --algorithm broadcast --sum add=fp32", "broadcast sums nothing"),
     ],
 )
 def test_bad_input(tmp_path, command, message):
@@ -173,7 +176,7 @@ def test_tails_have_the_bits_of_the_reference(tmp_path):
     assert report["mismatches"] == 0 and [row["subject"] for row in report["checks"]] == ["two_shot"]
     refused(at_owners + " --algorithm one_shot", tmp_path, "allowed is the tail after it")
     refused(few + " --tail-place owner", tmp_path, "--tail")
-    refused(few + " --tail norm=rms", tmp_path, "hidden is missing: the elements of a row")
+    refused(few + " --tail norm=rms", tmp_path, "hidden= is needed")
     refused(few + " --tail hidden=8,norm=rms --algorithm ring_of_none", tmp_path, "ring_of_none")
 
 
@@ -188,7 +191,7 @@ def test_tails_have_the_bits_of_the_reference(tmp_path):
             "nothing to compare: no dtype of codec bf16 is one that the inner codec or the tail's output takes",
         ),
         (" --codec qr-q4 --inner-codec fp32 --algorithm two_shot", "nothing to compare: no dtype of codec qr-q4"),
-        (" --codec qr-q4 --inner-codec fp32", "name the --algorithm that has inner messages"),
+        (" --codec qr-q4 --inner-codec fp32", "name the --algorithm that has it"),
     ],
 )
 def test_a_comparison_of_nothing_is_an_error(tmp_path, more, said):

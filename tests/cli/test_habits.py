@@ -252,7 +252,7 @@ def test_new_codecs_at_once_all_have_their_lines(tree):
         ("codec Name", "lower-case"),
         ("codec ../name", "lower-case"),
         ("codec a--b", "lower-case"),
-        ("codec my-codec --block 0", "from 1 to 65536"),
+        ("codec my-codec --block 0", "from 8 to 256"),
         ("codec my-codec --block 24", "8, 16, 32, 64, 128 and 256"),
         ("algorithm mine", "known are codec"),
     ],

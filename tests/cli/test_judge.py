@@ -164,6 +164,7 @@ def test_files_that_do_not_fit(tmp_path):
         (tmp_path / "d/answers").write_bytes(damaged)
         refused(judged, tmp_path, f"'d/answers' {words}")
     refused(f"judge --write-calls d/answers {FAST}", tmp_path, "d/answers/calls")
+    refused(f"judge --write-calls d {FAST}", tmp_path, "--write-calls: d/answers has answers to older calls")
 
 
 NEITHER = "cannot be opened: it is neither a pipe nor a file"
@@ -176,6 +177,7 @@ NEITHER = "cannot be opened: it is neither a pipe nor a file"
         ("--calls c --ranks 2 --dtype fp16", "one of these is required: --calls and --answers"),
         ("--answers a --answers-in d --ranks 2 --dtype fp16", "one of these is required: --calls and --answers"),
         ("--write-calls d --answers-in d --ranks 2 --dtype fp16", "one of these is required: --calls and --answers"),
+        ("--write-calls d --timeout 3 --ranks 2 --dtype fp16", "--write-calls excludes --timeout"),
         ("--calls c --answers a --ranks 1 --dtype fp16", "allowed is an integer from 2 to 64"),
         ("--calls c --answers a --ranks 2 --dtype fp8", "unknown dtype 'fp8'"),
         ("--calls c --answers a --ranks 2 --dtype fp16 --lengths 0", "allowed"),

@@ -220,7 +220,7 @@ TEST(Sum, ProductsAreAddedToSumsWithOneRounding) {
       if (!has_products) {
         expect_contains(message_of(add),
                         ": add=fma needs values that are a code times a scale; "
-                        "allowed are add=fp32, add=native");
+                        "allowed are add=exact, add=fp32, add=native");
         continue;
       }
       add();
@@ -276,7 +276,7 @@ TEST(Sum, WhatACodecCannotDoIsRefused) {
   };
   EXPECT_EQ(tried("int4-g32", "add=fma"),
             "codec int4-g32: add=fma needs values that are a code times a scale; allowed are "
-            "add=fp32, add=native");
+            "add=exact, add=fp32, add=native");
   EXPECT_EQ(tried("qr-q4", "add=fp32,round=none"),
             "codec qr-q4: it calculates in fp16, so round=none is not possible; allowed is "
             "round=native");
@@ -378,6 +378,8 @@ TEST(Named, KernelsThatRefuseAreRefused) {
   EXPECT_EQ(tried("flashinfer-fp8", {.ranks = 3, .elements = 8192}),
             "FlashInfer's kernel works in blocks of 4096 elements, which neither groups of 256 nor "
             "3 ranks may leave a rest of");
+  EXPECT_EQ(tried("flashinfer-fp8", {.ranks = 2, .elements = 8192, .stripe = 1}),
+            "stripe 1: FlashInfer's kernel works in whole groups: allowed is 256 and more");
   EXPECT_EQ(tried("flashinfer-fp8", {.ranks = 2, .elements = 8196}),
             "FlashInfer's kernel takes multiples of 8 elements, not 8196");
   EXPECT_EQ(tried("flashinfer-fp8", {.ranks = 2, .elements = 8192, .dtype = DType::fp16}),

@@ -234,7 +234,8 @@ TEST(Conformance, SumsOfCodes) {
 
   request.ranks = {8};
   EXPECT_EQ(refusal(request),
-            "codec shared-int4-g8: sums of 8 ranks may be beyond its largest code, 7");
+            "codec shared-int4-g8: sums of 8 ranks may be beyond its largest code, 7: allowed are "
+            "fewer (--ranks)");
   request.ranks = {2};
   request.algorithms = {"reduce_scatter"};
   EXPECT_EQ(refusal(request),

@@ -616,6 +616,9 @@ def test_a_guess_is_marked_in_every_table(folder):
         "    def encode(self, x):\n        return LEVELS[np.clip(np.rint(x), 0, 15).astype(np.int64)].view(np.uint8)\n"
         "    def decode(self, wire):\n        return wire.copy().view(np.float32)\n"
     )
+    Path("setup.py").write_text("raise SystemExit(3)")
+    refused = run("list", "codecs", "--setup", "setup.py", code=2)
+    assert refused.stderr == "arlab: --setup setup.py: SystemExit: 3\n"
     Path("setup.py").write_text(own)
     words = ["simulate", "--topology", "full:4", "--algorithm", "two_shot", "--codec", "leaving", "--dtype", "fp32", "--setup", "setup.py"]
     table = run(*words, "--bytes", "1M").stdout
@@ -732,14 +735,18 @@ def test_json_of_an_algorithm_keeps_the_messages_of_an_inner_codec(tmp_path):
         assert pickle.loads(pickle.dumps(made)).to_json() == made.to_json()
         if not has_inner:
             continue
+        made = arlab.schedule(algorithm, 4, 4096, codec="qr-q4", inner_codec="fp16", **options)
         for inner in ({}, {"inner_codec": "fp16"}):
-            of_file = arlab.all_reduce(x, algorithm=str(path), codec="qr-q4", **inner)
             itself = arlab.all_reduce(x, algorithm=algorithm, codec="qr-q4", **options, **inner)
-            assert np.array_equal(of_file.outputs.view(np.uint16), itself.outputs.view(np.uint16)), (algorithm, inner)
+            for way in (str(path), made):  # a file and a schedule
+                found = arlab.all_reduce(x, algorithm=way, codec="qr-q4", **inner)
+                assert np.array_equal(found.outputs.view(np.uint16), itself.outputs.view(np.uint16)), (algorithm, inner)
         told = json.loads(run("schedule", "--algorithm", "hierarchical", "--ranks", "4", "--elements", "4096", "--fractions").stdout)
         assert "inner" in {op.get("codec") for op in told["ops"]}
     with pytest.raises(arlab.ArgumentError, match="has no option inner-codec, nor any other$"):
         arlab.all_reduce(x, algorithm=str(tmp_path / "ring.json"), inner_codec="fp16")
+    whole = arlab.schedule("hierarchical", 4, 8, codec="wire-bf16", inner_codec="logfmt4-g8")
+    assert whole.chunks == [(0, 8)] and '"alignment": 8' in whole.to_json()
 
 
 def test_one_encoder_serves_the_pack_and_the_check():
@@ -777,6 +784,14 @@ def test_whole_numbers_may_be_floats():
     [
         (lambda x: arlab.all_reduce(x, state=5), "^state is 5: allowed is an arlab.CodecState\\(\\)$"),
         (lambda x: arlab.all_reduce(x, block="x"), "^block: allowed is an integer from 1 to 16777216$"),
+        (lambda x: arlab.all_reduce(x, block=3), "^block requires like$"),
+        (lambda x: arlab.all_to_all(x, like="nvls"), "^like='nvls' has its own algorithm"),
+        (lambda x: arlab.broadcast(x, accumulate="fp32"), "^sum fp32: broadcast sums nothing"),
+        (
+            lambda x: arlab.all_reduce(x, codec="int4-g8", inner_codec="rs:shared-int8-g8", sum="add=fma"),
+            "^codec shared-int8-g8 adds codes",
+        ),
+        (lambda x: arlab.all_to_all(x, sum="cast=fp16"), "^sum cast=fp16: all_to_all sums nothing"),
         (lambda x: arlab.all_reduce(x, threads=-1), "^threads: allowed is an integer from 0 to 1024$"),
         (lambda x: arlab.all_reduce(x, codec=5), "^codec is 5: allowed is the name of a codec$"),
         (lambda x: arlab.Group("ab"), "^devices is 'ab': allowed are integers, one for each rank$"),

@@ -385,6 +385,7 @@ def test_lists_are_names_with_tables():
     assert set(ALL_REDUCES) <= set(arlab.algorithms()) and "h200-8" in arlab.topologies()
     assert "<table" in arlab.topologies()._repr_html_()
     assert arlab.codec_info("qr-q4")["alignment"] == 2048
+    assert "fp16_compress_hook" in arlab.codec_info("wire-fp16")["source"]
 
 
 # ---------------------------------------------------------------- schedules
@@ -747,6 +748,7 @@ def test_a_codec_may_change_and_keep_what_it_is_given():
         ("mine", {"dtypes": None}, "codec mine: dtypes is None: allowed is a list of dtypes"),
         ("mine", {"dtypes": "fp16"}, "codec mine: dtypes is 'fp16': allowed is a list of dtypes"),
         ("mine", {"dtypes": ["\udc80"]}, r"codec mine: dtype '\\udc80': allowed are fp16"),
+        ("mine", {"dtypes": ["fp16"], "saturating": ["fp32"]}, "codec mine: saturating has fp32"),
         ("mine", {"saturating": 5}, "codec mine: saturating is 5: allowed is a list of dtypes"),
     ],
 )

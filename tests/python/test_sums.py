@@ -305,6 +305,9 @@ def test_a_cast_goes_by_fp16():
     expected = arlab.all_reduce(cast, codec="qr-q8").outputs.astype(np.float32).astype(ml_dtypes.bfloat16)
     assert np.array_equal(got.outputs.view(np.uint16), expected.view(np.uint16))
     assert np.array_equal(arlab.all_reduce(x, like="quickreduce-vllm", codec="qr-q8").outputs.view(np.uint16), expected.view(np.uint16))
+    expected = arlab.all_reduce(cast).outputs.astype(np.float32).astype(ml_dtypes.bfloat16)
+    for how in ({"sum": "cast=fp16"}, {"like": "quickreduce-vllm", "codec": "bf16"}):
+        assert np.array_equal(arlab.all_reduce(x, **how).outputs.view(np.uint16), expected.view(np.uint16))
 
 
 def rows():

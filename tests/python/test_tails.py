@@ -245,11 +245,14 @@ REFUSED = {
     "residual=add,foo=1": "'foo=1' is not of a tail: allowed are hidden=, residual=",
     "norm=rms,norm=rms": "norm stands twice",
     "norm=layer": "norm is 'layer': allowed are none, rms",
-    "norm=rms,eps=-1": "eps is '-1': allowed is a number from 0 to 1",
+    "norm=rms,eps=-1": "eps is '-1': allowed are 0 and numbers from 1.4e-45 (fp32's least) to 1",
+    "hidden=512,norm=rms,weight=first": "--tail weight=: --norm-weight is missing",
+    "norm=rms,out=": "out is empty: allowed is a codec",
+    "residual=add,rounding=vllm": "rounding=vllm changes nothing here: allowed is it with norm=rms",
     "residual=none": "it does nothing: needed is one of",
     "residual=add,eps=1e-5": "eps is of a norm: allowed is it with norm=rms",
     "norm=rms,add=fp32": "add=fp32 rounds nothing where there is no residual",
-    "out=int8-g64,rounding=aiter": "rounding is of what is added or normalized",
+    "out=int8-g64,rounding=aiter": "rounding=aiter changes nothing here",
     "norm=rms,rounding=mine": "allowed are unfused, torch-llama, vllm",
 }
 
@@ -278,11 +281,14 @@ def test_shapes_and_dtypes_that_do_not_fit_are_one_line():
         "rows of 96 elements end within a block": lambda: arlab.Tail(norm="rms", out="int8-g64")(x),
         "sum=fp32 needs sums of float32": lambda: arlab.Tail(norm="rms", sum="fp32")(x),
         "residual=add adds a residual, and none is given": lambda: arlab.Tail(residual="add")(x),
+        "weight=first says how a weight is multiplied": lambda: arlab.Tail(norm="rms", weight="first")(x),
+        "a weight is given: allowed is it with norm": lambda: arlab.Tail(residual="add")(x, residual=x, weight=x[0]),
         "a residual is given: allowed is it with residual=add": lambda: arlab.Tail(norm="rms")(x, residual=x),
         r"the weight is fp16 of shape \(96,\): needed is fp16 of shape \(48,\)": lambda: arlab.Tail(hidden=48, norm="rms")(x, weight=x[0]),
     }.items():
         with pytest.raises(arlab.ArgumentError, match=said):
             call()
+    assert arlab.Tail(norm="rms")(x[:0]).normalized.shape == (0, 96)
 
 
 def test_a_program_says_how_far_each_output_is_off(tmp_path):

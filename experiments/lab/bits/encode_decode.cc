@@ -49,7 +49,7 @@ struct EncodeRequest : CodecFiles {
     find_codec(with_row_length(codec, kAnyRow));  // a wrong name is said before a file is read
     std::optional<DType> named;
     if (!dtype.empty()) named = parse_dtype(dtype);
-    require_output_file(out);
+    require_output_file(out, {in});
     const Tensor input = read_tensor(in, tensor, named);
     const CodecPtr c = codec_for(codec, input);
     const DType type = input.dtype;
@@ -71,7 +71,7 @@ struct DecodeRequest : CodecFiles {
   Result answer() const {
     const CodecPtr c = find_codec(codec);
     const DType type = dtype.empty() ? default_dtype(*c) : parse_dtype(dtype);
-    require_npy_output("the output", out);
+    require_npy_output("the output", out, {in});
     InputFile file{std::filesystem::path(in)};
     require_memory(file.remaining(), in);
     std::vector<std::byte> wire(file.remaining());

@@ -55,8 +55,12 @@ struct ReduceRequest {
  private:
   Result answer_of(const Tensor& inputs, bool has_nvidia_nan) const {
     const ExecuteOptions options = execution.make();
-    if (!out.empty()) require_npy_output("--out", out);
-    if (!tail.tail_out.empty()) require_output_name("--tail-out", tail.tail_out, {".safetensors"});
+    const std::vector<std::string> read = {source.file, tail.residual, tail.norm_weight,
+                                           schedule.schedule_file};
+    if (!out.empty()) require_npy_output("--out", out, read);
+    if (!tail.tail_out.empty()) {
+      require_output_name("--tail-out", tail.tail_out, {".safetensors"}, read);
+    }
     CollectiveSpec spec = schedule;
     give_own(options.sum, spec);
     const CodecPtr c = codec_for(codec, inputs);
@@ -72,9 +76,7 @@ struct ReduceRequest {
     const Schedule s =
         spec.make(world_size, inputs.elements_per_rank(), codecs.alignment(t ? t->hidden : 1));
     const bool sums = adds(s.collective);
-    if (!sums && options.sum != Sum{}) {
-      fail("--{}: {} sums nothing; leave it out", execution.option_text(), s.algorithm);
-    }
+    require_sums(s, options.sum);
     require_memory(
         reduction_bytes(inputs.dtype, world_size, inputs.elements_per_rank(), s.collective),
         "this reduce");

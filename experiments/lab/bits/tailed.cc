@@ -149,6 +149,8 @@ std::vector<Figure> TailOptions::apply(const Tail& t, const Schedule& schedule,
     fail("--residual: allowed only with residual=add in --tail");
   if (!norm_weight.empty() && !t.normalizes)
     fail("--norm-weight: allowed only with norm=rms in --tail");
+  if (norm_weight.empty() && tail.find("weight=") != std::string::npos)
+    fail("--tail weight=: --norm-weight is missing");
   const DType dtype = inputs.dtype;
   const auto of_residual = residual.empty() ? std::vector<std::byte>{}
                                             : elements_of(residual, "residual", dtype, elements);

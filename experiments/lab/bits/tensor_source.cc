@@ -78,10 +78,11 @@ Tensor TensorSource::load_file() const {
   return loaded;
 }
 
-void require_npy_output(const std::string& what, const std::string& path) {
+void require_npy_output(const std::string& what, const std::string& path,
+                        const std::vector<std::string>& read) {
   const bool is_other = path.ends_with(".safetensors") || path.ends_with(".gguf");
-  if (is_other) require_output_name(what, path, {".npy"});
-  require_output_file(path);
+  if (is_other) require_output_name(what, path, {".npy"}, read);
+  require_output_file(path, read);
 }
 
 Tensor read_tensor(const std::string& path, const std::string& tensor, std::optional<DType> dtype) {

@@ -241,7 +241,7 @@ struct NewCodecRequest {
 
 std::vector<BoundField> fields(NewCodecRequest& r) {
   return {field("name", &r.name, "Name the codec, such as absmax6-g32").by_place("NAME"),
-          field("block", &r.block, "Share a scale among N elements", "64").from(1, 65536),
+          field("block", &r.block, "Share a scale among N elements", "64").from(8, 256),
           field("tree", &r.tree, "Write into this folder of arlab's sources",
                 "the one around the current folder"),
           field("header", &r.header, "Write only this header, FILE.h, for --codec-header")

@@ -112,7 +112,7 @@ struct BenchRequest {
     request.sum = sums.parse();
     if (!request.sum.own.empty()) request.options.set("own", request.sum.own);
     if (!tail.empty()) {
-      request.tail = parse_tail(tail);
+      request.tail = *TailPlaceOptions{tail, "", ""}.parse();
       request.tail_at_owners = tail_place == "owner";
       kernels::require_tail(request, find_algorithm(algorithm).collective);
     }
@@ -184,6 +184,7 @@ Result BenchRequest::answer(Format format) const {
     if (of_this_process.team_->rank() != 0) of_this_process.out.clear();
     return of_rank_0(*of_this_process.team_, of_this_process.answer(format));
   }
+  if (explain && format > Format::csv) fail("--explain: allowed is --format table, json or csv");
   const Team team = this->team(format);
   if (explain) return choices(team);
   prepare(team);
@@ -440,7 +441,8 @@ std::vector<BoundField> fields(BenchRequest& c) {
              fmt::format("{}K", kernels::CommunicatorOptions{}.slot_bytes / 1024)),
        protocol_field(c.protocol),
        field("explain", &c.explain,
-             "Say which kernel each call would take, and why, instead of timing it"),
+             "Say which kernel each call would take, and why, instead of timing it")
+           .excludes("calls replays between cold vendor machine out check"),
        field("tail", &c.tail,
              "Run a tail after all-reduces, as reduce --tail does; hidden is required: "
              "hidden=8192,residual=add,norm=rms",
@@ -456,7 +458,8 @@ std::vector<BoundField> fields(BenchRequest& c) {
              "hold no tensor"),
        field("vendor", &c.vendor, "Time NCCL or RCCL in the same run, too"),
        field("machine", &c.machine, "Name the machine in --out, as arlab list topologies does",
-             "none"),
+             "none")
+           .needs("out"),
        field("out", &c.out, "Write the times to this CSV file, too"),
        field("check", &c.check,
              "Compare every bit with the reference's, with --format nccl (#wrong)")});

@@ -166,9 +166,10 @@ struct ConformRequest {
   /// All that is asked for: the codec, or all that are listed, and unusual ones on short tensors.
   std::vector<kernels::ConformanceRequest> requests(const kernels::Platform& on) const {
     const std::string inner = schedule.inner_codec();
-    if (!inner.empty() && schedule.algorithm.empty() && schedule.schedule_file.empty()) {
-      fail("--inner-codec {}: name the --algorithm that has inner messages, or a --schedule",
-           inner);
+    for (const auto& [name, value] : schedule.options) {
+      if (schedule.is_named()) break;
+      fail("--{} {}: name the --algorithm that has it, or a --schedule", Field{name}.option(),
+           words_of(value));
     }
     if (!tail.empty()) return requests_of_tails(on);
     std::vector<std::string> listed = listed_codecs();
@@ -200,9 +201,7 @@ struct ConformRequest {
     };
     const std::vector<std::string> with_bits = {"fp16", "bf16", "fp32", "qr-q4"};
     if (tail != "all") {
-      const Tail one = parse_tail(tail);
-      if (one.hidden == 0) fail("--tail {}: hidden is missing: the elements of a row", quote(tail));
-      return {make(with_bits, {one})};
+      return {make(with_bits, {*TailPlaceOptions{tail, "", ""}.parse()})};
     }
     std::vector<std::string> outputs = listed_codecs();
     std::erase_if(outputs, [&](const std::string& name) { return !on.has_codec(name); });
@@ -381,6 +380,8 @@ struct ConformRequest {
 };
 
 std::vector<BoundField> fields(ConformRequest& r) {
+  std::string of_collectives = "codec algorithm schedule accumulate sum ranks elements protocol";
+  for (const Field& option : all_options()) of_collectives += " " + option.name;
   return together(
       {field("platform", &r.platform,
              "Check the kernels of host (emulated GPUs), or of cuda or rocm if built")
@@ -401,7 +402,7 @@ std::vector<BoundField> fields(ConformRequest& r) {
        tail_place_field(r.tail_place), protocol_field(r.protocol),
        field("seed", &r.seed, "Seed the inputs", "1").from(0, UINT32_MAX),
        field("linear", &r.linear, "Check only the kernels of quantized linear layers")
-           .excludes("codec algorithm schedule accumulate sum ranks elements")});
+           .excludes(of_collectives)});
 }
 
 }  // namespace

@@ -386,6 +386,10 @@ struct JudgeRequest {
     const std::filesystem::path folder = write_calls;
     std::error_code error;
     std::filesystem::create_directories(folder, error);  // write_file() says what is wrong
+    if (std::filesystem::exists(folder / "answers", error)) {
+      fail("--write-calls: {} has answers to older calls; remove it",
+           (folder / "answers").string());
+    }
     write_file(folder / "calls", all);
     return {.schema = "arlab.judge.calls/1",
             .figures = {{"calls", calls, "in the order of answers"},
@@ -445,7 +449,8 @@ std::vector<BoundField> fields(JudgeRequest& c) {
       field("seed", &c.seed, "Seed the inputs", "1").from(0, UINT32_MAX),
       field("timeout", &c.timeout, "Give up after N seconds without a byte of the other process",
             "60")
-          .from(1, 86400),
+          .from(1, 86400)
+          .excludes("write_calls answers_in"),
       field("in_place", &c.in_place, "Ask for outputs in place of inputs"),
       field("codec", &c.codec, "Compare with algorithms that use this codec, too"),
       field("claim", &c.claim,

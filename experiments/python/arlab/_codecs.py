@@ -357,6 +357,9 @@ def codec(
             raise ArgumentError(f"codec {name}: shared=True: needed is a measure(blocks), float32 [n]")
         common = (name, made, block or 1, list(dtypes), uses_context, state, shared)
         adapter = _Adapter(*common) if wire_bytes is None else _MessageAdapter(wire_bytes, variable, *common)
+        unknown = {dtype_name(dtype, f"codec {name}: saturating") for dtype in saturating} - set(adapter.types)
+        if unknown:
+            raise ArgumentError(f"codec {name}: saturating has {min(unknown)}, which it does not take")
         decisive = {
             "block": block, "dtypes": list(adapter.types), "encode_ops": encode_ops, "decode_ops": decode_ops, "saturating": [dtype_name(dtype, f"codec {name}: saturating") for dtype in saturating],
             "state": state, "wire_bytes": wire_bytes, "variable": variable, "shared": shared,

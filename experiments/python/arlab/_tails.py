@@ -84,6 +84,8 @@ class Tail:
 
         Raises ArgumentError (a ValueError) for a tail that cannot be or does nothing, and for other shapes and dtypes.
         """
+        if weight is None and self.weight is not None:
+            raise ArgumentError(f"weight={self.weight} says how a weight is multiplied, and none is given")
         memory = host_memory_of(sums, "the sums")
         name = memory.dtype if dtype is None else dtype_name(dtype, "dtype")
         if name != memory.dtype and memory.dtype != "fp32":
@@ -104,9 +106,6 @@ class Tail:
             addresses.append(found.address)
             kept.append(found)
         made = _arlab.run_tail(str(self), name, memory.dtype, memory.address, list(memory.shape), *addresses, threads)
-        shaped = {
-            key: as_given(data, name, memory.shape, sums) if data.size else None
-            for key, data in made.items()
-            if key != "wire"
-        }
+        has = {"residual": self.residual == "add", "normalized": True, "quantized": self.out is not None}
+        shaped = {key: as_given(made[key], name, memory.shape, sums) if there else None for key, there in has.items()}
         return TailResult(**shaped, wire=made["wire"] if self.out is not None else None)

@@ -106,6 +106,8 @@ def _run(
     ranks = tensors_of_ranks(tensors)
     first = ranks[0]
     how |= {name: options.pop(name) for name in _EXECUTION & options.keys()}
+    if how.get("like") is not None and algorithm != "two_shot":
+        raise ArgumentError(f"like={how['like']!r} has its own algorithm: allowed is no other")
     what, given = asked(algorithm, options)
     channels = first.shape[-1] if len(first.shape) >= 2 else 0
     named = {
@@ -170,8 +172,6 @@ def all_reduce(
 
     Raises ArgumentError (a ValueError) for everything that does not fit, before anything is done.
     """
-    if like is not None and algorithm != "two_shot":
-        raise ArgumentError(f"like={like!r} has its own algorithm: allowed is no other")
     how = {"accumulate": accumulate, "sum": sum and str(sum), "like": like, "block": block, "threads": threads, "call": call}
     return _run(tensors, algorithm, options, codec, count=count, rounding_seed=rounding_seed, state=state, **how)
 

@@ -387,5 +387,5 @@ def _set_up(file: str) -> None:
         raise ArgumentError(f"--setup {file}: {error.strerror}") from None
     except ArgumentError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ArgumentError(f"--setup {file}: {type(error).__name__}: {first_line(error)}") from error

@@ -48,7 +48,7 @@ class Schedule(_arlab.Schedule):
     """
 
     #: The algorithm and the request, if arlab.schedule() has made it.
-    _asked: tuple[str, int, int, int, dict[str, Any]] | None = None
+    _asked: tuple[str, int, int, str, dict[str, Any]] | None = None
 
     @property
     def table(self) -> DataFrame:
@@ -162,9 +162,10 @@ def asked(algorithm: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]
             raise ArgumentError(f"{', '.join(twice)}: given twice, in {algorithm!r} and beside it")
         return algorithm.name, {**algorithm.options, **given}
     if isinstance(algorithm, Schedule):
-        if given:
-            raise ArgumentError(f"{', '.join(given)}: a schedule has its options already")
-        return algorithm, {}
+        fixed = given.keys() - {"inner_codec"}
+        if fixed:
+            raise ArgumentError(f"{', '.join(sorted(fixed))}: a schedule has its options already")
+        return algorithm, given
     return (None if algorithm is None else str(algorithm)), given
 
 
@@ -194,16 +195,14 @@ def schedule(algorithm: str | Algorithm, ranks: int, elements: int, *, codec: st
     Args:
         ranks: how many.
         elements: per rank.
-        codec: chunks are cut at multiples of its alignment, so that its blocks stay whole.
-        options: as for all_reduce.
+        codec: chunks are cut at multiples of its alignment and the inner codec's, so that their blocks stay whole.
+        options: as for all_reduce. A schedule says which messages have an inner codec, not which one: give inner_codec
+            where it runs, too, as with a file. Without it, all messages have the codec.
     """
-    alignment = 1 if codec is None else _arlab.codec_info(codec)["alignment"]
-    if alignment is None:
-        raise ArgumentError(f"codec {codec} cannot be cut: leave it out")
     what, given = asked(algorithm, options)
-    made = Schedule(_arlab.make_schedule(what, ranks, elements, alignment, given))
+    made = Schedule(_arlab.make_schedule(what, ranks, elements, codec or "", given))
     if not isinstance(what, Schedule):
-        made._asked = what, ranks, elements, alignment, given
+        made._asked = what, ranks, elements, codec or "", given
     return made
 
 

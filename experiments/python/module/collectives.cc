@@ -27,6 +27,7 @@ nb::tuple run(const nb::object& algorithm, const nb::dict& options, const std::s
   lab::ExecutionOptions execution;
   set_fields(together(fields(execution), fields(like)), execution_options);
   lab::CollectiveSpec spec = collective_spec(algorithm, options);
+  if (like.block && !like.is_set()) fail("block requires like");
   if (like.is_set()) spec.algorithm.clear();
   std::string codec_name = codec;
   NamedParts named;

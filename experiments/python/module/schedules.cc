@@ -19,15 +19,24 @@ namespace arlab::python {
 
 namespace {
 
+/// Of the codec, which may be empty, and of the options' inner one.
+std::uint64_t alignment_of(const std::string& codec, lab::CollectiveSpec& asked) {
+  const CodecPtr outer = codec.empty() ? nullptr : find_codec(split_codecs(codec, asked.options));
+  const CodecPtr inner = asked.inner(outer);
+  return inner == nullptr ? 1 : Codecs(outer ? *outer : *inner, *inner).alignment();
+}
+
 Schedule make(const nb::object& algorithm, std::uint32_t ranks, std::uint64_t elements,
-              std::uint64_t alignment, const nb::dict& options) {
-  const lab::CollectiveSpec asked = collective_spec(algorithm, options);
+              const std::string& codec, const nb::dict& options) {
+  lab::CollectiveSpec asked = collective_spec(algorithm, options);
+  const std::uint64_t alignment = alignment_of(codec, asked);
   return without_python([&] { return asked.make(ranks, elements, alignment); });
 }
 
 Schedule make_marked(const std::string& algorithm, std::uint32_t ranks, std::uint64_t elements,
-                     std::uint64_t alignment, const nb::dict& options) {
-  const lab::CollectiveSpec asked = collective_spec(nb::str(algorithm.c_str()), options);
+                     const std::string& codec, const nb::dict& options) {
+  lab::CollectiveSpec asked = collective_spec(nb::str(algorithm.c_str()), options);
+  const std::uint64_t alignment = alignment_of(codec, asked);
   return without_python(
       [&] { return lab::marked_schedule(algorithm, asked.request(ranks, elements, alignment)); });
 }

@@ -17,7 +17,7 @@ EVIDENCE = tuple(f"experiments/{room}" for room in ("activations", "benchmarks",
 SUFFIXES = (".cc", ".h", ".hip", ".py", ".pyi", ".sh", ".js", ".css", ".html", ".pml")
 
 #: The most lines, and the goal: a figure for commit d95d3cd7, and what was added from there to 8accf110, when it was set.
-BOUNDS = {"product": (121_400, 87_500 + 16_910), "evidence": (9_850, 9_500 + 11), "tests": (62_950, 44_500 + 9_965)}
+BOUNDS = {"product": (121_900, 87_500 + 16_910), "evidence": (9_850, 9_500 + 11), "tests": (63_200, 44_500 + 9_965)}
 #: Most lines of Python above 120 columns: as many as there were at 8accf110.
 MOST_LONG_LINES = 1_506
 

@@ -24,8 +24,10 @@ def select(options, folder):
 
 def simulated(topology, row, payload, folder, more=""):
     more += " --library" if row["implementation"] == "library" else ""
-    more += "".join(f" --{name.replace('_', '-')} {row[name]}" for name in ("group_size", "micro_chunks") if row.get(name))
-    return ok_json(f"simulate --topology {topology} --algorithm {row['algorithm']} --codec {row['codec']} --bytes {payload}{more}", folder)
+    for option, name in (("--group-size", "group_size"), ("--micro-chunks", "micro_chunks")):
+        more += f" {option} {row[name]}" if row.get(name) else ""
+    pair = f"--algorithm {row['algorithm']} --codec {row['codec']}"
+    return ok_json(f"simulate --topology {topology} {pair} --bytes {payload}{more}", folder)
 
 
 def simulated_us(topology, row, payload, folder):
@@ -34,8 +36,9 @@ def simulated_us(topology, row, payload, folder):
 
 @pytest.mark.parametrize(
     "machine, more",
-    [("h200-8", "--max-wire-bits 9"), ("mi300x-8", "--bytes 64K"), ("l40-8", "--max-wire-bits 5"), ("rtx-4090-no-p2p-4", ""), ("h200-2x8", "--bytes 16M"),
-     ("mine.toml", "--bytes 1M"), ("mine.toml", "--bytes 1000 --collective all_to_all --ranks 3"),
+    [("h200-8", "--max-wire-bits 9"), ("mi300x-8", "--bytes 64K"), ("l40-8", "--max-wire-bits 5"),
+     ("rtx-4090-no-p2p-4", ""), ("h200-2x8", "--bytes 16M"), ("mine.toml", "--bytes 1M"),
+     ("mine.toml", "--bytes 1000 --collective all_to_all --ranks 3"),
      ("mine.toml", "--bytes 10M --collective all_to_all --ranks 3 --codecs rans-qr-q4")],
 )  # fmt: skip
 def test_the_choice_is_as_sure_as_simulate_says(tmp_path, machine, more):
@@ -43,7 +46,8 @@ def test_the_choice_is_as_sure_as_simulate_says(tmp_path, machine, more):
     (tmp_path / "mine.toml").write_text(f'base = "h100-8"\nname = "mine"\n[link]\n{link}\n')
     report = select(f"--topology {machine} {more}", tmp_path)
     whole = report["bytes"] + -report["bytes"] % (2 * report["ranks"] if "all_to_all" in more else 2)
-    more = f" --ranks {report['ranks']}" + f" --wire-bits {report['wire_bits_per_element']}" * report["codec"].startswith("rans-")
+    more = f" --ranks {report['ranks']}"
+    more += f" --wire-bits {report['wire_bits_per_element']}" * report["codec"].startswith("rans-")
     said = simulated(machine, report, whole, tmp_path, more)
     names = ("latency_us", "latency_us_low", "latency_us_high", "extrapolated")
     assert {name: report[name] for name in names} == {name: said[name] for name in names}
@@ -97,7 +101,7 @@ def test_group_sizes_and_micro_chunks_are_searched(tmp_path):
 
 @pytest.mark.parametrize("machine, whole", [("l40-8", 1024), ("h200-8", 8 * 2048 * 2)])
 def test_crossovers_are_exact(tmp_path, machine, whole):
-    """At a crossover the new pair is the faster one, 1 KiB below the old one still is; from whole tiles on, one of each rank below."""
+    """At a crossover the new pair is the faster one; 1 KiB, or one tile a rank, below the old one still is."""
     report = select(f"--topology {machine} --min-sqnr 10 {FEW}", tmp_path)
     ranges = report["ranges"]
     assert len(ranges) > 1 and report["whole_tiles_bytes"] == whole
@@ -127,18 +131,21 @@ def test_crossovers_are_exact(tmp_path, machine, whole):
     ],
 )
 def test_what_is_not_simulated_would_have_changed_nothing(tmp_path, options):
-    """Candidates that cannot win, by their bytes or by smaller sizes, are left out; with all of them it is the same, and ranges are of all sizes."""
+    """Candidates that cannot win, by bytes or smaller sizes, are left out: with all, for all bytes, it is the same."""
     report = select(options, tmp_path)
     assert report == select(f"{options} --exhaustive", tmp_path)
     assert report["ranges"] == select(re.sub("--bytes [0-9KM]+", "--bytes 3M", options), tmp_path)["ranges"]
 
 
 def test_times_are_of_the_machine_and_say_where_they_end(tmp_path):
-    rows = ["h200-2,2,two_shot,qr-q4,bf16,65536,10", "rtx-4090-2,2,two_shot,qr-q4,bf16,65536,99", "rtx-4090-2,2,two_shot,qr-q6,bf16,65536,5"]
-    (tmp_path / "t.csv").write_text("".join(f"cuda,{row},arlab\n" for row in rows).join(["platform,machine,ranks,algorithm,codec,dtype,bytes,time_us,library\n", ""]))
-    report = select("--topology h200-2 --dtype bf16 --times t.csv --bytes 64K", tmp_path)
+    text = "platform,machine,ranks,algorithm,codec,dtype,bytes,time_us,library\n"
+    for machine, codec, us in (("h200-2", "qr-q4", 10), ("rtx-4090-2", "qr-q4", 99), ("rtx-4090-2", "qr-q6", 5)):
+        text += f"cuda,{machine},2,two_shot,{codec},bf16,65536,{us},arlab\n"
+    (tmp_path / "t.csv").write_text(text)
+    timed = "--topology h200-2 --dtype bf16 --times t.csv"
+    report = select(f"{timed} --bytes 64K", tmp_path)
     assert (report["codec"], report["latency_us"], report["extrapolated"]) == ("qr-q4", 10, [])
-    assert "above 65536" in str(select("--topology h200-2 --dtype bf16 --times t.csv --bytes 1G", tmp_path)["extrapolated"])
+    assert "above 65536" in str(select(f"{timed} --bytes 1G", tmp_path)["extrapolated"])
     refused("select --topology mi300x-2 --dtype bf16 --no-budget --times t.csv", tmp_path, "no times of bf16", "MI300X")
 
 

@@ -636,8 +636,9 @@ def test_an_input_that_changes_meanwhile_ends_the_study(folder, long):
     """No row of another file is kept under the hash of the first."""
     expected, meanwhile = long
     data = np.load(folder / "data4.npy")
+    change = lambda: np.save(folder / "data4.npy", data[:, ::-1])  # noqa: E731
     for _ in range(TRIES):
-        code = meanwhile(2, lambda running: while_it_stands(running, lambda: np.save(folder / "data4.npy", data[:, ::-1])))
+        code = meanwhile(2, lambda running: while_it_stands(running, change))
         np.save(folder / "data4.npy", data)
         if code != 0:
             break

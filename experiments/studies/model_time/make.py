@@ -31,6 +31,7 @@ from page_tables import csv_text, filled, markdown, rows_of  # noqa: E402
 COMMAND = ".venv/bin/python experiments/studies/model_time/make.py"
 MACHINES = ("h200-8", "a100-flashcomm-8")
 MODELS = ("llama-3-8b", "llama-3-70b", "qwen3-30b-a3b")
+WITH_EXPERTS = ("qwen3-30b-a3b",)
 PHASES = {"prefill": ("--batch", "8", "--tokens", "1024"), "decode": ("--batch", "32", "--tokens", "1024")}
 CODECS = ("bf16", "qr-q8", "qr-q6", "int5-g128", "qr-q4", "int2-g32-sr-is")
 ALGORITHMS = ("one_shot", "two_shot")
@@ -52,7 +53,8 @@ def machine_with(folder: Path, machine: str, gb_per_s: float) -> Path:
 
 def time_of(machine: Path, model: str, phase: str, codec: str, algorithm: str) -> tuple[float, float, str]:
     words = ["--model", model, "--topology", str(machine), "--phase", phase, *PHASES[phase], "--codec", codec, "--algorithm", algorithm]
-    found = json.loads(arlab("model", "time", *words, "--combine", "quantized", "--format", "json"))
+    words += ["--combine", "quantized"] * (model in WITH_EXPERTS)
+    found = json.loads(arlab("model", "time", *words, "--format", "json"))
     return found["ttft_us"] or found["tpot_us"], found["communication_share"], algorithm
 
 

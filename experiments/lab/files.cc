@@ -49,7 +49,7 @@ void require_folder_of(const std::string& path) {
 void require_output_file(const std::string& path, const std::vector<std::string>& read) {
   require_folder_of(path);
   require_replaceable(path);
-  std::error_code error;  // of files that are not there
+  std::error_code error;  // files need not be there
   for (const std::string& each : read) {
     if (std::filesystem::equivalent(path, each, error)) {
       fail("cannot write {}: {} is read: allowed is another file", path, each);

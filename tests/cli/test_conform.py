@@ -28,6 +28,8 @@ def test_sums_in_fp32(tmp_path):
     report = ok_json(f"{of} --algorithm two_shot --accumulate fp32", tmp_path)
     assert report["mismatches"] == 0 and report["sum"] == "fp32"
     refused(f"{of} --sum own=exact", tmp_path, "own is an option of an algorithm")
+    subjects = {check["subject"] for check in ok_json(f"{of} --accumulate fp32", tmp_path)["checks"]}
+    assert {"ring", "reduce_scatter"} <= subjects and "all_gather" not in subjects  # all that add
     assert ok_json(f"{of} --algorithm two_shot --sum add=fp32,own=exact", tmp_path)["mismatches"] == 0
 
 

@@ -325,8 +325,10 @@ constexpr Sum kFp32Sums = {.add = Accumulate::fp32};
 
 TEST(Fp32Sums, EveryAlgorithmOnEveryWorldSize) {
   emulator::configure({});
+  Names that_add = every_algorithm();
+  std::erase_if(that_add, [](const auto& name) { return !adds(find_algorithm(name).collective); });
   expect_conformance({.codecs = {"bf16", "qr-q4", "int4-g32"},
-                      .algorithms = every_algorithm(),
+                      .algorithms = that_add,
                       .sum = kFp32Sums,
                       .ranks = if_short<Ranks>({4}, {2, 3, 4, 5, 6, 7, 8}),
                       .lengths = if_short<Lengths>({2049}, {1, 8203}),

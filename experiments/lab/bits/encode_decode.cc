@@ -71,7 +71,7 @@ struct DecodeRequest : CodecFiles {
   Result answer() const {
     const CodecPtr c = find_codec(codec);
     const DType type = dtype.empty() ? default_dtype(*c) : parse_dtype(dtype);
-    require_npy_output("the output", out, {in});
+    require_npy_output("the output", out);
     InputFile file{std::filesystem::path(in)};
     require_memory(file.remaining(), in);
     std::vector<std::byte> wire(file.remaining());

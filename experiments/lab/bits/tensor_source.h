@@ -46,7 +46,7 @@ void require_takes(const Codec& codec, DType dtype, const std::string& data);
 
 /// Throws InvalidInput where a .npy cannot be written, or the name would be read as one of another format.
 void require_npy_output(const std::string& what, const std::string& path,
-                        const std::vector<std::string>& read);
+                        const std::vector<std::string>& read = {});
 
 /// A .npy, .safetensors or .gguf file by its ending; without a dtype, what the file says: fp32 for
 /// quantized tensors (experiments/models/checkpoint.h, gguf_types.h).

@@ -273,7 +273,9 @@ struct ConformRequest {
         request.options = schedule.request(static_cast<Rank>(world_size), 1, 1).options;
       }
     } else {
-      for (const Algorithm& known : all_algorithms()) request.algorithms.push_back(known.name);
+      for (const Algorithm& known : all_algorithms()) {
+        if (adds(known.collective) || request.sum == Sum{}) request.algorithms.push_back(known.name);
+      }
     }
     const std::size_t otherwise = platform == "host" ? 5003 : (std::size_t{1} << 20) + 1;
     request.lengths = kernels::lengths_up_to(

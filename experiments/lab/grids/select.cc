@@ -263,7 +263,7 @@ class MeasuredTimes {
     }
   }
 
-  /// What of a time at this size was not measured, in words.
+  /// Says, in words, how far a time at this size lies beyond what was measured.
   std::vector<std::string> extrapolated(const Candidate& c, std::uint64_t bytes) const {
     const auto& by_size = times_.at(key(c.library, c.algorithm->name, c.codec_name));
     if (bytes > by_size.rbegin()->first) {
@@ -1407,8 +1407,8 @@ std::vector<BoundField> fields(SelectRequest& r) {
           .among({"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"}),
       field(
           "bytes", &r.bytes,
-          "Choose, and draw the Pareto front, for this payload of one rank, in bytes; ranges do not "
-          "depend on it",
+          "Draw the Pareto front for this payload of one rank, in bytes, and choose for it; ranges do "
+          "not depend on it",
           "64M"),
       field("ranks", &r.ranks, "Set the world size", "all ranks of the topology")
           .from(1, kMaxWorldSize),

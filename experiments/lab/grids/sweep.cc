@@ -174,7 +174,7 @@ class SweepGrid final : public Grid {
       // Columns, not comments: every reader of CSV takes them.
       table.columns.emplace_back("command");
       for (std::vector<Cell>& row : table.rows) row.emplace_back(command_);
-      std::vector<fs::path> figures;  // of another sweep
+      std::vector<fs::path> figures;  // an earlier sweep's
       for (const std::string& name :
            words_in("latency_over_size bandwidth_over_size speedup_over_library "
                     "best_method_by_size machines_heat_map")) {

@@ -27,7 +27,7 @@ __all__ = [
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: What annotations mean to compiled code: whether a value is that, and in words.
+#: Meaning of annotations to compiled code: whether a value is that, and in words.
 KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "str": (lambda value: isinstance(value, str), "a text"),
     "float": (lambda value: isinstance(value, (int, float)), "a number"),

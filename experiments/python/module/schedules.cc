@@ -19,7 +19,7 @@ namespace arlab::python {
 
 namespace {
 
-/// Of the codec, which may be empty, and of the options' inner one.
+/// Returns the alignment of the codec, which may be empty, and of the options' inner one.
 std::uint64_t alignment_of(const std::string& codec, lab::CollectiveSpec& asked) {
   const CodecPtr outer = codec.empty() ? nullptr : find_codec(split_codecs(codec, asked.options));
   const CodecPtr inner = asked.inner(outer);

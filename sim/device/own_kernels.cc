@@ -189,7 +189,8 @@ SmallKernel::SmallKernel(const Device& device, const Plan& plan) : OwnKernelMode
 
 double SmallKernel::tile_us(const Stage& stage) const {
   const double besides_us = device_.small->work_cost.value * work_us(stage);
-  return device_.small->tile_us_per_op.value * tile_operations(stage) / chunk_of(stage) + besides_us;
+  return device_.small->tile_us_per_op.value * tile_operations(stage) / chunk_of(stage) +
+         besides_us;
 }
 
 StageCost SmallKernel::cost_without_measuring(const Stage& stage) const {

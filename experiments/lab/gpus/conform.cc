@@ -274,7 +274,8 @@ struct ConformRequest {
       }
     } else {
       for (const Algorithm& known : all_algorithms()) {
-        if (adds(known.collective) || request.sum == Sum{}) request.algorithms.push_back(known.name);
+        if (adds(known.collective) || request.sum == Sum{})
+          request.algorithms.push_back(known.name);
       }
     }
     const std::size_t otherwise = platform == "host" ? 5003 : (std::size_t{1} << 20) + 1;

@@ -238,8 +238,7 @@ class MeasuredTimes {
   /// Takes those of this machine by its name, else those of one with as many of its devices.
   MeasuredTimes(const std::string& file, const Topology& machine, Rank ranks, DType dtype) {
     const fs::path path = file;
-    const std::vector<Measurement> cells =
-        read_bench_files(std::span(&path, 1)).measurements.cells;
+    const std::vector<Measurement> cells = read_bench_files(std::span(&path, 1)).measurements.cells;
     std::set<std::string> alike;
     for (const Measurement& cell : cells) {
       const Topology timed = find_topology(cell.topology);
@@ -1405,11 +1404,10 @@ std::vector<BoundField> fields(SelectRequest& r) {
           .required(),
       field("collective", &r.collective, "Rank methods for this collective")
           .among({"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"}),
-      field(
-          "bytes", &r.bytes,
-          "Draw the Pareto front for this payload of one rank, in bytes, and choose for it; ranges do "
-          "not depend on it",
-          "64M"),
+      field("bytes", &r.bytes,
+            "Draw the Pareto front for this payload of one rank, in bytes, and choose for it; "
+            "ranges do not depend on it",
+            "64M"),
       field("ranks", &r.ranks, "Set the world size", "all ranks of the topology")
           .from(1, kMaxWorldSize),
       field("metric", &r.metric,

@@ -66,7 +66,7 @@ class FieldValues {
  public:
   struct Entry {
     Entry(std::string called, std::integral auto number)
-        : name(std::move(called)), value(std::uint64_t{static_cast<std::uint64_t>(number)}) {}
+        : name(std::move(called)), value(static_cast<std::uint64_t>(number)) {}
     Entry(std::string called, std::string text) : name(std::move(called)), value(std::move(text)) {}
     std::string name;
     FieldValue value;

@@ -114,7 +114,7 @@ struct HeldOut {
 
   std::vector<SimulatedCell> cells() const {
     std::vector<SimulatedCell> all;
-    for (const Predicted& each : predicted) all.push_back(each.cell);
+    std::ranges::transform(predicted, std::back_inserter(all), &Predicted::cell);
     return all;
   }
 };
@@ -183,7 +183,7 @@ Widening widening_of(std::span<const HeldOut> held_out, const std::string& but =
       const double sigma = std::abs(each.off_percent) / kIntervalSigmas;
       const double more = sigma * sigma - each.sigma_percent * each.sigma_percent;
       const Extrapolation& beyond = each.beyond.front();
-      needed[static_cast<std::size_t>(*beyond.in)].push_back(std::sqrt(std::max(0.0, more)) /
+      needed[static_cast<std::size_t>(beyond.in.value())].push_back(std::sqrt(std::max(0.0, more)) /
                                                              beyond.times);
     }
   }
@@ -266,7 +266,7 @@ std::vector<Cell> table_row(const std::string& name, std::string_view source,
   const bool ranks = ranking.rows > 0;
   std::set<std::string_view> beyond;
   for (const Predicted& each : prediction ? prediction->predicted : std::vector<Predicted>()) {
-    for (const Extrapolation& in : each.beyond) beyond.insert(name_of(*in.in));
+    for (const Extrapolation& in : each.beyond) beyond.insert(name_of(in.in.value()));
   }
   return {name,
           source,
@@ -486,7 +486,7 @@ struct ValidateRequest {
     }
     const ErrorSummary all = summarize(simulated);
     std::vector<SimulatedCell> cells_unseen;
-    for (const Predicted& each : unseen) cells_unseen.push_back(each.cell);
+    std::ranges::transform(unseen, std::back_inserter(cells_unseen), &Predicted::cell);
     const ErrorSummary predicted = summarize(cells_unseen);
     const Ranking ranking = rank_codecs(simulated);
     const bool any = !held_out.empty();

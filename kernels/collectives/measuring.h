@@ -62,7 +62,7 @@ class Measuring {
   /// Range of the thread's first `count` elements.
   ARLAB_DEVICE static std::uint32_t range_of(Pack8<Element> x, std::size_t count) {
     if (count == 0) return Codec::no_range();
-      // In place of what is behind the end: the first of these elements again.
+    // In place of what is behind the end: the first of these elements again.
 #pragma unroll
     for (std::size_t i = 1; i < kPerThread; ++i) {
       const std::uint32_t first = (x.word[0] & 0xFFFF) << (i % 2 * 16);

@@ -121,7 +121,7 @@ class MessageRoutes {
   Rank ranks_;  ///< represented by one
   Rank world_size_;
   Kind kind_;
-  bool any_other_route_;  ///< a rank's, as every other's
+  bool any_other_route_;        ///< a rank's, as every other's
   Network network_;             ///< unless it is the fabric's
   std::optional<Fabric> left_;  ///< without links that have failed
   std::optional<Routes> left_routes_;

@@ -101,6 +101,7 @@ Schedule marked_schedule(const std::string& algorithm, const ScheduleRequest& re
     try {
       return make_schedule(algorithm, marked);
     } catch (const InvalidInput&) {  // with its other options, it has no such messages
+      return make_schedule(algorithm, request);
     }
   }
   return make_schedule(algorithm, request);

@@ -102,7 +102,7 @@ void Grid::take(std::vector<Point> points, std::vector<std::string> names,
 }
 
 void Grid::keep_in(const std::filesystem::path& folder, std::string title, std::string provenance,
-                   bool resume, std::vector<std::string> derived) {
+                   bool resume, const std::vector<std::string>& derived) {
   for (const std::string& name : derived) derived_.push_back(folder / name);
   std::vector<ResultsFile::Cells> keys;
   for (const Point& point : points_) {

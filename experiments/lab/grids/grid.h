@@ -74,7 +74,7 @@ class Grid {
   /// Keeps rows in results.csv of a folder, and goes on with those that are there (`resume`). A point that is refused ends
   /// compute() then; without such a file, it is left out. `derived`: files that are made of all rows, and are gone until then.
   void keep_in(const std::filesystem::path& folder, std::string title, std::string provenance,
-               bool resume, std::vector<std::string> derived);
+               bool resume, const std::vector<std::string>& derived);
   ResultsFile& file() { return *file_; }
 
   /// In the order of the points, where there is no file: empty for those that are refused, and why.

@@ -17,7 +17,7 @@ namespace arlab::lab {
 namespace {
 
 /// It may be written as a number, or is a list of such.
-BoundField counted(BoundField bound, std::string unit) {
+BoundField in_units(BoundField bound, std::string unit) {
   bound.field.unit = std::move(unit);
   return bound;
 }
@@ -27,9 +27,9 @@ std::vector<BoundField> fields(Study& k) {
           field("dtype", &k.dtype,
                 "the element type of synthetic inputs, .npy files and \"all\" codecs")
               .among({"fp16", "bf16", "fp32"}),
-          counted(field("ranks", &k.ranks,
-                        fmt::format("a list of world sizes from 1 to {}", kMaxWorldSize)),
-                  "ranks")
+          in_units(field("ranks", &k.ranks,
+                         fmt::format("a list of world sizes from 1 to {}", kMaxWorldSize)),
+                   "ranks")
               .required(),
           field("algorithms", &k.algorithms,
                 "a list of names, or \"all\": all-reduces, with inner_codec those with groups")
@@ -48,7 +48,7 @@ std::vector<BoundField> fields(StudyInput& k) {
       field("tensors", &k.tensors, "a list of tensors of a .safetensors file", "all").needs("file"),
       field("synthetic", &k.synthetic, "a distribution instead of a file: see `arlab list inputs`")
           .needs("elements"),
-      counted(field("elements", &k.elements, "elements per rank: 65536, or \"64K\""), "elements")
+      in_units(field("elements", &k.elements, "elements per rank: 65536, or \"64K\""), "elements")
           .needs("synthetic")};
 }
 std::vector<BoundField> fields(StudySimulation& k) {
@@ -56,7 +56,7 @@ std::vector<BoundField> fields(StudySimulation& k) {
                 "a name, or a .toml file relative to the study, with at least as many ranks as the "
                 "largest world")
               .required(),
-          counted(field("bytes", &k.bytes, "bytes per rank: 67108864, or \"64M\""), "bytes")
+          in_units(field("bytes", &k.bytes, "bytes per rank: 67108864, or \"64M\""), "bytes")
               .required()};
 }
 
